@@ -20,9 +20,10 @@ from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.cuda import Seen, on_cuda, seen_for, torch_device
 from carla_td3.exits import AgentError
-from carla_td3.memory import allocator, fit, free, previous_crash
+from carla_td3.memory import allocator, free, previous_crash
 from carla_td3.memory.allocator import Choice, Settings
-from carla_td3.memory.estimate import MIB, PHASES, POOLS, Estimate, Free, Pool, estimate
+from carla_td3.memory.estimate import MIB, PHASES, POOLS, Estimate, Free, Pool
+from carla_td3.memory.fit import Fit
 from carla_td3.run_directory import settled_precision
 from carla_td3.td3.kernels.arithmetic import computed
 
@@ -50,22 +51,39 @@ _COLUMNS = {
 class MemoryReport:
     """What a configuration needs here, and whether it fits."""
 
-    estimate: Estimate
-    free: Free
-    cuda: bool
-    config: AgentConfig
-    """As it was given; ``td3.precision: auto`` is what it comes to there, unless the GPU wasn't looked at."""
-    reserve_mib: float
-    largest_batch: int
+    fit: Fit
+    """Of the configuration as it was given; ``td3.precision: auto`` is what it comes to there, unless the GPU wasn't
+    looked at."""
     refusal: str | None
     not_on_cuda: str | None
     """Why the GPU is left alone, where device is auto and there is one; else None."""
-    computes_in: str
-    """What ``td3.precision`` comes to on this processor: float32, bfloat16 or float16."""
-    idle_offload: tuple[str, ...]
-    """Of memory.offload, what has no effect, for nothing is on a GPU."""
     measured_mib: Mapping[str, Mapping[str, float]]
     """Watermarks by phase and kind (``watermarks.Figures``) of the run's last learner; empty before it ran."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """What the configuration takes."""
+        return self.fit.estimate
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the learner is on a GPU."""
+        return self.fit.cuda
+
+    @property
+    def config(self) -> AgentConfig:
+        """The configuration."""
+        return self.fit.config
+
+    @property
+    def computes_in(self) -> str:
+        """What ``td3.precision`` comes to on this processor: float32, bfloat16 or float16."""
+        return computed(self.config.td3.precision, self.cuda)
+
+    @property
+    def idle_offload(self) -> tuple[str, ...]:
+        """Of memory.offload, what has no effect, for nothing is on a GPU."""
+        return () if self.cuda else self.config.memory.offload
 
     def plain(self) -> dict[str, Any]:
         """Return everything as plain data, MiB."""
@@ -79,13 +97,13 @@ class MemoryReport:
                 for item in self.estimate.items
             ],
             "total_mib": {pool: _mib(self.estimate.total(pool)) for pool in POOLS},
-            "free_mib": {pool: _mib(getattr(self.free, pool)) for pool in POOLS},
-            "reserve_mib": self.reserve_mib,
+            "free_mib": {pool: _mib(getattr(self.fit.free, pool)) for pool in POOLS},
+            "reserve_mib": self.config.memory.reserve_mib,
             "fits": self.refusal is None,
             "refusal": self.refusal,
             "not_on_cuda": self.not_on_cuda,
             "idle_offload": list(self.idle_offload),
-            "largest_batch": self.largest_batch,
+            "largest_batch": self.fit.largest_batch,
             "host_by_phase_mib": {phase: self._estimated(phase, "host") for phase in PHASES},
             "device_by_phase_mib": {phase: self._estimated(phase, "device") for phase in PHASES},
             "measured_by_phase_mib": {phase: dict(figures) for phase, figures in self.measured_mib.items()},
@@ -104,7 +122,7 @@ class MemoryReport:
                 table.add_row(item.name, item.phase, *(_shown(getattr(item, pool) or None) for pool in POOLS))
         table.add_section()
         table.add_row("total", "", *(_shown(self.estimate.total(pool)) for pool in POOLS))
-        table.add_row("free, were this run not there", "", *(_shown(getattr(self.free, pool)) for pool in POOLS))
+        table.add_row("free, were this run not there", "", *(_shown(getattr(self.fit.free, pool)) for pool in POOLS))
         return table
 
     def watermarks(self) -> Table:
@@ -122,7 +140,7 @@ class MemoryReport:
 
     def verdict(self) -> str:
         """Return one sentence, or another two on what was decided."""
-        kept = f"with memory.reserve_mib {self.reserve_mib:g} left over"
+        kept = f"with memory.reserve_mib {self.config.memory.reserve_mib:g} left over"
         verdict = self.refusal or f"A batch of {self.estimate.batch} fits, {kept}."
         if self.not_on_cuda is not None:
             verdict += f" It goes to the CPU, for the GPU is too full: {self.not_on_cuda}"
@@ -178,20 +196,8 @@ def _report(config: AgentConfig, run: RunPaths, cuda: bool) -> MemoryReport:
 
 
 def _compared(config: AgentConfig, run: RunPaths, cuda: bool, room: Free) -> MemoryReport:
-    beat = read_heartbeat(run.heartbeat)
-    return MemoryReport(
-        estimate=estimate(config, cuda),
-        free=room,
-        cuda=cuda,
-        config=config,
-        reserve_mib=config.memory.reserve_mib,
-        largest_batch=fit.largest_batch(config, cuda, room),
-        refusal=fit.refusal(config, cuda, room),
-        not_on_cuda=None,
-        computes_in=computed(config.td3.precision, cuda),
-        idle_offload=() if cuda else config.memory.offload,
-        measured_mib={} if beat is None else beat.peaks_mib,
-    )
+    beat, fit = read_heartbeat(run.heartbeat), Fit(config, cuda, room)
+    return MemoryReport(fit, fit.refusal, not_on_cuda=None, measured_mib={} if beat is None else beat.peaks_mib)
 
 
 def _settled(config: AgentConfig, run: RunPaths, cuda: bool) -> AgentConfig:
@@ -265,20 +271,19 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
 
 def _shortage(found: MemoryReport, refusal: str) -> CannotFit:
     """Return the numbers of a refusal: for a program that looks for a configuration that fits."""
-    config, cuda, room = found.config, found.cuda, found.free
-    pool = fit.short_pool(config, cuda, room)
+    fit, pool = found.fit, found.fit.short
     assert pool is not None
     disk = pool == "disk"
     return CannotFit(
         cause=refusal,
         pool=MemoryPool(pool),
-        folder=room.folder if disk else None,
-        needed_mib=round(found.estimate.total(pool) / MIB, 1),
-        free_mib=round(getattr(room, pool) / MIB, 1),
-        reserve_mib=config.memory.reserve_mib,
-        fitting_micro_batch=fit.largest_micro_batch(config, cuda, room) or None,
-        fitting_batch=found.largest_batch or None,
-        fitting_replay=(fit.largest_replay(config, cuda, room) or None) if disk else None,
+        folder=fit.free.folder if disk else None,
+        needed_mib=round(fit.estimate.total(pool) / MIB, 1),
+        free_mib=round(getattr(fit.free, pool) / MIB, 1),
+        reserve_mib=fit.config.memory.reserve_mib,
+        fitting_micro_batch=fit.largest_micro_batch or None,
+        fitting_batch=fit.largest_batch or None,
+        fitting_replay=(fit.largest_replay or None) if disk else None,
     )
 
 
@@ -288,7 +293,7 @@ def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
     last = None if found.cuda else previous_crash.read(run.heartbeat)
     if last is None:
         return config
-    lowered = previous_crash.with_less(config, found.free, last)
+    lowered = previous_crash.with_less(config, found.fit.free, last)
     if lowered is not config:
         log(
             "micro_batch_lowered",
@@ -296,7 +301,7 @@ def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
             micro_batch=lowered.td3.micro_batch,
             last_micro_batch=last.micro_batch,
             needed_mib=previous_crash.needed_mib(config, last),
-            free_mib=round((found.free.host or 0) / MIB, 1),
+            free_mib=round((found.fit.free.host or 0) / MIB, 1),
         )
     return lowered
 

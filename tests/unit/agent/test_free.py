@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from carla_run.memory.processes import held_mib
 from carla_td3 import config
 from carla_td3.layered_yaml import ConfigError
-from carla_td3.memory import estimate, fit, free
+from carla_td3.memory import estimate, free
 from carla_td3.memory.estimate import CUDA_CONTEXT, MIB, Free
+from carla_td3.memory.fit import Fit
 from tests.unit.kernel import KERNEL_MIB, Kernel, Level
 
 GIB = 2**30
@@ -97,8 +98,8 @@ def test_whether_a_run_fits_beside_a_context_does_not_depend_on_the_figure_that_
             patch.setattr(estimate, "CUDA_CONTEXT", context)
             room = Free(free.device_room(free_mib * MIB, 6000 * MIB, fraction), None, None)
             asked = config.validate({"td3": {"batch_size": batch}}, "test")
-            fits = fit.refusal(asked, True, room) is None
-            return fits, fit.largest_batch(asked, True, room), fit.largest_micro_batch(asked, True, room)
+            fits = Fit(asked, True, room).refusal is None
+            return fits, Fit(asked, True, room).largest_batch, Fit(asked, True, room).largest_micro_batch
 
     assert verdict(context_mib * MIB) == verdict(CUDA_CONTEXT)
 

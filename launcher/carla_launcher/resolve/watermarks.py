@@ -131,12 +131,8 @@ def with_context(sizes_of: SizesOf, context: Figure | None) -> SizesOf:
 
 def _with_context(sizes: Sizes, context: Figure) -> Sizes:
     context_mib = context.mib or 0.0
-    more = context_mib - sizes.context_mib
-    phases = {phase: round(mib + more, 1) for phase, mib in sizes.by_phase.get(PoolKind.VRAM, {}).items()}
     return replace(
-        sizes,
-        mib={**sizes.mib, PoolKind.VRAM: round(sizes.mib.get(PoolKind.VRAM, 0.0) + more, 1)},
-        by_phase={**sizes.by_phase, PoolKind.VRAM: phases},
+        _shifted(sizes, {PoolKind.VRAM: context_mib - sizes.context_mib}),
         context_mib=context_mib,
         context_provenance=Provenance.MEASURED,
         context_run=context.run,
@@ -195,16 +191,20 @@ def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, M
     if mark is None or sizes.refusal:
         return sizes
     same = all(_effective(values, key) == _effective(mark.values, key) for key in config)
-    return replace(
-        sizes,
-        mib={kind: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for kind, mib in sizes.mib.items()},
-        run=mark.run,
-        provenance=dict.fromkeys(corrections, Provenance.MEASURED) if same else {},
-        by_phase={
-            kind: {phase: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for phase, mib in phases.items()}
-            for kind, phases in sizes.by_phase.items()
-        },
-    )
+    provenance = dict.fromkeys(corrections, Provenance.MEASURED) if same else {}
+    return replace(_shifted(sizes, corrections), run=mark.run, provenance=provenance)
+
+
+def _shifted(sizes: Sizes, more_mib: Mapping[PoolKind, float]) -> Sizes:
+    """Return the sizes with so much more in each pool, in every phase; never less than nothing."""
+
+    def shifted(kind: PoolKind, mib: float) -> float:
+        return round(max(0.0, mib + more_mib.get(kind, 0.0)), 1)
+
+    by_phase = {
+        kind: {phase: shifted(kind, mib) for phase, mib in phases.items()} for kind, phases in sizes.by_phase.items()
+    }
+    return replace(sizes, mib={kind: shifted(kind, mib) for kind, mib in sizes.mib.items()}, by_phase=by_phase)
 
 
 def _effective(values: Values, key: str) -> Any:

@@ -423,7 +423,7 @@ def test_the_command_prints_one_object_that_a_program_can_read(tmp_path: Path) -
         assert found["total_mib"][pool] == pytest.approx(sum(each[f"{pool}_mib"] for each in found["items"]), abs=1)
 
 
-def test_the_table_shows_a_device_only_where_one_was_measured(tmp_path: Path) -> None:
+def test_the_table_shows_a_device_only_where_one_was_measured_and_a_refusal(tmp_path: Path) -> None:
     heartbeat = tmp_path / "agent.json"
     command = ("footprint", "--run-dir", str(tmp_path), "--device", "cpu")
     heartbeat.write_text(beat({"updating": {"host": 321.5}}))
@@ -432,20 +432,7 @@ def test_the_table_shows_a_device_only_where_one_was_measured(tmp_path: Path) ->
     assert "all processes" not in without
     figures = {"host": 321.5, "device_reserved": 64.0, "device_used": 5400.0}
     heartbeat.write_text(beat({"updating": figures}))
-    assert "5400.0" in agent(*command).stdout
-
-
-def test_the_command_prints_a_table_and_refuses_by_exit_code() -> None:
-    ended = agent("footprint", "--device", "cpu", "--set", "td3.batch_size=100000000")
+    ended = agent(*command, "--set", "td3.batch_size=100000000")
     assert ended.returncode == Exit.OUT_OF_MEMORY
-    assert "activations" in ended.stdout
-    assert "the largest td3.batch_size that fits is" in ended.stdout
-
-
-def test_without_a_gpu_in_question_the_command_needs_no_torch() -> None:
-    program = (
-        "import sys; from carla_td3.__main__ import app; app(standalone_mode=False); print('torch' in sys.modules)"
-    )
-    arguments = [sys.executable, "-c", program, "footprint", "--device", "cpu"]
-    ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
-    assert ended.stdout.splitlines()[-1] == "False", ended.stderr
+    for words in ("5400.0", "activations", "the largest td3.batch_size that fits is"):
+        assert words in ended.stdout

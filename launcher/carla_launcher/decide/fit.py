@@ -185,9 +185,9 @@ class Fits:
             return []
         unseen = sum(step.unseen_mib.get(pool.kind, 0.0) for step in steps)
         peak = sizes.figure(pool.kind)
-        context = sizes.context_mib if pool.kind is PoolKind.VRAM else 0.0
-        own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - context - unseen), 1))
-        lines = [Line("CUDA context", Figure(context, sizes.context_provenance, sizes.context_run))] if context else []
+        context = [sizes.context] if pool.kind is PoolKind.VRAM and sizes.context_mib else []
+        own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - len(context) * sizes.context_mib - unseen), 1))
+        lines = [Line("CUDA context", figure) for figure in context]
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, owner: OwnerKind) -> bool:

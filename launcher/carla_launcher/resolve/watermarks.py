@@ -121,22 +121,18 @@ def agent_context(runs: Path) -> Figure | None:
 
 def with_context(sizes_of: SizesOf, context: Figure | None) -> SizesOf:
     """Return a function that answers like ``sizes_of``, with a CUDA context of this size wherever there is one."""
+    if context is None:
+        return sizes_of
 
     def answer(variants: Sequence[Values]) -> list[Sizes]:
-        assert context is not None
         return [each if not each.context_mib else _with_context(each, context) for each in sizes_of(variants)]
 
-    return sizes_of if context is None else answer
+    return answer
 
 
 def _with_context(sizes: Sizes, context: Figure) -> Sizes:
-    context_mib = context.mib or 0.0
-    return replace(
-        _shifted(sizes, {PoolKind.VRAM: context_mib - sizes.context_mib}),
-        context_mib=context_mib,
-        context_provenance=Provenance.MEASURED,
-        context_run=context.run,
-    )
+    more_mib = (context.mib or 0.0) - sizes.context_mib
+    return replace(_shifted(sizes, {PoolKind.VRAM: more_mib}), context=context)
 
 
 def _mark(run: RunPaths, config: Values) -> Mark | None:

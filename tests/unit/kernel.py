@@ -76,16 +76,17 @@ class Kernel:
                 f"cache {MIB}\nrss {MIB}\nshmem 0\nmapped_file 4096\nhierarchical_memory_limit {UNLIMITED_V1}\n"
                 f"total_cache {files + shared}\ntotal_rss {held}\ntotal_shmem {shared}\ntotal_mapped_file {files}"
             )
-            most, events = UNLIMITED_V1 if limit is None else limit * MIB, "oom_kill_disable 0\nunder_oom 0\n"
-            self.group(path, limit_in_bytes=most, stat=stat, oom_control=events + _kills(level))
+            most = UNLIMITED_V1 if limit is None else limit * MIB
+            events = f"oom_kill_disable 0\nunder_oom 0\n{_kills(level)}"
+            self.group(path, limit_in_bytes=most, stat=stat, oom_control=events)
             return
         stat = (
             f"anon {held}\nfile {files + shared}\nkernel {9 * MIB}\nkernel_stack {MIB}\npagetables {2 * MIB}\n"
             f"sec_pagetables 0\npercpu {MIB}\nsock 0\nvmalloc 0\nshmem {shared}\nzswap 0\nzswapped 0\n"
             f"file_mapped {files}\nslab_reclaimable {4 * MIB}\nslab_unreclaimable {MIB}\nslab {5 * MIB}\npgfault 12345"
         )
-        most, events = "max" if limit is None else limit * MIB, "low 0\nhigh 0\nmax 31\noom 2\n"
-        self.group(path, max=most, stat=stat, events=events + _kills(level))
+        events = f"low 0\nhigh 0\nmax 31\noom 2\n{_kills(level)}"
+        self.group(path, max="max" if limit is None else limit * MIB, stat=stat, events=events)
 
     def group(self, path: str, **files: object) -> None:
         """Write a group's files by name, ``memory.`` left out."""

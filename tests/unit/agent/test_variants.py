@@ -59,8 +59,9 @@ def test_a_variant_that_is_no_configuration_says_so_and_spoils_no_other() -> Non
 
 
 def test_cuda_is_sized_on_a_machine_that_has_none() -> None:
-    asked = ({}, {"device": "cpu"}, {"memory.offload": ["optimizer", "targets"]})
-    on_gpu, on_cpu, offloaded = sized(*asked, device="cuda")
+    on_gpu, on_cpu, offloaded = sized(
+        {}, {"device": "cpu"}, {"memory.offload": ["optimizer", "targets"]}, device="cuda"
+    )
     assert on_gpu["context_mib"] == estimate.CUDA_CONTEXT / MIB < on_gpu["device_mib"]
     assert on_gpu["device_by_phase_mib"]["updating"] == on_gpu["device_mib"]
     assert on_cpu["device_mib"] == on_cpu["context_mib"] == 0

@@ -147,7 +147,7 @@ def test_a_container_with_a_limit_is_a_pool_from_before_it_is_there(machine: Ker
         ]
 
     there = [("ram:agent", 2048, 1548 - KERNEL_MIB, 1, [500 + KERNEL_MIB])]
-    to_come = [("ram:agent", 1024, 1024, 0, [])]
+    to_come: list[tuple[object, ...]] = [("ram:agent", 1024, 1024, 0, [])]
     assert seen() == to_come
     assert seen(70, 71, 72) == there  # 70 has just ended
     assert seen(70) == to_come  # the next one is as big

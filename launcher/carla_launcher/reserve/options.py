@@ -18,7 +18,7 @@ Options without a command after `--` (`-- --debug`) are meant for scripts/train_
 """
 MORE = """\
 No program can give memory to another one, it can only free it, and what is free any process can take. So nothing is
-held: from the look that finds --min-free MiB free until CMD has them (a training takes 4 s to start), another program
+held: from the look that finds --min-free MiB free until CMD has them (a training takes 4 to 9 s), another program
 can be faster. Then CMD runs out of memory, and who holds most is named. Ctrl-C and SIGTERM are passed on to CMD.
 
 Out of memory is: exit code 71 (the agent's), 137 while the kernel killed a process for memory, or a failure with an

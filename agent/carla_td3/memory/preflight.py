@@ -22,7 +22,7 @@ from carla_td3.cuda import Seen, on_cuda, seen_for, torch_device
 from carla_td3.exits import AgentError
 from carla_td3.memory import allocator, free, previous_crash
 from carla_td3.memory.allocator import Choice, Settings
-from carla_td3.memory.estimate import MIB, PHASES, POOLS, Estimate, Free, Pool
+from carla_td3.memory.estimate import MIB, PHASES, POOLS, Free, Pool
 from carla_td3.memory.fit import Fit
 from carla_td3.run_directory import settled_precision
 from carla_td3.td3.kernels.arithmetic import computed
@@ -61,44 +61,29 @@ class MemoryReport:
     """Watermarks by phase and kind (``watermarks.Figures``) of the run's last learner; empty before it ran."""
 
     @property
-    def estimate(self) -> Estimate:
-        """What the configuration takes."""
-        return self.fit.estimate
-
-    @property
-    def cuda(self) -> bool:
-        """Whether the learner is on a GPU."""
-        return self.fit.cuda
-
-    @property
-    def config(self) -> AgentConfig:
-        """The configuration."""
-        return self.fit.config
-
-    @property
     def computes_in(self) -> str:
         """What ``td3.precision`` comes to on this processor: float32, bfloat16 or float16."""
-        return computed(self.config.td3.precision, self.cuda)
+        return computed(self.fit.config.td3.precision, self.fit.cuda)
 
     @property
     def idle_offload(self) -> tuple[str, ...]:
         """Of memory.offload, what has no effect, for nothing is on a GPU."""
-        return () if self.cuda else self.config.memory.offload
+        return () if self.fit.cuda else self.fit.config.memory.offload
 
     def plain(self) -> dict[str, Any]:
         """Return everything as plain data, MiB."""
         return {
-            "device": "cuda" if self.cuda else "cpu",
-            "precision": self.config.td3.precision,
+            "device": "cuda" if self.fit.cuda else "cpu",
+            "precision": self.fit.config.td3.precision,
             "computes_in": self.computes_in,
-            "batch": self.estimate.batch,
+            "batch": self.fit.estimate.batch,
             "items": [
                 {"name": item.name, "phase": item.phase, **{f"{p}_mib": _mib(getattr(item, p)) for p in POOLS}}
-                for item in self.estimate.items
+                for item in self.fit.estimate.items
             ],
-            "total_mib": {pool: _mib(self.estimate.total(pool)) for pool in POOLS},
+            "total_mib": {pool: _mib(self.fit.estimate.total(pool)) for pool in POOLS},
             "free_mib": {pool: _mib(getattr(self.fit.free, pool)) for pool in POOLS},
-            "reserve_mib": self.config.memory.reserve_mib,
+            "reserve_mib": self.fit.config.memory.reserve_mib,
             "fits": self.refusal is None,
             "refusal": self.refusal,
             "not_on_cuda": self.not_on_cuda,
@@ -111,17 +96,17 @@ class MemoryReport:
 
     def table(self) -> Table:
         """Return the items, totals and what is free, for a person."""
-        where = "cuda" if self.cuda else "cpu"
-        table = Table(title=f"Memory of batch {self.estimate.batch} on {where}", title_justify="left")
+        where = "cuda" if self.fit.cuda else "cpu"
+        table = Table(title=f"Memory of batch {self.fit.estimate.batch} on {where}", title_justify="left")
         table.add_column("item")
         table.add_column("when")
         for pool in POOLS:
             table.add_column(f"{pool} MiB", justify="right")
-        for item in self.estimate.items:
+        for item in self.fit.estimate.items:
             if any(getattr(item, pool) for pool in POOLS):
                 table.add_row(item.name, item.phase, *(_shown(getattr(item, pool) or None) for pool in POOLS))
         table.add_section()
-        table.add_row("total", "", *(_shown(self.estimate.total(pool)) for pool in POOLS))
+        table.add_row("total", "", *(_shown(self.fit.estimate.total(pool)) for pool in POOLS))
         table.add_row("free, were this run not there", "", *(_shown(getattr(self.fit.free, pool)) for pool in POOLS))
         return table
 
@@ -140,8 +125,8 @@ class MemoryReport:
 
     def verdict(self) -> str:
         """Return one sentence, or another two on what was decided."""
-        kept = f"with memory.reserve_mib {self.config.memory.reserve_mib:g} left over"
-        verdict = self.refusal or f"A batch of {self.estimate.batch} fits, {kept}."
+        kept = f"with memory.reserve_mib {self.fit.config.memory.reserve_mib:g} left over"
+        verdict = self.refusal or f"A batch of {self.fit.estimate.batch} fits, {kept}."
         if self.not_on_cuda is not None:
             verdict += f" It goes to the CPU, for the GPU is too full: {self.not_on_cuda}"
         if self.idle_offload:
@@ -150,7 +135,7 @@ class MemoryReport:
 
     def _estimated(self, phase: str, pool: Pool) -> float | None:
         phases = PHASES.get(phase)
-        return None if phases is None else _mib(self.estimate.total(pool, phases))
+        return None if phases is None else _mib(self.fit.estimate.total(pool, phases))
 
 
 def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryReport:
@@ -167,7 +152,7 @@ def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryRepor
         ConfigError: CUDA is asked for and isn't there.
     """
     found = _report(config, run, cuda=on_cuda(config.device, seen))
-    if found.cuda and found.refusal is not None and config.device == "auto":
+    if found.fit.cuda and found.refusal is not None and config.device == "auto":
         without = _report(config, run, cuda=False)
         if without.refusal is None:
             return replace(without, not_on_cuda=found.refusal)
@@ -250,11 +235,11 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
         log_by(log, NoCuda(cause=str(seen), reason=seen.cuda, device=config.device, pool=seen.pool))
     found, gave_way = report(config, run, seen), ""
     lowered = _after_crash(found, run, log)
-    if lowered is not found.config:
+    if lowered is not found.fit.config:
         found, gave_way = report(lowered, run, seen), "micro_batch_lowered"
-    if found.cuda:
-        require_arithmetic(found.config.td3.precision)
-    took_hold = read_back() if found.cuda else NOT_APPLICABLE
+    if found.fit.cuda:
+        require_arithmetic(found.fit.config.td3.precision)
+    took_hold = read_back() if found.fit.cuda else NOT_APPLICABLE
     settings = allocator.parse(chosen.text, source="the allocator's setting")
     differing = [] if isinstance(took_hold, str) else ignored(settings, took_hold)
     log("allocator", chosen.dropped or chosen.cause, setting=chosen.text, took_hold=took_hold, ignored=differing)
@@ -266,7 +251,7 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
     if found.not_on_cuda is not None:
         gave_way = "device"
         log(gave_way, found.not_on_cuda, device="cpu")
-    return Admitted(torch_device(found.cuda), found.config, found.computes_in, gave_way, seen)
+    return Admitted(torch_device(found.fit.cuda), found.fit.config, found.computes_in, gave_way, seen)
 
 
 def _shortage(found: MemoryReport, refusal: str) -> CannotFit:
@@ -289,8 +274,8 @@ def _shortage(found: MemoryReport, refusal: str) -> CannotFit:
 
 def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
     """Return the configuration; with a smaller micro-batch if memory may have ended the last learner."""
-    config = found.config
-    last = None if found.cuda else previous_crash.read(run.heartbeat)
+    config = found.fit.config
+    last = None if found.fit.cuda else previous_crash.read(run.heartbeat)
     if last is None:
         return config
     lowered = previous_crash.with_less(config, found.fit.free, last)

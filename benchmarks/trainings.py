@@ -23,8 +23,8 @@ from ray_nodes import actors_of
 from replay import fill
 
 from carla_run.heartbeat import CollectorState, Heartbeat, read_heartbeat
+from carla_run.memory.processes import tree
 from carla_run.paths import RunPaths
-from carla_run.processes import tree
 from carla_td3.td3.replay.replay import Replay
 
 FILLED = 5_000

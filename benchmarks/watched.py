@@ -34,8 +34,8 @@ from rich.console import Console
 from rich.table import Table
 
 from carla_run.heartbeat import Phase, read_heartbeat
+from carla_run.memory.processes import held_mib
 from carla_run.paths import RunPaths
-from carla_run.processes import held_mib
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MOST_MORE_PERCENT, MOST_GROWN_MIB = 5.0, 5.0

@@ -32,7 +32,7 @@ from measuring import counted, machine
 from rich.console import Console
 from rich.table import Table
 
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 from carla_td3 import config
 from carla_td3.config import AgentConfig, NetworkConfig, Offload
 from carla_td3.memory import heap

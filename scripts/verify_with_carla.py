@@ -27,10 +27,10 @@ from carla_launcher import config
 from carla_launcher.config import LauncherConfig, LauncherConfigError
 from carla_launcher.observe.health import Address, check
 from carla_launcher.observe.memory import MemoryReader
-from carla_launcher.observe.nvml import Nvml
 from carla_launcher.observe.pools import Cards
 from carla_launcher.ports import free_ports
 from carla_run.exits import Exit
+from carla_run.memory.nvml import Nvml
 
 QUICK = {"evaluation.final_episodes": 2, "evaluation.baselines": False, "environment.traffic.vehicles": 3}
 DRIVER = "benchmarks/results/learning/td3/seed-0"

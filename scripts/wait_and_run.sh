@@ -1,11 +1,7 @@
 #!/usr/bin/env bash
-# Waits until memory is free, holds it, and hands it over to a command as that grows. What --help says, and in short:
+# Waits until memory is free, and starts a command at once. What --help says, and in short:
 #
 #   bash scripts/wait_and_run.sh --min-free 2048 --sleep 300 --timeout 7200 --fallback-batch 2 -- CMD > train.log 2>&1 &
-#
-# A hand-over without a gap is impossible: no program can give memory to another one, it can only free it, and what is
-# free any can take. So it is given back in steps of at most 128 MiB, as the command grows; what a foreign process can
-# take in between is such a step, and at the end the holder's own CUDA context, which goes as a whole.
 #
 # Needs Python 3.10 or newer (this project's .venv if it is there, else python3) and, with a GPU, its package
 # nvidia-ml-py. Exit: the command's own · 2 usage · 65 the memory can't be read · 71 it didn't come free in time ·

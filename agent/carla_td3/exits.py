@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from carla_run.events import MemoryPool
 from carla_run.exits import Exit, ExitError
-from carla_run.memory_errors import Meaning, meaning_of
+from carla_run.memory.errors import Meaning, meaning_of
 from carla_td3 import places
 
 

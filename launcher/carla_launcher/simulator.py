@@ -26,7 +26,6 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.simulator import never_mended
 from carla_launcher.decide.restarts import Tries
 from carla_launcher.observe.memory import MemoryReader
-from carla_launcher.observe.nvml import Nvml
 from carla_launcher.observe.pools import Cards
 from carla_launcher.observe.simulator import SimulatorMonitor
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
@@ -34,6 +33,7 @@ from carla_launcher.resolve import choosing
 from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.locks import HeldError, Lock
+from carla_run.memory.nvml import Nvml
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
 

@@ -24,7 +24,7 @@ from carla_launcher.act.runtime import Runtime, StartError
 from carla_launcher.act.supervisor import Supervisor
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.decisions import Ending
-from carla_launcher.observe.nvml import GpuInUseError
+from carla_launcher.observe.gpu_lock import GpuInUseError
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.page import live_page
 from carla_launcher.resolve.agent_sizes import AgentSizes

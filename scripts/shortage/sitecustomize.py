@@ -95,13 +95,13 @@ def limit_card(td3: Any, rows: int) -> None:
     """Leave the allocator room for so many rows of an update, gradients included, beyond what it holds."""
     import torch
 
-    from carla_td3.memory.sizes import update_bytes
+    from carla_td3.memory.sizes import Networks
 
     td3.release()
     torch.cuda.empty_cache()
     kept = sum(parameter.numel() * 4 for parameter in td3.online.parameters())
-    network, precision = td3.config.network, td3.config.precision
-    room = update_bytes(network, 4 * rows, rows, precision, cached_rows=None, stack=td3.stack) + kept
+    networks = Networks(td3.config.network, td3.stack)
+    room = networks.update_bytes(4 * rows, rows, td3.config.precision, cached_rows=None) + kept
     total = torch.cuda.get_device_properties(0).total_memory
     limit = torch.cuda.memory_reserved() + room + LIBRARIES_MIB * 2**20
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))

@@ -20,8 +20,8 @@ import psutil
 from ray_nodes import actors_of, add_node
 
 from carla_run.exits import Exit
+from carla_run.memory.processes import tree
 from carla_run.paths import RunPaths
-from carla_run.processes import tree
 from carla_run.readers import read_objects
 from carla_td3.cluster.chunks import ROWS, UNACKNOWLEDGED
 from carla_td3.cluster.node import PREFIX

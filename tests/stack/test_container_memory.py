@@ -10,7 +10,7 @@ import pytest
 
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards, OwnerKind, Pool, Reading
-from carla_run.cgroups import Cgroups
+from carla_run.memory.cgroups import Cgroups
 from tests import memory_hog
 from tests.memory_hog import Hog
 from tests.stack.stack import docker

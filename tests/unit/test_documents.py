@@ -32,7 +32,7 @@ RUN_DIRECTORY = (REPOSITORY / "docs" / "run-directory.md").read_text(encoding="u
 OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
 DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 CODE = ("agent", "contract", "launcher", "carla/lite/carla_lite")
-OURS = re.compile(r"(?:AGENT|CARLA|LAUNCHER|LITE|MEMORY_HELD|PYTORCH|RL|RUN)_[A-Z_]+|RESTART")
+OURS = re.compile(r"(?:AGENT|CARLA|LAUNCHER|LITE|PYTORCH|RL|RUN)_[A-Z_]+|RESTART")
 """Environment variables of this project's; a run's files and Slurm's variables are named elsewhere."""
 
 

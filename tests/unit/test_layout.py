@@ -30,7 +30,9 @@ FORBIDDEN = {
     "carla_lite": {"carla_td3", "carla_run", "carla_launcher", "carla", "torch"},
 }
 WITH_PACKAGES = {f"carla_run.{name}" for name in ("events", "heartbeat", "refusal", "requests", "section", "yaml_file")}
-"""The only modules of the contract that may import pydantic or PyYAML: the others run under ``python -S``, too."""
+WITH_PACKAGES |= {"carla_run.memory.nvml"}
+"""The only modules of the contract that may import a package: the others run under ``python -S``, too."""
+MEMORY = "carla_run.memory"
 
 WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")
 LOOKS_ONLY = {"observe": {"observe"}, "reserve": {"reserve", "observe"}}
@@ -70,8 +72,12 @@ def test_a_room_imports_only_what_it_may(package: str) -> None:
 def test_the_contract_is_below_all_and_needs_no_package_but_pydantic_and_pyyaml() -> None:
     entered = {(module, name.split(".")[0]) for module, path in modules("carla_run").items() for name in imports(path)}
     beyond = {(module, name) for module, name in entered if name not in sys.stdlib_module_names | {"carla_run"}}
-    assert {name for _, name in beyond} == {"pydantic", "pydantic_core", "yaml"}
+    assert {name for _, name in beyond} == {"pydantic", "pydantic_core", "pynvml", "yaml"}
     assert {module for module, _ in beyond} == WITH_PACKAGES
+    outside = {
+        name for module, path in modules("carla_run").items() if room(module) != MEMORY for name in imports(path)
+    }
+    assert not [name for name in outside if name.startswith(MEMORY)], "what a run's files need reads no memory"
 
 
 def imported(package: str) -> nx.DiGraph[str]:

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from carla_launcher.config import SHIPPED
+from carla_launcher.observe.gpu_lock import SHARED
 from carla_launcher.observe.memory import MemoryReader
-from carla_launcher.observe.nvml import SHARED
 from carla_launcher.observe.pools import Cards
 from carla_run import requests
 from carla_run.paths import RunPaths

@@ -17,8 +17,8 @@ import yaml
 
 from carla_run.exits import Exit
 from carla_run.heartbeat import read_heartbeat
+from carla_run.memory.processes import tree
 from carla_run.paths import RunPaths
-from carla_run.processes import tree
 from carla_run.readers import read_lines
 from carla_td3 import config
 from carla_td3.cli.evaluation import trained

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from carla_run.heartbeat import CollectorState
+from carla_run.memory.processes import held_mib
 from carla_run.paths import RunPaths
-from carla_run.processes import held_mib
 from carla_td3.collector.evaluations import RunEvaluations
 from carla_td3.collector.watchdog import WatchdogEnv
 from carla_td3.config import AgentConfig, validate

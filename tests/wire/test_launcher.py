@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from carla_launcher.observe.nvml import GpuInUseError, lock_gpu
+from carla_launcher.observe.gpu_lock import GpuInUseError, lock_gpu
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S
 from tests.gpu_stub.stub import Figures

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from carla_run.exits import Exit
 from carla_run.heartbeat import read_heartbeat
+from carla_run.memory.processes import held_mib
 from carla_run.paths import RunPaths
-from carla_run.processes import held_mib
 from carla_td3.exits import AgentError
 from carla_td3.td3.replay.replay import Replay, ReplayError
 

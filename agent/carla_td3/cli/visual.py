@@ -21,8 +21,8 @@ from rich.console import Console
 
 from carla_run.exits import Exit
 from carla_run.files import write_whole
+from carla_run.memory.processes import held_mib
 from carla_run.paths import RunPaths
-from carla_run.processes import held_mib
 from carla_run.signals import StopRequests
 from carla_td3.cli.evaluation import Outputs, Trained, environment
 from carla_td3.collector.live import LiveView

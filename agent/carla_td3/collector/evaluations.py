@@ -13,8 +13,8 @@ import numpy as np
 from rich.console import Console
 
 from carla_run.heartbeat import CollectorState
+from carla_run.memory.processes import held_mib
 from carla_run.paths import RunPaths
-from carla_run.processes import held_mib
 from carla_td3.config import AgentConfig
 from carla_td3.env import observation
 from carla_td3.env.driving import DrivingEnv

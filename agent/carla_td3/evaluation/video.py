@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.route import Route
 from carla_td3.env.sensors import FrameCamera

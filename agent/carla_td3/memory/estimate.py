@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from carla_td3 import config as configuration
 from carla_td3 import layered_yaml
 from carla_td3.config import AgentConfig, ConfigError
-from carla_td3.memory import sizes
+from carla_td3.memory.sizes import FLOAT, Networks, batch_bytes
 from carla_td3.td3.kernels.arithmetic import CACHED_ROWS, computed, cpu_unfolds_float16
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.layout import bytes_for, privileged_numbers
@@ -95,87 +95,80 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_ba
     """
     size = config.td3.batch_size if batch is None else batch
     rows = min(size, micro_batch or config.td3.micro_batch or size)
-    update = _update(config, cuda, size, rows)
-    return Estimate(size, (*_processes(config, cuda), *_networks(config, cuda), *update, *_files(config, cuda)))
+    privileged = privileged_numbers(config.environment)
+    seen, predicted = config.td3.seen(privileged), config.td3.predicted(privileged)
+    networks = Networks(config.td3.network, FrameStack.of(config.environment.camera), seen, predicted)
+    followed = replace(networks, predicted=0)  # all but the auxiliary head have targets
+    items = (
+        *_processes(config, cuda, networks),
+        *_learned(config.memory.offload if cuda else (), cuda, networks, followed),
+        *_update(config, cuda, size, rows, networks),
+        *_files(config, cuda, networks, followed),
+    )
+    return Estimate(size, items)
 
 
-def _processes(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
-    shapes = _shapes(config)
-    policy = sizes.parameter_bytes(shapes, "encoder.") + sizes.parameter_bytes(shapes, "actor.")
+def _processes(config: AgentConfig, cuda: bool, networks: Networks) -> tuple[Item, ...]:
+    policy = networks.parameter_bytes("encoder.") + networks.parameter_bytes("actor.")
     at_work = min(config.training.collectors, config.collector.at_work or config.training.collectors)
     on_cluster = config.cluster.address is not None
     collectors = 0 if on_cluster else at_work
+    films = config.evaluation.video and config.evaluation.final_episodes > 0
     return (
         Item("learner: Python, torch", "always", host=_LEARNER_BASE + cuda * _CUDA_HOST),
         Item("learner: CUDA context", "always", device=cuda * CUDA_CONTEXT),
         Item("collector: Python, torch, client", "always", host=collectors * _COLLECTOR_BASE),
         *((Item("cluster's driver: Python, torch, Ray", "always", host=_DRIVER_BASE),) if on_cluster else ()),
-        Item("video's encoder", "filming", host=_films(config) * _VIDEO_ENCODER),
+        Item("video's encoder", "filming", host=films * _VIDEO_ENCODER),
         Item("collector: policy, and the weights just read", "always", host=collectors * 2 * policy),
     )
 
 
-def _films(config: AgentConfig) -> bool:
-    return config.evaluation.video and config.evaluation.final_episodes > 0
-
-
-def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
-    shapes, followed = _shapes(config), _followed(config)
-    whole, targets = sizes.parameter_bytes(shapes), sizes.parameter_bytes(followed)
-    locked, locked_targets = sizes.page_locked(shapes), sizes.page_locked(followed)
-    offload = config.memory.offload if cuda else ()
-    moments = 2 * whole + sizes.FLOAT * len(shapes)  # and a step counter each
-    items = [
+def _learned(offload: Sequence[str], cuda: bool, networks: Networks, followed: Networks) -> tuple[Item, ...]:
+    whole = networks.parameter_bytes()
+    moments = 2 * whole + FLOAT * len(networks.shapes)  # and a step counter each
+    # Targets that visit the device take the room of gradients, which aren't there then.
+    targets = followed.page_locked if "targets" in offload else followed.parameter_bytes()
+    items = (
         _placed("parameters", "always", whole, cuda),
         _placed("gradients", "always", whole, cuda),
         _placed("Adam's moments", "always", moments, cuda and "optimizer" not in offload),
-        # Targets that visit the device take the room of gradients, which aren't there then.
-        _placed(
-            "targets", "always", locked_targets if "targets" in offload else targets, cuda and "targets" not in offload
-        ),
-    ]
+        _placed("targets", "always", targets, cuda and "targets" not in offload),
+    )
     if "optimizer" in offload:
-        items.append(Item("masters and their gradients, page-locked", "always", host=2 * locked))
-    elif "targets" in offload:
-        items.append(Item("parameters for the targets, page-locked", "always", host=locked_targets))
-    return tuple(items)
+        return (*items, Item("masters and their gradients, page-locked", "always", host=2 * networks.page_locked))
+    if "targets" in offload:
+        return (*items, Item("parameters for the targets, page-locked", "always", host=followed.page_locked))
+    return items
 
 
-def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Item, ...]:
-    network, privileged = config.td3.network, _privileged(config)
-    stack = FrameStack.of(config.environment.camera).seen_by(network)
-    seen, predicted = config.td3.seen(privileged), config.td3.predicted(privileged)
+def _update(config: AgentConfig, cuda: bool, batch: int, rows: int, networks: Networks) -> tuple[Item, ...]:
+    stack, privileged = networks.stack.seen_by(config.td3.network), privileged_numbers(config.environment)
     precision = computed(config.td3.precision, cuda)
     unfolds = precision == "float16" and not cuda and cpu_unfolds_float16()
-    whole = sizes.parameter_bytes(_shapes(config))
-    cached_rows = None if cuda else CACHED_ROWS
-    peak = sizes.update_bytes(network, batch, rows, precision, cached_rows, stack, unfolds, seen, predicted)
-    activations = max(0, peak - whole)  # what goes beyond the gradients, which are counted whole for all the time
+    # Convolved are the frames that the network sees.
+    convolved = replace(networks, stack=stack)
+    peak = convolved.update_bytes(batch, rows, precision, None if cuda else CACHED_ROWS, unfolds)
+    # What goes beyond the gradients, which are counted whole for all the time.
+    activations = max(0, peak - networks.parameter_bytes())
     share = _FLOAT16_WORKSPACE if unfolds else _ONEDNN_WORKSPACE
     workspace = 0 if cuda else int(share * activations)
+    copies = 1 if config.replay.demonstrations is None else 2  # as two rings give it, and in one piece
+    sampled, on_device = (batch_bytes(count, stack, privileged, config.td3.n_step) for count in (batch, rows))
     return (
-        Item(
-            "sampled batch",
-            "always",
-            # Beside demonstrations: as two rings give it, and in one piece.
-            host=(1 if config.replay.demonstrations is None else 2)
-            * sizes.batch_bytes(batch, stack, privileged, config.td3.n_step),
-            device=cuda * sizes.batch_bytes(rows, stack, privileged, config.td3.n_step),
-        ),
+        Item("sampled batch", "always", host=copies * sampled, device=cuda * on_device),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         _placed("activations", "updating", activations, cuda),
         _placed("workspace and heap's holes", "updating", workspace, cuda),
     )
 
 
-def _files(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
-    shapes = _shapes(config)
-    whole = sizes.parameter_bytes(shapes)
-    state = 3 * whole + sizes.parameter_bytes(_followed(config))  # online, two moments, targets
+def _files(config: AgentConfig, cuda: bool, networks: Networks, followed: Networks) -> tuple[Item, ...]:
+    state = 3 * networks.parameter_bytes() + followed.parameter_bytes()  # online, two moments, targets
     checkpoint = state + _CHECKPOINT_BESIDE_TENSORS
     kept = config.training.keep_checkpoints + 1  # and the best
     # Written from where the tensors are; copied are those of a GPU, and convolutions, whose layout no file knows.
-    copied = state if cuda else 4 * sizes.parameter_bytes(shapes, "encoder.conv")
+    copied = state if cuda else 4 * networks.parameter_bytes("encoder.conv")
     return (
         Item("replay (page cache isn't counted)", "always", disk=replay_bytes(config, config.replay.capacity)),
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
@@ -183,26 +176,10 @@ def _files(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
     )
 
 
-def _shapes(config: AgentConfig) -> sizes.Shapes:
-    """Return those of all that learns."""
-    seen, predicted = config.td3.seen(_privileged(config)), config.td3.predicted(_privileged(config))
-    return sizes.parameter_shapes(config.td3.network, FrameStack.of(config.environment.camera), seen, predicted)
-
-
-def _followed(config: AgentConfig) -> sizes.Shapes:
-    """Return those that have targets: all but the auxiliary head's."""
-    seen = config.td3.seen(_privileged(config))
-    return sizes.parameter_shapes(config.td3.network, FrameStack.of(config.environment.camera), seen)
-
-
-def _privileged(config: AgentConfig) -> int:
-    return privileged_numbers(config.environment)
-
-
 def replay_bytes(config: AgentConfig, capacity: int) -> int:
     """Return the bytes of a replay of this many rows of the configuration's frames."""
     camera = config.environment.camera
-    return bytes_for(capacity, camera.width, _privileged(config), camera.planes)
+    return bytes_for(capacity, camera.width, privileged_numbers(config.environment), camera.planes)
 
 
 def _placed(name: str, phase: Phase, size: int, cuda: bool) -> Item:

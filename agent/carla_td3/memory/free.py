@@ -1,8 +1,7 @@
 """What is free: device, host and disk, each read where the kernel or the driver says so.
 
 Owns the readers. What this run holds already counts as free, for the estimate counts it again: compare the two, not
-one of them with another program's figure. So does what ``scripts/wait_and_run.sh`` still holds for this run, and gives
-back as it grows: ``carla_run.held_memory`` says how much. Judges nothing.
+one of them with another program's figure. Judges nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from carla_run.cgroups import Cgroups
 from carla_run.exits import Exit
-from carla_run.held_memory import read_held_mib
-from carla_run.processes import available_mib, held_mib
+from carla_run.memory.cgroups import Cgroups
+from carla_run.memory.processes import held_mib
+from carla_run.memory.room import disk_room, ram_room
 from carla_td3.layered_yaml import ConfigError
 from carla_td3.memory import estimate, gpu_probe
 from carla_td3.memory.estimate import MIB, Free
@@ -44,7 +43,7 @@ def device_bytes(fraction: float | None) -> int:
     if answer is None:
         return 0  # not even for a context
     free, total = answer
-    return device_room(free + read_held_mib(of_gpu=True) * MIB, total, fraction)
+    return device_room(free, total, fraction)
 
 
 def device_room(free: int, total: int, fraction: float | None) -> int:
@@ -103,21 +102,15 @@ def device_is_full(reserve_mib: float) -> bool:
 
 def host_bytes(proc: Path = Path("/proc")) -> int | None:
     """Return the free bytes of RAM: the least of the machine's and of each control group's above this process."""
-    group = Cgroups(proc).of()
-    rooms_mib = (available_mib(proc), None if group is None else group.room_mib)
-    rooms = [room_mib for room_mib in rooms_mib if room_mib is not None]
-    own_mib = held_mib(os.getpid()) or 0.0
-    return int((min(rooms) + own_mib) * MIB) + read_held_mib(of_gpu=False) * MIB if rooms else None
+    room = ram_room(Cgroups(proc).of(), proc)
+    return None if room is None else int((room.free_mib + (held_mib(os.getpid()) or 0.0)) * MIB)
 
 
 def disk_bytes(run: Path) -> int | None:
     """Return the free bytes of the disk that the run is, or would be, on."""
-    folder = run.resolve()
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
+    room = disk_room(run)
     try:
-        disk = os.statvfs(folder)
         held = sum(file.stat().st_size for part in ("replay", "checkpoints") for file in (run / part).rglob("*"))
     except OSError:
         return None
-    return disk.f_bavail * disk.f_frsize + held
+    return None if room is None else int(room.free_mib * MIB) + held

@@ -5,14 +5,13 @@ Owns the readings and their words. Makes no context on a card and allocates noth
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from carla_run.processes import MIB, available_mib, held_mib
+from carla_run.memory.processes import MIB, held_mib
+from carla_run.memory.room import ram_room
 from carla_td3 import cuda
 
 
@@ -71,37 +70,27 @@ def log_gpu_memory(prefix: str = "", device: int = 0) -> None:
 def memory_summary(device: int = 0) -> str:
     """Return that line, one of this process's RAM, and PyTorch's own table of its allocator, where it uses the card."""
     torch = _torch_in_use()
-    ram = f"RAM: {available_mib() or 0.0:.0f} MiB free; this process holds {held_mib(os.getpid()) or 0.0:.0f}"
+    room, held = ram_room(None), held_mib(os.getpid()) or 0.0
+    ram = f"RAM: {0.0 if room is None else room.free_mib:.0f} MiB free; this process holds {held:.0f}"
     table = [] if torch is None else [torch.cuda.memory_summary(device)]
     return "\n".join([str(read_gpu_memory(device)), ram, *table])
 
 
 def _of_the_driver(device: int) -> tuple[float, float] | None:
     """Return free and total as NVML counts; None without its package (nvidia-ml-py), its library or such a card."""
-    with contextlib.suppress(ImportError):
-        import pynvml
-
-        with contextlib.suppress(pynvml.NVMLError), _connected(pynvml):
-            found = pynvml.nvmlDeviceGetMemoryInfo(_handle(pynvml, device))
-            return found.free / MIB, found.total / MIB
-    return None
-
-
-@contextlib.contextmanager
-def _connected(pynvml: Any) -> Iterator[None]:
-    pynvml.nvmlInit()
     try:
-        yield
-    finally:
-        pynvml.nvmlShutdown()
+        from carla_run.memory.nvml import Nvml
+    except ImportError:
+        return None
+    index = Nvml.index_of(visible_name(device))
+    card = None if index is None else Nvml.once(index).card
+    return None if card is None else (card.free_mib, card.total_mib)
 
 
-def _handle(pynvml: Any, device: int) -> Any:
+def visible_name(device: int) -> str:
+    """Return the index or UUID by which the driver knows the card that CUDA counts so."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    name = visible[device].strip() if device < len(visible) else ""
-    if name and not name.isdecimal():
-        return pynvml.nvmlDeviceGetHandleByUUID(name)
-    return pynvml.nvmlDeviceGetHandleByIndex(int(name or device))
+    return (visible[device].strip() if device < len(visible) else "") or str(device)
 
 
 def _of_the_context(device: int) -> tuple[float, float] | None:

@@ -20,9 +20,10 @@ from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.cuda import Seen, on_cuda, seen_for, torch_device
 from carla_td3.exits import AgentError
-from carla_td3.memory import allocator, fit, free, previous_crash
+from carla_td3.memory import allocator, free, previous_crash
 from carla_td3.memory.allocator import Choice, Settings
-from carla_td3.memory.estimate import MIB, PHASES, POOLS, Estimate, Free, Pool, estimate
+from carla_td3.memory.estimate import MIB, PHASES, POOLS, Free, Pool
+from carla_td3.memory.fit import Fit
 from carla_td3.run_directory import settled_precision
 from carla_td3.td3.kernels.arithmetic import computed
 
@@ -50,42 +51,44 @@ _COLUMNS = {
 class MemoryReport:
     """What a configuration needs here, and whether it fits."""
 
-    estimate: Estimate
-    free: Free
-    cuda: bool
-    config: AgentConfig
-    """As it was given; ``td3.precision: auto`` is what it comes to there, unless the GPU wasn't looked at."""
-    reserve_mib: float
-    largest_batch: int
+    fit: Fit
+    """Of the configuration as it was given; ``td3.precision: auto`` is what it comes to there, unless the GPU wasn't
+    looked at."""
     refusal: str | None
     not_on_cuda: str | None
     """Why the GPU is left alone, where device is auto and there is one; else None."""
-    computes_in: str
-    """What ``td3.precision`` comes to on this processor: float32, bfloat16 or float16."""
-    idle_offload: tuple[str, ...]
-    """Of memory.offload, what has no effect, for nothing is on a GPU."""
     measured_mib: Mapping[str, Mapping[str, float]]
     """Watermarks by phase and kind (``watermarks.Figures``) of the run's last learner; empty before it ran."""
+
+    @property
+    def computes_in(self) -> str:
+        """What ``td3.precision`` comes to on this processor: float32, bfloat16 or float16."""
+        return computed(self.fit.config.td3.precision, self.fit.cuda)
+
+    @property
+    def idle_offload(self) -> tuple[str, ...]:
+        """Of memory.offload, what has no effect, for nothing is on a GPU."""
+        return () if self.fit.cuda else self.fit.config.memory.offload
 
     def plain(self) -> dict[str, Any]:
         """Return everything as plain data, MiB."""
         return {
-            "device": "cuda" if self.cuda else "cpu",
-            "precision": self.config.td3.precision,
+            "device": "cuda" if self.fit.cuda else "cpu",
+            "precision": self.fit.config.td3.precision,
             "computes_in": self.computes_in,
-            "batch": self.estimate.batch,
+            "batch": self.fit.estimate.batch,
             "items": [
                 {"name": item.name, "phase": item.phase, **{f"{p}_mib": _mib(getattr(item, p)) for p in POOLS}}
-                for item in self.estimate.items
+                for item in self.fit.estimate.items
             ],
-            "total_mib": {pool: _mib(self.estimate.total(pool)) for pool in POOLS},
-            "free_mib": {pool: _mib(getattr(self.free, pool)) for pool in POOLS},
-            "reserve_mib": self.reserve_mib,
+            "total_mib": {pool: _mib(self.fit.estimate.total(pool)) for pool in POOLS},
+            "free_mib": {pool: _mib(getattr(self.fit.free, pool)) for pool in POOLS},
+            "reserve_mib": self.fit.config.memory.reserve_mib,
             "fits": self.refusal is None,
             "refusal": self.refusal,
             "not_on_cuda": self.not_on_cuda,
             "idle_offload": list(self.idle_offload),
-            "largest_batch": self.largest_batch,
+            "largest_batch": self.fit.largest_batch,
             "host_by_phase_mib": {phase: self._estimated(phase, "host") for phase in PHASES},
             "device_by_phase_mib": {phase: self._estimated(phase, "device") for phase in PHASES},
             "measured_by_phase_mib": {phase: dict(figures) for phase, figures in self.measured_mib.items()},
@@ -93,18 +96,18 @@ class MemoryReport:
 
     def table(self) -> Table:
         """Return the items, totals and what is free, for a person."""
-        where = "cuda" if self.cuda else "cpu"
-        table = Table(title=f"Memory of batch {self.estimate.batch} on {where}", title_justify="left")
+        where = "cuda" if self.fit.cuda else "cpu"
+        table = Table(title=f"Memory of batch {self.fit.estimate.batch} on {where}", title_justify="left")
         table.add_column("item")
         table.add_column("when")
         for pool in POOLS:
             table.add_column(f"{pool} MiB", justify="right")
-        for item in self.estimate.items:
+        for item in self.fit.estimate.items:
             if any(getattr(item, pool) for pool in POOLS):
                 table.add_row(item.name, item.phase, *(_shown(getattr(item, pool) or None) for pool in POOLS))
         table.add_section()
-        table.add_row("total", "", *(_shown(self.estimate.total(pool)) for pool in POOLS))
-        table.add_row("free, were this run not there", "", *(_shown(getattr(self.free, pool)) for pool in POOLS))
+        table.add_row("total", "", *(_shown(self.fit.estimate.total(pool)) for pool in POOLS))
+        table.add_row("free, were this run not there", "", *(_shown(getattr(self.fit.free, pool)) for pool in POOLS))
         return table
 
     def watermarks(self) -> Table:
@@ -122,8 +125,8 @@ class MemoryReport:
 
     def verdict(self) -> str:
         """Return one sentence, or another two on what was decided."""
-        kept = f"with memory.reserve_mib {self.reserve_mib:g} left over"
-        verdict = self.refusal or f"A batch of {self.estimate.batch} fits, {kept}."
+        kept = f"with memory.reserve_mib {self.fit.config.memory.reserve_mib:g} left over"
+        verdict = self.refusal or f"A batch of {self.fit.estimate.batch} fits, {kept}."
         if self.not_on_cuda is not None:
             verdict += f" It goes to the CPU, for the GPU is too full: {self.not_on_cuda}"
         if self.idle_offload:
@@ -132,7 +135,7 @@ class MemoryReport:
 
     def _estimated(self, phase: str, pool: Pool) -> float | None:
         phases = PHASES.get(phase)
-        return None if phases is None else _mib(self.estimate.total(pool, phases))
+        return None if phases is None else _mib(self.fit.estimate.total(pool, phases))
 
 
 def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryReport:
@@ -149,7 +152,7 @@ def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryRepor
         ConfigError: CUDA is asked for and isn't there.
     """
     found = _report(config, run, cuda=on_cuda(config.device, seen))
-    if found.cuda and found.refusal is not None and config.device == "auto":
+    if found.fit.cuda and found.refusal is not None and config.device == "auto":
         without = _report(config, run, cuda=False)
         if without.refusal is None:
             return replace(without, not_on_cuda=found.refusal)
@@ -178,20 +181,8 @@ def _report(config: AgentConfig, run: RunPaths, cuda: bool) -> MemoryReport:
 
 
 def _compared(config: AgentConfig, run: RunPaths, cuda: bool, room: Free) -> MemoryReport:
-    beat = read_heartbeat(run.heartbeat)
-    return MemoryReport(
-        estimate=estimate(config, cuda),
-        free=room,
-        cuda=cuda,
-        config=config,
-        reserve_mib=config.memory.reserve_mib,
-        largest_batch=fit.largest_batch(config, cuda, room),
-        refusal=fit.refusal(config, cuda, room),
-        not_on_cuda=None,
-        computes_in=computed(config.td3.precision, cuda),
-        idle_offload=() if cuda else config.memory.offload,
-        measured_mib={} if beat is None else beat.peaks_mib,
-    )
+    beat, fit = read_heartbeat(run.heartbeat), Fit(config, cuda, room)
+    return MemoryReport(fit, fit.refusal, not_on_cuda=None, measured_mib={} if beat is None else beat.peaks_mib)
 
 
 def _settled(config: AgentConfig, run: RunPaths, cuda: bool) -> AgentConfig:
@@ -244,11 +235,11 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
         log_by(log, NoCuda(cause=str(seen), reason=seen.cuda, device=config.device, pool=seen.pool))
     found, gave_way = report(config, run, seen), ""
     lowered = _after_crash(found, run, log)
-    if lowered is not found.config:
+    if lowered is not found.fit.config:
         found, gave_way = report(lowered, run, seen), "micro_batch_lowered"
-    if found.cuda:
-        require_arithmetic(found.config.td3.precision)
-    took_hold = read_back() if found.cuda else NOT_APPLICABLE
+    if found.fit.cuda:
+        require_arithmetic(found.fit.config.td3.precision)
+    took_hold = read_back() if found.fit.cuda else NOT_APPLICABLE
     settings = allocator.parse(chosen.text, source="the allocator's setting")
     differing = [] if isinstance(took_hold, str) else ignored(settings, took_hold)
     log("allocator", chosen.dropped or chosen.cause, setting=chosen.text, took_hold=took_hold, ignored=differing)
@@ -260,35 +251,34 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
     if found.not_on_cuda is not None:
         gave_way = "device"
         log(gave_way, found.not_on_cuda, device="cpu")
-    return Admitted(torch_device(found.cuda), found.config, found.computes_in, gave_way, seen)
+    return Admitted(torch_device(found.fit.cuda), found.fit.config, found.computes_in, gave_way, seen)
 
 
 def _shortage(found: MemoryReport, refusal: str) -> CannotFit:
     """Return the numbers of a refusal: for a program that looks for a configuration that fits."""
-    config, cuda, room = found.config, found.cuda, found.free
-    pool = fit.short_pool(config, cuda, room)
+    fit, pool = found.fit, found.fit.short
     assert pool is not None
     disk = pool == "disk"
     return CannotFit(
         cause=refusal,
         pool=MemoryPool(pool),
-        folder=room.folder if disk else None,
-        needed_mib=round(found.estimate.total(pool) / MIB, 1),
-        free_mib=round(getattr(room, pool) / MIB, 1),
-        reserve_mib=config.memory.reserve_mib,
-        fitting_micro_batch=fit.largest_micro_batch(config, cuda, room) or None,
-        fitting_batch=found.largest_batch or None,
-        fitting_replay=(fit.largest_replay(config, cuda, room) or None) if disk else None,
+        folder=fit.free.folder if disk else None,
+        needed_mib=round(fit.estimate.total(pool) / MIB, 1),
+        free_mib=round(getattr(fit.free, pool) / MIB, 1),
+        reserve_mib=fit.config.memory.reserve_mib,
+        fitting_micro_batch=fit.largest_micro_batch or None,
+        fitting_batch=fit.largest_batch or None,
+        fitting_replay=(fit.largest_replay or None) if disk else None,
     )
 
 
 def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
     """Return the configuration; with a smaller micro-batch if memory may have ended the last learner."""
-    config = found.config
-    last = None if found.cuda else previous_crash.read(run.heartbeat)
+    config = found.fit.config
+    last = None if found.fit.cuda else previous_crash.read(run.heartbeat)
     if last is None:
         return config
-    lowered = previous_crash.with_less(config, found.free, last)
+    lowered = previous_crash.with_less(config, found.fit.free, last)
     if lowered is not config:
         log(
             "micro_batch_lowered",
@@ -296,7 +286,7 @@ def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
             micro_batch=lowered.td3.micro_batch,
             last_micro_batch=last.micro_batch,
             needed_mib=previous_crash.needed_mib(config, last),
-            free_mib=round((found.free.host or 0) / MIB, 1),
+            free_mib=round((found.fit.free.host or 0) / MIB, 1),
         )
     return lowered
 

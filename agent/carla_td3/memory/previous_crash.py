@@ -13,8 +13,8 @@ from pathlib import Path
 
 from carla_run.heartbeat import Phase, read_heartbeat
 from carla_td3.config import AgentConfig
-from carla_td3.memory import fit
 from carla_td3.memory.estimate import MIB, Free, estimate
+from carla_td3.memory.fit import Fit
 
 SUSPECT_SHARE = 0.75
 """Of what a run could have: one that needed less didn't end for its own memory. The estimate is 13 MiB low at worst."""
@@ -53,7 +53,7 @@ def with_less(config: AgentConfig, free: Free, last: PreviousCrash) -> AgentConf
     if free.host is None or needed_mib(config, last) < SUSPECT_SHARE * free.host / MIB:
         return config
     size = max(1, last.micro_batch // 2)
-    while size > 1 and fit.refusal(_with(config, size), False, free) is not None:
+    while size > 1 and Fit(_with(config, size), False, free).short is not None:
         size //= 2
     configured = config.td3.micro_batch or config.td3.batch_size
     return config if size >= configured else _with(config, size)

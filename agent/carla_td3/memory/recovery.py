@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 
 from carla_run.exits import Exit
-from carla_run.memory_errors import allocator_is_broken
+from carla_run.memory.errors import allocator_is_broken
 from carla_td3.exits import MEMORY, AgentError, DeviceIsFull, exhausted_pool, never_full
 from carla_td3.memory import heap
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 
 from carla_td3.config import NetworkConfig
-from carla_td3.td3.replay.frames import ACTION, DEFAULT, SIDE, VECTOR, FrameStack, convolved_sides, known
+from carla_td3.td3.replay.frames import ACTION, DEFAULT, VECTOR, FrameStack, convolved_sides, known
 
 FLOAT = 4  # bytes; parameters, gradients, moments and everything after the encoder
 KERNELS = (2 * 2, 4 * 4, 3 * 3)
@@ -22,52 +23,194 @@ AUXILIARY_HIDDEN = 64  # as ``td3.networks`` has it
 Shapes = dict[str, tuple[int, ...]]
 
 
-def _convolved_cells(side: int = SIDE) -> tuple[int, ...]:
-    """Return the cells after each convolution."""
-    return tuple(across * across for across in convolved_sides(side))
+@dataclass(frozen=True)
+class _Step:
+    """One layer of the backward pass, bytes."""
+
+    saved: int
+    """A row's, kept from the forward pass until this step is done."""
+    meanwhile: int
+    """A row's gradients before and after the layer."""
+    at_once: int = 0
+    """What else it takes, whatever the rows."""
+    weights: int = 0
+    """Its weights' gradient, float32."""
+    cast: int = 0
+    """Its weights in 2 bytes each, kept until this step is done, and their gradient in the same."""
 
 
-def parameter_shapes(network: NetworkConfig, stack: FrameStack = DEFAULT, seen: int = 0, predicted: int = 0) -> Shapes:
-    """Return the shape of each learned parameter under its name in ``TD3.online``.
+@dataclass(frozen=True)
+class Networks:
+    """All that learns, as ``TD3.online`` has it.
 
-    Args:
+    Attributes:
         network: the widths.
         stack: what an image is made of.
         seen: privileged numbers that the critics read.
         predicted: privileged numbers that the auxiliary head tells.
     """
-    first, second, third = network.channels
-    features, read = network.features, known(network) + VECTOR
-    encoder = {
-        **_layer("encoder.conv1", first, stack.channels, 2, 2),
-        **_layer("encoder.conv2", second, first, 4, 4),
-        **_layer("encoder.conv3", third, second, 3, 3),
-        **_layer("encoder.trunk", features, third * _convolved_cells(stack.side)[-1]),
-        **_norm("encoder.norm", features),
-    }
-    return {
-        **(encoder if network.sees == "image" else {}),
-        **_mlp("actor.body", (read, *network.hidden, ACTION), norm=False),
-        **_mlp("critic.q1", (read + ACTION + seen, *network.hidden, 1), norm=True),
-        **_mlp("critic.q2", (read + ACTION + seen, *network.hidden, 1), norm=True),
-        **(_mlp("auxiliary", (features, AUXILIARY_HIDDEN, predicted), norm=False) if predicted else {}),
-    }
 
+    network: NetworkConfig
+    stack: FrameStack = DEFAULT
+    seen: int = 0
+    predicted: int = 0
 
-def parameter_bytes(shapes: Shapes, prefix: str = "") -> int:
-    """Return the float32 bytes of the parameters whose names begin so."""
-    return FLOAT * sum(prod(shape) for name, shape in shapes.items() if name.startswith(prefix))
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The shape of each learned parameter under its name."""
+        first, second, third = self.network.channels
+        features, hidden = self.network.features, self.network.hidden
+        encoder = {
+            **_layer("encoder.conv1", first, self.stack.channels, 2, 2),
+            **_layer("encoder.conv2", second, first, 4, 4),
+            **_layer("encoder.conv3", third, second, 3, 3),
+            **_layer("encoder.trunk", features, third * self._cells[-1]),
+            **_norm("encoder.norm", features),
+        }
+        head = _mlp("auxiliary", (features, AUXILIARY_HIDDEN, self.predicted), norm=False)
+        return {
+            **(encoder if self._sees_images else {}),
+            **_mlp("actor.body", (self._read, *hidden, ACTION), norm=False),
+            **_mlp("critic.q1", (self._judged, *hidden, 1), norm=True),
+            **_mlp("critic.q2", (self._judged, *hidden, 1), norm=True),
+            **(head if self.predicted else {}),
+        }
 
+    def parameter_bytes(self, prefix: str = "") -> int:
+        """Return the float32 bytes of the parameters whose names begin so."""
+        return FLOAT * sum(prod(shape) for name, shape in self.shapes.items() if name.startswith(prefix))
 
-def page_locked(shapes: Shapes) -> int:
-    """Return the bytes of copies that a GPU reads from the host: PyTorch rounds each block up to a power of two."""
-    return sum(1 << (FLOAT * prod(shape) - 1).bit_length() for shape in shapes.values())
+    @property
+    def page_locked(self) -> int:
+        """The bytes of copies that a GPU reads from the host: PyTorch rounds each block up to a power of two."""
+        return sum(1 << (FLOAT * prod(shape) - 1).bit_length() for shape in self.shapes.values())
+
+    def update_bytes(
+        self, batch: int, rows: int, precision: str, cached_rows: int | None, unfolds: bool = False
+    ) -> int:
+        """Return the bytes of gradients, activations and cast weights at the worst instant of an update.
+
+        Args:
+            batch: transitions of the update.
+            rows: of them, those that go through the networks together; fewer than ``batch`` are micro-batches, whose
+                gradients are made beside the sum that they are added to.
+            precision: of the encoder; other than float32 it takes 2 bytes a number.
+            cached_rows: rows that go through the convolutions together on the CPU (``td3.kernels``); None for all, as
+                on a GPU.
+            unfolds: whether convolutions copy their inputs into columns (``td3.kernels.arithmetic``).
+        """
+        of_actor = self.parameter_bytes("actor.")
+        of_theta = self.parameter_bytes() - of_actor
+        rows = min(rows, batch)
+        kept = FLOAT * known(self.network) * batch  # f(s), for the actor
+        standing = of_theta if rows < batch else 0
+        inputs = FLOAT * self._judged  # of the critics, one copy for both
+        convolutions = self._convolutions_step(rows, precision, cached_rows, unfolds)
+        critic = [
+            *self._critic_steps(),
+            *self._critic_steps(beside=inputs),
+            _Step(inputs, 0),
+            *(self._head_steps(beside=inputs) if self.predicted else []),
+            *([self._trunk_step(precision), convolutions] if self._sees_images else []),
+        ]
+        actor = [*self._critic_steps(learns=False), *self._actor_steps()]
+        return max(
+            kept + _highest(critic, rows, standing),
+            kept + _highest(actor, rows, of_theta + (of_actor if rows < batch else 0), grows=rows == batch),
+            2 * kept + of_theta,  # the features of micro-batches, and in one piece
+        )
+
+    @property
+    def _sees_images(self) -> bool:
+        return self.network.sees == "image"
+
+    @property
+    def _read(self) -> int:
+        """Numbers that the actor reads."""
+        return known(self.network) + VECTOR
+
+    @property
+    def _judged(self) -> int:
+        """Numbers that a critic reads."""
+        return self._read + ACTION + self.seen
+
+    @property
+    def _cells(self) -> tuple[int, ...]:
+        """Cells after each convolution."""
+        return tuple(across * across for across in convolved_sides(self.stack.side))
+
+    def _critic_steps(self, *, learns: bool = True, beside: int = 0) -> list[_Step]:
+        """Return one critic's hidden layers, the last first: each keeps what LayerNorm got and what ReLU gave.
+
+        ``beside``: what is held meanwhile, the inputs' gradient by the other critic.
+        """
+        return [
+            _Step(
+                2 * FLOAT * after,
+                FLOAT * max(2 * after, before + after) + beside,
+                weights=FLOAT * before * after * learns,
+            )
+            for before, after in pairwise((self._judged, *self.network.hidden))
+        ][::-1]
+
+    def _head_steps(self, *, beside: int) -> list[_Step]:
+        """Return the auxiliary head's layers, the last first; ``beside``: the features' gradient by the critics."""
+        features, hidden, told = self.network.features, AUXILIARY_HIDDEN, self.predicted
+        return [
+            _Step(FLOAT * (told + hidden), FLOAT * (told + hidden) + beside, weights=FLOAT * hidden * told),
+            _Step(0, FLOAT * (hidden + features) + beside, weights=FLOAT * features * hidden),
+        ]
+
+    def _actor_steps(self) -> list[_Step]:
+        steps = [
+            _Step(FLOAT * after, FLOAT * max(2 * after, before + after), weights=FLOAT * before * after)
+            for before, after in pairwise((self._read, *self.network.hidden))
+        ]
+        inputs = _Step(FLOAT * (self._read + self._judged), 0)  # its own and the critic's
+        return [*steps[::-1], inputs]
+
+    def _trunk_step(self, precision: str) -> _Step:
+        """LayerNorm's input and tanh's result are kept; f(s) itself is counted elsewhere."""
+        element, inputs = _element(precision), self.network.channels[-1] * self._cells[-1]
+        features = FLOAT * self.network.features
+        trunk = self.network.features * inputs
+        return _Step(2 * features, 2 * features + element * inputs, 0, FLOAT * trunk, _cast(element, trunk))
+
+    def _convolutions_step(self, rows: int, precision: str, cached_rows: int | None, unfolds: bool) -> _Step:
+        """The three outputs are kept; the frames are converted again, and the first two's gradients are a part's."""
+        stack, cells, channels, element = self.stack, self._cells, self.network.channels, _element(precision)
+        inputs, pixels = (stack.channels, *channels), stack.frames * stack.planes * stack.side**2
+        outputs = [each * count for each, count in zip(channels, cells, strict=True)]
+        weights = sum(a * b * kernel for (a, b), kernel in zip(pairwise(inputs), KERNELS, strict=True))
+        columns = [unfolds * a * k * count for a, k, count in zip(inputs, KERNELS, cells, strict=False)]
+        # On the CPU in float32 they are converted where they lie; else their bytes are put beside each other first.
+        moved = 0 if cached_rows is not None and precision == "float32" else pixels
+        through_first = moved + element * (pixels + outputs[0] + columns[0])
+        through_second = element * (outputs[0] + outputs[1] + columns[1])
+        together = min(rows, cached_rows or rows)
+        summed = FLOAT * weights * (together < rows)  # a part's gradient beside the sum of the earlier ones
+        part = together * max(through_first, through_second) + summed
+        return _Step(element * sum(outputs), element * outputs[2], part, FLOAT * weights, _cast(element, weights))
 
 
 def batch_bytes(batch: int, stack: FrameStack = DEFAULT, privileged: int = 0, n_step: int = 1) -> int:
     """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, three numbers."""
     frames = (stack.frames + stack.new(n_step)) * stack.planes * stack.side**2
     return batch * (frames + FLOAT * (2 * (VECTOR + privileged) + ACTION + 3))
+
+
+def _highest(steps: Sequence[_Step], rows: int, standing: int, *, grows: bool | None = None) -> int:
+    """Return the most bytes in a backward pass; ``standing`` gradients are there before, and take the new ones up."""
+    grows = standing == 0 if grows is None else grows
+    saved, cast = sum(step.saved for step in steps), sum(step.cast for step in steps)
+    made, highest = 0, 0
+    for step in steps:
+        # The weights' gradient comes first in 2 bytes a number, beside the cast weights, then in 4, without them.
+        of_weights = max(2 * step.cast, step.cast + step.weights) if step.cast else step.weights
+        highest = max(highest, made + rows * (saved + step.meanwhile) + step.at_once + cast - step.cast + of_weights)
+        made += step.weights if grows else 0
+        saved, cast = saved - step.saved, cast - step.cast
+    return standing + highest
 
 
 def _layer(name: str, outputs: int, *inputs: int) -> Shapes:
@@ -87,151 +230,6 @@ def _mlp(name: str, sizes: tuple[int, ...], norm: bool) -> Shapes:
         if norm and index < len(sizes) - 2:
             shapes |= _norm(f"{name}.{stride * index + 1}", outputs)
     return shapes
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One layer of the backward pass, bytes."""
-
-    saved: int
-    """A row's, kept from the forward pass until this step is done."""
-    meanwhile: int
-    """A row's gradients before and after the layer."""
-    at_once: int = 0
-    """What else it takes, whatever the rows."""
-    weights: int = 0
-    """Its weights' gradient, float32."""
-    cast: int = 0
-    """Its weights in 2 bytes each, kept until this step is done, and their gradient in the same."""
-
-
-def update_bytes(
-    network: NetworkConfig,
-    batch: int,
-    rows: int,
-    precision: str,
-    cached_rows: int | None,
-    stack: FrameStack = DEFAULT,
-    unfolds: bool = False,
-    seen: int = 0,
-    predicted: int = 0,
-) -> int:
-    """Return the bytes of gradients, activations and cast weights at the worst instant of an update.
-
-    Args:
-        network: the widths.
-        batch: transitions of the update.
-        rows: of them, those that go through the networks together; fewer than ``batch`` are micro-batches, whose
-            gradients are made beside the sum that they are added to.
-        precision: of the encoder; other than float32 it takes 2 bytes a number.
-        cached_rows: rows that go through the convolutions together on the CPU (``td3.kernels``); None for all, as
-            on a GPU.
-        stack: what an image is made of.
-        unfolds: whether convolutions copy their inputs into columns (``td3.kernels.arithmetic``).
-        seen: privileged numbers that the critics read.
-        predicted: privileged numbers that the auxiliary head tells.
-    """
-    shapes = parameter_shapes(network, stack, seen, predicted)
-    of_actor = parameter_bytes(shapes, "actor.")
-    of_theta = parameter_bytes(shapes) - of_actor
-    rows = min(rows, batch)
-    kept = FLOAT * known(network) * batch  # f(s), for the actor
-    standing = of_theta if rows < batch else 0
-    inputs = FLOAT * (known(network) + VECTOR + ACTION + seen)  # of the critics, one copy for both
-    second, first = _critic_steps(network, seen), _critic_steps(network, seen, beside=inputs)
-    head = _head_steps(network, predicted, beside=inputs) if predicted else []
-    cells = _convolved_cells(stack.side)
-    convolutions = _convolutions_step(network, rows, precision, cached_rows, stack, cells, unfolds)
-    encoder = [_trunk_step(network, precision, cells[-1]), convolutions]
-    below = encoder if network.sees == "image" else []
-    critic = [*second, *first, _Step(inputs, 0), *head, *below]
-    actor = [*_critic_steps(network, seen, learns=False), *_actor_steps(network, seen)]
-    return max(
-        kept + _highest(critic, rows, standing),
-        kept + _highest(actor, rows, of_theta + (of_actor if rows < batch else 0), grows=rows == batch),
-        2 * kept + of_theta,  # the features of micro-batches, and in one piece
-    )
-
-
-def _highest(steps: Sequence[_Step], rows: int, standing: int, *, grows: bool | None = None) -> int:
-    """Return the most bytes in a backward pass; ``standing`` gradients are there before, and take the new ones up."""
-    grows = standing == 0 if grows is None else grows
-    saved, cast = sum(step.saved for step in steps), sum(step.cast for step in steps)
-    made, highest = 0, 0
-    for step in steps:
-        # The weights' gradient comes first in 2 bytes a number, beside the cast weights, then in 4, without them.
-        of_weights = max(2 * step.cast, step.cast + step.weights) if step.cast else step.weights
-        highest = max(highest, made + rows * (saved + step.meanwhile) + step.at_once + cast - step.cast + of_weights)
-        made += step.weights if grows else 0
-        saved, cast = saved - step.saved, cast - step.cast
-    return standing + highest
-
-
-def _critic_steps(network: NetworkConfig, seen: int, *, learns: bool = True, beside: int = 0) -> list[_Step]:
-    """Return one critic's hidden layers, the last first: each keeps what LayerNorm got and what ReLU gave.
-
-    ``beside``: what is held meanwhile, the inputs' gradient by the other critic.
-    """
-    widths = (known(network) + VECTOR + ACTION + seen, *network.hidden)
-    steps = [
-        _Step(
-            2 * FLOAT * after, FLOAT * max(2 * after, before + after) + beside, weights=FLOAT * before * after * learns
-        )
-        for before, after in pairwise(widths)
-    ]
-    return steps[::-1]
-
-
-def _head_steps(network: NetworkConfig, predicted: int, *, beside: int) -> list[_Step]:
-    """Return the auxiliary head's layers, the last first; ``beside``: the features' gradient by the critics."""
-    features, hidden = network.features, AUXILIARY_HIDDEN
-    return [
-        _Step(FLOAT * (predicted + hidden), FLOAT * (predicted + hidden) + beside, weights=FLOAT * hidden * predicted),
-        _Step(0, FLOAT * (hidden + features) + beside, weights=FLOAT * features * hidden),
-    ]
-
-
-def _actor_steps(network: NetworkConfig, seen: int) -> list[_Step]:
-    widths = (known(network) + VECTOR, *network.hidden)
-    steps = [
-        _Step(FLOAT * after, FLOAT * max(2 * after, before + after), weights=FLOAT * before * after)
-        for before, after in pairwise(widths)
-    ]
-    inputs = _Step(FLOAT * (2 * widths[0] + ACTION + seen), 0)  # its own and the critic's
-    return [*steps[::-1], inputs]
-
-
-def _trunk_step(network: NetworkConfig, precision: str, cells: int) -> _Step:
-    """LayerNorm's input and tanh's result are kept; f(s) itself is counted elsewhere."""
-    element, inputs = _element(precision), network.channels[-1] * cells
-    features = FLOAT * network.features
-    trunk = network.features * inputs
-    return _Step(2 * features, 2 * features + element * inputs, 0, FLOAT * trunk, _cast(element, trunk))
-
-
-def _convolutions_step(
-    network: NetworkConfig,
-    rows: int,
-    precision: str,
-    cached_rows: int | None,
-    stack: FrameStack,
-    cells: tuple[int, ...],
-    unfolds: bool,
-) -> _Step:
-    """The three outputs are kept; the frames are converted again, and the first two's gradients are a part's."""
-    element = _element(precision)
-    inputs, pixels = (stack.channels, *network.channels), stack.frames * stack.planes * stack.side**2
-    outputs = [channels * count for channels, count in zip(network.channels, cells, strict=True)]
-    weights = sum(a * b * kernel for (a, b), kernel in zip(pairwise(inputs), KERNELS, strict=True))
-    columns = [unfolds * a * k * count for a, k, count in zip(inputs, KERNELS, cells, strict=False)]
-    # On the CPU in float32 they are converted where they lie; else their bytes are put beside each other first.
-    moved = 0 if cached_rows is not None and precision == "float32" else pixels
-    through_first = moved + element * (pixels + outputs[0] + columns[0])
-    through_second = element * (outputs[0] + outputs[1] + columns[1])
-    together = min(rows, cached_rows or rows)
-    summed = FLOAT * weights * (together < rows)  # a part's gradient beside the sum of the earlier ones
-    part = together * max(through_first, through_second) + summed
-    return _Step(element * sum(outputs), element * outputs[2], part, FLOAT * weights, _cast(element, weights))
 
 
 def _cast(element: int, weights: int) -> int:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from carla_run.files import write_whole
-from carla_run.processes import status_mib
+from carla_run.memory.processes import status_mib
 
 KEPT = 5
 """Shortages of a run that leave a file."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 
 MIB = 2**20
 Figures = dict[str, float]

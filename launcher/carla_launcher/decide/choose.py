@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from carla_launcher.config import Does
-from carla_launcher.decide.fit import lives_in
+from carla_launcher.decide.fit import homes_of, lives_in
 from carla_launcher.decide.ladder import Ladder, Needs, Step, Taken, is_taken, of_simulators, relief, summed
-from carla_launcher.observe.pools import Cards, OwnerKind, Pool, PoolKind, Reading
+from carla_launcher.observe.pools import Cards, OwnerKind, PoolKind, Reading
+from carla_run.memory.room import missing
 
 Way = tuple[Step, ...]
 """Steps to be taken together, of each rung one at most."""
@@ -38,6 +39,11 @@ def choose(ladder: Ladder, kinds: Mapping[str, PoolKind], shortages: Shortages) 
         if way is not None:
             return search.lightened(way)
     return None
+
+
+def lasting_steps(ladder: Ladder) -> Ladder:
+    """Return the steps that stay taken."""
+    return {kind: tuple(step for step in steps if step.stays) for kind, steps in ladder.items()}
 
 
 @dataclass(frozen=True)
@@ -146,9 +152,7 @@ class Ground:
         """
         target = lack.pool or lack.kind.value
         kinds = {target: lack.kind, **{pool.name: pool.kind for pool in self.reading.pools if pool.name != target}}
-        ladder = self.open_steps()
-        if lasting:
-            ladder = {kind: tuple(step for step in steps if step.stays) for kind, steps in ladder.items()}
+        ladder = lasting_steps(self.open_steps()) if lasting else self.open_steps()
         return choose(ladder, kinds, lambda ways: [self._short_after(way, target, lack) for way in ways]) or ()
 
     def open_steps(self) -> Ladder:
@@ -160,22 +164,21 @@ class Ground:
         return summed(self._agent_frees(way), self._simulator_frees(way))
 
     def _short_after(self, way: Way, target: str, lack: Lack) -> dict[str, float]:
-        agent, simulator = self._agent_frees(way), self._simulator_frees(way)
+        by_owner = {OwnerKind.AGENT: self._agent_frees(way), OwnerKind.SIMULATOR: self._simulator_frees(way)}
 
         def freed(name: str, kind: PoolKind) -> float:
-            mib = agent.get(kind, 0.0) if self._lives_in(OwnerKind.AGENT, name, kind) else 0.0
-            return mib + (simulator.get(kind, 0.0) if self._lives_in(OwnerKind.SIMULATOR, name, kind) else 0.0)
+            lives = (mib for owner, mib in by_owner.items() if lives_in(owner, name, kind, self.cards))
+            return sum(mib.get(kind, 0.0) for mib in lives)
 
+        # Where a pool has less than its reserve already, it is another finding's to mend that.
         others = {
-            pool.name: max(0.0, -freed(pool.name, pool.kind) - self._spare_mib(pool, pool.free.mib))
+            pool.name: missing(
+                -freed(pool.name, pool.kind), max(0.0, pool.free.mib - self.reserve_mib.get(pool.kind, 0.0))
+            )
             for pool in self.reading.pools
             if pool.name != target and pool.free.mib is not None
         }
-        return {target: max(0.0, lack.mib - freed(target, lack.kind)), **others}
-
-    def _spare_mib(self, pool: Pool, free_mib: float) -> float:
-        """Return what may be taken of a pool; where that is nothing already, it is another finding's to mend that."""
-        return max(0.0, free_mib - self.reserve_mib.get(pool.kind, 0.0))
+        return {target: missing(lack.mib, freed(target, lack.kind)), **others}
 
     def _agent_frees(self, way: Way) -> dict[PoolKind, float]:
         freed = relief(way, self.ladder, self.taken, self.needs)
@@ -192,11 +195,7 @@ class Ground:
         return summed(*freed)
 
     def _held(self, kind: PoolKind, owner: OwnerKind) -> float:
-        pools = (pool for pool in self.reading.of(kind) if self._lives_in(owner, pool.name, kind))
-        return max((pool.held_by(owner) for pool in pools), default=0.0)
-
-    def _lives_in(self, owner: OwnerKind, pool: str, kind: PoolKind) -> bool:
-        return lives_in(owner, pool, kind, self.cards)
+        return max((pool.held_by(owner) for pool in homes_of(owner, kind, self.reading, self.cards)), default=0.0)
 
     def _can_be_taken(self, step: Step) -> bool:
         if step.does is Does.STOP or is_taken(step, self.ladder, self.taken):

@@ -13,6 +13,7 @@ from carla_launcher.decide.detectors.expectations import PHASES, BandKey
 from carla_launcher.decide.ladder import Ladder, Step, laid_over
 from carla_launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
 from carla_launcher.observe.pools import Cards, Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
+from carla_run.memory.room import missing
 
 _ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
 _BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)
@@ -78,7 +79,7 @@ class Sum:
     @property
     def short_mib(self) -> float:
         """What is missing; 0 where it fits, or where that is unknown."""
-        return max(0.0, -(self.left_mib or 0.0))
+        return round(missing(self.needed_mib, self.total.mib), 1)
 
 
 @dataclass(frozen=True)
@@ -184,9 +185,9 @@ class Fits:
             return []
         unseen = sum(step.unseen_mib.get(pool.kind, 0.0) for step in steps)
         peak = sizes.figure(pool.kind)
-        context = sizes.context_mib if pool.kind is PoolKind.VRAM else 0.0
-        own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - context - unseen), 1))
-        lines = [Line("CUDA context", Figure(context, sizes.context_provenance, sizes.context_run))] if context else []
+        context = [sizes.context] if pool.kind is PoolKind.VRAM and sizes.context_mib else []
+        own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - len(context) * sizes.context_mib - unseen), 1))
+        lines = [Line("CUDA context", figure) for figure in context]
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, owner: OwnerKind) -> bool:
@@ -205,6 +206,11 @@ def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool:
     if kind is PoolKind.VRAM:
         return pool in (kind.value, cards.pool_of(owner))
     return owner in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else _BOTH)
+
+
+def homes_of(owner: OwnerKind, kind: PoolKind, reading: Reading, cards: Cards) -> tuple[Pool, ...]:
+    """Return the pools that hold what a program takes of a kind of memory."""
+    return tuple(pool for pool in reading.of(kind) if lives_in(owner, pool.name, kind, cards))
 
 
 def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None) -> dict[BandKey, float]:

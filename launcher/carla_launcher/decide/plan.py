@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from carla_launcher.decide.choose import Short, Way, choose
+from carla_launcher.decide.choose import Short, Way, choose, lasting_steps
 from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum, lives_in, others_of
 from carla_launcher.decide.room import wait_command, who_holds
 from carla_launcher.decide.sizes import LITE, SizesOf
@@ -56,15 +56,14 @@ def lost_gpu(reading: Reading, device: str, quality: str | None) -> str:
 
 def _single_steps(fits: Fits, asked: Candidate, situation: Situation) -> list[Candidate]:
     """Return each rung that helps a short pool taken alone: as far as it must go, or as far as it goes."""
-    kinds = dict.fromkeys(each.kind for each in asked.sums if each.short_mib)
+    kinds, ladder = dict.fromkeys(each.kind for each in asked.sums if each.short_mib), lasting_steps(situation.ladder)
 
     def helps(way: Candidate) -> bool:  # of two cards a step may be the other one's
         return not way.refusal and any(way.sum_of(each.pool).short_mib < each.short_mib for each in asked.sums)
 
     found = []
     for kind in kinds:
-        steps = [step for step in situation.ladder.get(kind, ()) if step.stays]
-        judged = fits.judge([(step,) for step in steps])
+        judged = fits.judge([(step,) for step in ladder.get(kind, ())])
         for _, rung in groupby(judged, key=lambda each: each.steps[0].rung):
             of_rung = [each for each in rung if helps(each)]
             found += [next((each for each in of_rung if each.fits), of_rung[-1])] if of_rung else []
@@ -90,8 +89,7 @@ def _first_that_fits(fits: Fits, asked: Candidate, situation: Situation) -> Cand
     def shortages(ways: Sequence[Way]) -> list[Short | None]:
         return [None if each.refusal else {one.pool: one.short_mib for one in each.sums} for each in fits.judge(ways)]
 
-    lasting = {kind: tuple(step for step in steps if step.stays) for kind, steps in situation.ladder.items()}
-    way = choose(lasting, {each.pool: each.kind for each in asked.sums}, shortages)
+    way = choose(lasting_steps(situation.ladder), {each.pool: each.kind for each in asked.sums}, shortages)
     return None if way is None else asked if not way else fits.judge([way])[0]
 
 

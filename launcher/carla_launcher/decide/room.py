@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.fit import lives_in
+from carla_launcher.decide.fit import homes_of
 from carla_launcher.decide.holders import Holders
 from carla_launcher.observe.pools import Cards, Owner, OwnerKind, Pool, PoolKind, Reading
+from carla_run.memory.room import missing
 
 NAMED = 3
 """Holders of a full pool are named, no more than these."""
@@ -31,16 +32,11 @@ def taken_from_simulator(
 ) -> Finding | None:
     """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
     for kind, needed in needs_mib.items():
-        for pool in reading.of(kind):
-            if not lives_in(OwnerKind.SIMULATOR, pool.name, kind, cards):
-                continue
-            missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
-            owner = holders.taker(pool)
-            if missing <= 0 or holders.taken_mib(pool) < missing or owner is None:
-                continue
-            free = f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB"
-            sentence = f"{free}; {owner}"
-            return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=missing)
+        for pool in homes_of(OwnerKind.SIMULATOR, kind, reading, cards):
+            short, owner = missing(needed, pool.free.mib), holders.taker(pool)
+            if short and owner is not None and holders.taken_mib(pool) >= short:
+                sentence = f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB; {owner}"
+                return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=short)
     return None
 
 
@@ -54,12 +50,9 @@ def missing_for_agent(
     """Return which pool can't take the agent, and who holds what is missing; None if all can."""
     for kind, peak in needs_mib.items():
         reserve = reserve_mib.get(kind, 0.0)
-        for pool in reading.of(kind):
+        for pool in homes_of(OwnerKind.AGENT, kind, reading, cards):
             needed = peak - pool.held_by(OwnerKind.AGENT)  # of a disk, what an earlier start laid out already
-            if needed <= 0 or pool.free.mib is None or not lives_in(OwnerKind.AGENT, pool.name, kind, cards):
-                continue
-            deficit = needed + reserve - pool.free.mib
-            if deficit > 0:
+            if deficit := missing(needed, pool.free.mib, reserve):
                 return kind, _short_for_agent(pool, needed, reserve, deficit, holders.taker(pool))
     return None
 

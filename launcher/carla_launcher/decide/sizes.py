@@ -14,6 +14,8 @@ from carla_launcher.observe.pools import Figure, PoolKind, Provenance, estimated
 Values = Mapping[str, Any]
 """Dotted keys of the agent's configuration to values."""
 
+NOTHING = estimated(0)
+
 LITE = "lite"
 """What stands for a quality where carla-lite is the simulator, which knows none."""
 
@@ -26,10 +28,9 @@ class Sizes:
         values: laid over the configuration.
         mib: its peak in each pool, a CUDA context included; empty if there is a refusal.
         provenance: whether a pool's peak was measured; estimated where it isn't named.
-        context_mib: of the VRAM, the CUDA context.
-        context_provenance: whether that was measured.
+        context: of the VRAM, the CUDA context.
         by_phase: by pool and phase.
-        run: the earlier run by whose peak these are corrected; ``context_run`` the one that measured the context.
+        run: the earlier run by whose peak these are corrected.
         refusal: why no such configuration can be, a sentence; empty if it can.
         refused_key: the key that the refusal is of; empty for several, and without one.
     """
@@ -37,13 +38,16 @@ class Sizes:
     values: Values
     mib: Mapping[PoolKind, float] = field(default_factory=dict)
     provenance: Mapping[PoolKind, Provenance] = field(default_factory=dict)
-    context_mib: float = 0.0
-    context_provenance: Provenance = Provenance.ESTIMATED
+    context: Figure = NOTHING
     by_phase: Mapping[PoolKind, Mapping[str, float]] = field(default_factory=dict)
     refusal: str = ""
     refused_key: str = ""
     run: str = field(default="", compare=False)
-    context_run: str = field(default="", compare=False)
+
+    @property
+    def context_mib(self) -> float:
+        """The CUDA context; 0 where there is none."""
+        return self.context.mib or 0.0
 
     def figure(self, kind: PoolKind) -> Figure:
         """Return the peak in a pool."""

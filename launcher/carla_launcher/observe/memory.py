@@ -1,4 +1,4 @@
-"""All of a run's memory at one moment: GPUs, RAM and disk in one reading. Puts readers together and judges nothing."""
+"""All of a run's memory at one moment: GPUs, RAM and disk in one reading, with who holds how much. Judges nothing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from carla_launcher.observe.disk import disk_pool
-from carla_launcher.observe.nvml import SHARED, Card, Nvml, lock_gpu
-from carla_launcher.observe.pools import Cards, Gpu, OwnerKind, Pool, PoolKind, Reading, measured, vram_pool
+from carla_launcher.observe.gpu_lock import SHARED, lock_gpu
+from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured, vram_pool
 from carla_launcher.observe.ram import ContainerName, OwnerNames, Ram, RunProcesses, grouped
 from carla_run.locks import Lock
-from carla_run.processes import PROC
+from carla_run.memory.nvml import Card, Nvml
+from carla_run.memory.processes import MIB, PROC
+from carla_run.memory.room import disk_room
 
+_GROWING = ("replay", "checkpoints")
+_BLOCK = 512
+"""Bytes in a unit of st_blocks, whatever the file system's own (stat(2))."""
 WORST_FIRST = (Gpu.LOST, Gpu.UNREADABLE, Gpu.NONE, Gpu.OK)
 
 
@@ -53,7 +57,7 @@ class MemoryReader:
         looks = {index: nvml.read() for index, nvml in self._nvml.items()}
         vram = (self._vram(index, look.card, run) for index, look in looks.items() if look.card is not None)
         ram = self._ram.pools(run)
-        disk = disk_pool(self._run)
+        disk = _disk(self._run)
         problems = (
             *dict.fromkeys(look.problem for look in looks.values()),
             "" if ram else "This machine's memory can't be read: /proc/meminfo doesn't tell it.",
@@ -81,3 +85,25 @@ class MemoryReader:
         name_of = self._nvml[index].process_name
         owners = grouped(card.held, lambda pid: self._names.of(pid, run, name_of), used_mib=card.used_mib)
         return Pool(vram_pool(index), PoolKind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)
+
+
+def _disk(run: Path) -> Pool | None:
+    """Return the file system that a run's directory is, or would be, on; None where it can't be read."""
+    if (room := disk_room(run)) is None:
+        return None
+    held = {part: measured(size_mib(run / part)) for part in _GROWING}
+    owners = [Owner(part, OwnerKind.AGENT, (), figure) for part, figure in held.items() if figure.mib]
+    owners.sort(key=lambda owner: -(owner.held.mib or 0.0))
+    return Pool("disk", PoolKind.DISK, measured(room.total_mib), measured(room.free_mib), tuple(owners))
+
+
+def size_mib(folder: Path) -> float:
+    """Return what a folder's files take of the disk, holes left out; files that go meanwhile are left out, too."""
+    taken = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                taken += os.lstat(os.path.join(parent, name)).st_blocks  # noqa: PTH118  once a second: half the time
+            except OSError:
+                continue
+    return taken * _BLOCK / MIB

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from carla_launcher.observe.agent import AgentFiles
+from carla_launcher.observe.agent import AgentMonitor
 from carla_launcher.observe.health import Address
-from carla_launcher.observe.observation import AgentSeen, Ended, Observation, Program
+from carla_launcher.observe.observation import Ended, Observation, Program
 from carla_launcher.observe.pools import Reading
 from carla_launcher.observe.simulator import Questions, SimulatorMonitor
 from carla_run.paths import RunPaths
@@ -46,8 +46,7 @@ class RunObserver:
     ) -> None:
         self._read_memory, self._gap_s = read_memory, gap_s
         self._simulator = SimulatorMonitor(address, ask, external, simulator_log)
-        self._files = AgentFiles(run)
-        self._agent: Program | None = None
+        self._agent = AgentMonitor(run)
         self._asked_to_end: list[Program] = []
         self._looked_s: float | None = None
 
@@ -63,38 +62,22 @@ class RunObserver:
         ``further`` are the processes of other simulators, whose memory counts as this one's.
         """
         if self._looked_s is not None and now_s - self._looked_s > self._gap_s:
-            self._files.restart_age(now_s)
+            self._agent.restart_age(now_s)
         self._looked_s = now_s
-        agent_seen = self._look_at_agent(now_s, agent)
+        agent_seen = self._agent.look(now_s, agent)
         seen = self._simulator.look(now_s, simulator, in_use=agent_seen.running)
         ours, agents = (frozenset() if program is None else program.pids() for program in (simulator, agent))
         return Observation(
             time_s=now_s,
             memory=self._read_memory(ours | further, agents),
             simulator=replace(seen, ended=self._with_intent(seen.ended, simulator)),
-            agent=agent_seen,
+            agent=replace(agent_seen, ended=self._with_intent(agent_seen.ended, agent)),
         )
 
     def close(self) -> None:
         """Let go of connection and files."""
         self._simulator.close()
-        self._files.close()
-
-    def _look_at_agent(self, now_s: float, agent: Program | None) -> AgentSeen:
-        if agent is not self._agent:
-            self._agent = agent
-            self._files.turn_to_next()
-        # The end first, the files after it: then they hold the last words.
-        ended = None if agent is None else agent.poll()
-        news = self._files.look(now_s)
-        return AgentSeen(
-            running=agent is not None and ended is None,
-            ended=self._with_intent(ended, agent),
-            beat=news.beat if agent is not None else None,
-            beat_age_s=news.age_s if agent is not None else 0.0,
-            events=news.events,
-            pid=0 if agent is None else agent.pid,
-        )
+        self._agent.close()
 
     def _with_intent(self, ended: Ended | None, program: Program | None) -> Ended | None:
         if ended is None:

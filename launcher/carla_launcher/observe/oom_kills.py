@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from carla_run.cgroups import Cgroups, oom_kills
+from carla_run.memory.cgroups import Cgroups, oom_kills
 
 MACHINE = Path("/proc/vmstat")
 COUNTERS = ("memory.events", "memory.oom_control")

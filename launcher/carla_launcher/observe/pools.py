@@ -1,12 +1,14 @@
 """What memory is, to the launcher: pools with a total, owners and a limit. Plain data, the same for VRAM, RAM and disk.
 
-``nvml``, ``ram`` and ``disk`` read the figures, ``memory`` puts them together; all others only look at them.
+``memory`` makes them of what ``carla_run.memory`` reads; all others only look at them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+
+from carla_run.memory.room import Gpu as Gpu
 
 
 class PoolKind(str, Enum):
@@ -130,16 +132,6 @@ class Cards:
 def vram_pool(index: int) -> str:
     """Return the name of a GPU's pool."""
     return f"{PoolKind.VRAM.value}:{index}"
-
-
-class Gpu(str, Enum):
-    """What the driver says."""
-
-    OK = "ok"
-    NONE = "none"
-    LOST = "lost"
-    UNREADABLE = "unreadable"
-    """There may be one: the driver fails, and it was never seen to work."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Host memory as pools, this machine's and that of a container with a limit of its own; and whose each process is.
 
 An owner is the simulator, the agent, the launcher, or foreign, with its program and container. What counts as held is
-``carla_run.processes``'s and ``carla_run.cgroups``'s to say.
+``carla_run.memory.processes``'s and ``carla_run.memory.cgroups``'s to say.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from carla_launcher.observe.allotment import allotted_mib
 from carla_launcher.observe.pools import UNKNOWN, Figure, Owner, OwnerKind, Pool, PoolKind, estimated, measured
-from carla_run.cgroups import Cgroups, Group
-from carla_run.processes import PROC, amounts_mib, first_page, held_mib, resident_mib
+from carla_run.memory.cgroups import Cgroups, Group
+from carla_run.memory.processes import PROC, held_mib, resident_mib
+from carla_run.memory.room import ram_room
 
 NAMED_MIB = 32.0
 """A foreign process below this is not worth naming."""
@@ -109,13 +110,9 @@ class Ram:
         return (host, *(pool for kind, pids in parts for pool in self._limited(kind, pids, own)))
 
     def _host(self, own: Group | None, run: RunProcesses) -> Pool | None:
-        amounts = amounts_mib(first_page(f"{self._proc}/meminfo"), b"MemTotal", b"MemAvailable")
-        if len(amounts) < 2:
+        if (room := ram_room(own, self._proc)) is None:
             return None
-        total, free = amounts
-        if own is not None and own.limit_mib is not None and own.room_mib is not None:
-            total, free = min(total, own.limit_mib), min(free, own.room_mib)
-        held = self._held(run)
+        total, free, held = room.total_mib, room.free_mib, self._held(run)
         if self._allotted_mib is not None:
             ours = sum(mib or 0.0 for pid, mib in held.items() if run.kind_of(pid) is not OwnerKind.FOREIGN)
             total, free = min(total, self._allotted_mib), min(free, max(0.0, self._allotted_mib - ours))

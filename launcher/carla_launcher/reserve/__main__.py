@@ -1,24 +1,24 @@
-"""What ``scripts/wait_and_run.sh`` runs: wait, hold, start the command, hand over; once more with a smaller batch."""
+"""What ``scripts/wait_and_run.sh`` runs: wait, start the command; once more with a smaller batch."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
-from carla_launcher.reserve import options, waiting
+from carla_launcher.reserve import options
 from carla_launcher.reserve.command import Command
-from carla_launcher.reserve.hand_over import Handover, HandoverOptions
-from carla_launcher.reserve.memory import Gpu, Memory, Ram, UnreadableError, driver_is_there
+from carla_launcher.reserve.memory import Memory, driver_is_there
 from carla_launcher.reserve.options import Options
-from carla_run.exits import Exit
-from carla_run.held_memory import VARIABLE, write_held
+from carla_run.exits import Exit, ExitError
+from carla_run.memory.room import missing
 from carla_run.signals import StopRequests
 
 TRAINING = ("-m", "carla_td3", "train")
+LOOK_S = 0.1
 
 
 def main() -> int:
@@ -30,52 +30,79 @@ def main() -> int:
     requests = StopRequests()
     requests.install(closing_terminal=True)
     try:
-        memory = _memory(wanted)
-        _refuse_what_never_fits(wanted, memory)
-        return _attempts(wanted, memory, requests)
-    except UnreadableError as error:
-        return _end(str(error), Exit.BAD_CONFIG)
-    except waiting.TimedOutError as error:
-        return _end(str(error), Exit.OUT_OF_MEMORY)
-    except waiting.StoppedError:
-        return _end(f"Stopped by {requests.cause} before the command was started.", Exit.STOPPED)
+        vram = wanted.pool == "vram" or (wanted.pool == "auto" and driver_is_there())
+        return _Attempts(wanted, Memory(wanted.gpu if vram else None), requests).run()
+    except ExitError as error:
+        _say(str(error))
+        return int(error.code)
 
 
-def _attempts(wanted: Options, memory: Memory, requests: StopRequests) -> int:
-    how = HandoverOptions(wanted.settle_s)
-    with tempfile.TemporaryDirectory(prefix="wait_and_run-") as folder:
-        environment = {**os.environ, VARIABLE: str(Path(folder) / "held.json")}
-        code, reason, held = _attempt(wanted, memory, requests, how, environment)
-        if not reason or requests.count:
+class _Attempts:
+    """The command, waited for and run, once or twice."""
+
+    def __init__(self, wanted: Options, memory: Memory, requests: StopRequests) -> None:
+        self._wanted, self._memory, self._requests = wanted, memory, requests
+
+    def run(self) -> int:
+        """Return the exit code.
+
+        Raises:
+            ExitError: the memory can't be read, it didn't come free, or the wait was stopped.
+        """
+        code, reason = self._attempt({**os.environ})
+        if not reason or self._requests.count:
             return code
-        if wanted.fallback_batch is None:
-            return _end(f"The command ran out of memory ({reason}); --fallback-batch would run it once more.", code)
-        batch = str(wanted.fallback_batch)
-        how = replace(how, at_once=held > 0)
-        at_once = (
-            f" {held:.0f} MiB were still held for it: this time it gets all when it begins to take." if held else ""
-        )
-        _say(f"The command ran out of memory ({reason}); once more with a batch of {batch}.{at_once}")
-        environment |= {"AGENT_BATCH": batch, "RL_BATCH_SIZE": batch}
-        return _attempt(wanted, memory, requests, how, environment)[0]
+        reason = f"The command ran out of memory ({reason}{self._holders('; most hold ')})"
+        if self._wanted.fallback_batch is None:
+            _say(f"{reason}; --fallback-batch would run it once more.")
+            return code
+        batch = str(self._wanted.fallback_batch)
+        _say(f"{reason}; once more with a batch of {batch}.")
+        return self._attempt({**os.environ, "AGENT_BATCH": batch, "RL_BATCH_SIZE": batch})[0]
 
+    def _attempt(self, environment: dict[str, str]) -> tuple[int, str]:
+        """Return the command's exit code, and why it counts as out of memory if it does."""
+        self._wait()
+        words = self._wanted.command
+        _say(f"{self._wanted.min_free} MiB of {self._memory.name} are free; starting {words[0]}.")
+        try:
+            command = Command(words, environment)
+        except OSError as error:
+            _say(f"{words[0]}: can't be started ({error.strerror}).")
+            return 126, ""
+        code = command.wait(self._requests)
+        return code, command.ran_out_of_memory(code)
 
-def _attempt(
-    wanted: Options, memory: Memory, requests: StopRequests, how: HandoverOptions, environment: dict[str, str]
-) -> tuple[int, str, float]:
-    """Return the command's exit code, why it counts as out of memory if it does, and the MiB that were still held."""
-    times = (wanted.sleep_s, wanted.timeout_s)
-    held = waiting.wait(memory, wanted.min_free, *times, _say, lambda: requests.count > 0)
-    notice = Path(environment[VARIABLE])
-    try:
-        write_held(notice, memory.gpu, held.mib)
-        _say(f"{wanted.min_free} MiB of {memory.name} are held; starting {wanted.command[0]}.")
-        command = Command(wanted.command, environment)
-    except OSError as error:
-        held.hold.close()
-        return _end(f"{wanted.command[0]}: can't be started ({error.strerror}).", 126), "", 0.0
-    code, left = Handover(memory, held, command, how, notice, _say).run(requests)
-    return code, command.ran_out_of_memory(code), left
+    def _wait(self) -> None:
+        """Return once the memory is free."""
+        wanted, memory = self._wanted, self._memory
+        pool, until_s = memory.look(), time.monotonic() + wanted.timeout_s
+        if missing(wanted.min_free, pool.total.mib):
+            said = f"{memory.name} has {pool.total.mib:.0f} MiB in all, --min-free is {wanted.min_free}."
+            raise ExitError(said, Exit.OUT_OF_MEMORY)
+        while missing(wanted.min_free, pool.free.mib):
+            reason = f"{pool.free.mib:.0f} of {wanted.min_free} MiB are free on {memory.name}"
+            reason += self._holders(" (most hold ", ")")
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                said = f"Gave up after {wanted.timeout_s:g} s of waiting: {reason}; the command was not started."
+                raise ExitError(said, Exit.OUT_OF_MEMORY)
+            _say(f"{time.strftime('%H:%M:%S')} {reason}; looking again in {min(wanted.sleep_s, left_s):g} s.")
+            self._sleep(min(wanted.sleep_s, left_s))
+            pool = memory.look()
+
+    def _sleep(self, seconds: float) -> None:
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            if self._requests.count:
+                cause = self._requests.cause
+                raise ExitError(f"Stopped by {cause} before the command was started.", Exit.STOPPED)
+            time.sleep(min(LOOK_S, left_s))
+
+    def _holders(self, before: str, after: str = "") -> str:
+        """Return the biggest holders of the memory in words; empty where it isn't told."""
+        holders = self._memory.biggest()
+        return f"{before}{holders}{after}" if holders else ""
 
 
 def _with_a_program(wanted: Options) -> Options:
@@ -84,26 +111,8 @@ def _with_a_program(wanted: Options) -> Options:
     return wanted
 
 
-def _memory(wanted: Options) -> Memory:
-    if wanted.pool == "vram" or (wanted.pool == "auto" and driver_is_there()):
-        return Gpu(wanted.gpu)
-    return Ram()
-
-
-def _refuse_what_never_fits(wanted: Options, memory: Memory) -> None:
-    if wanted.min_free > memory.total:
-        raise waiting.TimedOutError(
-            f"{memory.name} has {memory.total:.0f} MiB in all, --min-free is {wanted.min_free}."
-        )
-
-
 def _say(sentence: str) -> None:
     print(f"wait_and_run: {sentence}", file=sys.stderr, flush=True)
-
-
-def _end(sentence: str, code: int) -> int:
-    _say(sentence)
-    return int(code)
 
 
 if __name__ == "__main__":

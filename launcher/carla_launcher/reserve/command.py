@@ -12,23 +12,23 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from carla_run.cgroups import oom_kills
 from carla_run.exits import Exit
-from carla_run.memory_errors import surely_out_of_memory
-from carla_run.processes import PROC, has_mapped, session_tree
+from carla_run.memory.cgroups import oom_kills
+from carla_run.memory.errors import surely_out_of_memory
+from carla_run.memory.processes import PROC
+from carla_run.signals import StopRequests
 
 SIGNS = ("out of memory", "MemoryError")
-"""What any program may write, beside what ``carla_run.memory_errors`` knows."""
+"""What any program may write, beside what ``carla_run.memory.errors`` knows."""
 KILLED = 128 + signal.SIGKILL
 # Ends that say what they are, whatever was written before: an agent gets over a shortage, and is stopped hours later.
 MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED} - {int(Exit.CRASH)})
 LAST_WORDS = 64 * 1024
 PATIENCE_S = 1.0
-REFRESH_S = 0.1
+LOOK_S = 0.1
 KERNEL = PROC / "vmstat"
 
 
@@ -63,38 +63,19 @@ class Command:
         assert self._process.stderr is not None
         self._copier = threading.Thread(target=self._copy, args=(self._process.stderr,), daemon=True)
         self._copier.start()
-        self._pids: frozenset[int] = frozenset({self._process.pid})
-        self._looked_s = -REFRESH_S
-        self._loaded: set[str] = set()
 
-    @property
-    def pid(self) -> int:
-        """Return its process id."""
-        return self._process.pid
-
-    def poll(self) -> int | None:
-        """Return None while it runs, then its exit code; 128 + n if signal n ended it."""
-        code = self._process.poll()
-        return code if code is None or code >= 0 else 128 - code
-
-    def pids(self) -> frozenset[int]:
-        """Return its processes: its descendants, and the others of its session; looked up ten times a second."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s >= REFRESH_S:
-            self._looked_s = now_s
-            self._pids = session_tree(self._process.pid)
-        return self._pids
-
-    def has_loaded(self, library: str) -> bool:
-        """Return whether one of them has mapped a file whose name begins so, or had; looked up until one has."""
-        if library not in self._loaded and any(has_mapped(pid, library) for pid in self._pids):
-            self._loaded.add(library)
-        return library in self._loaded
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to its process group, as a terminal does."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+    def wait(self, requests: StopRequests) -> int:
+        """Return its exit code, 128 + n if signal n ended it; each request to stop is passed on to it meanwhile."""
+        passed_on = 0
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(LOOK_S)
+                return code if code >= 0 else 128 - code
+            if requests.count > passed_on:
+                passed_on = requests.count
+                number = signal.SIGINT if requests.signal is signal.SIGINT else signal.SIGTERM
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, number)  # as a terminal does
 
     def ran_out_of_memory(self, code: int) -> str:
         """Return why its end counts as running out of memory, in words; empty if it doesn't."""

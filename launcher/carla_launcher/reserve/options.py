@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 USAGE = "wait_and_run.sh [--min-free MIB] [--sleep S] [--timeout S] [--fallback-batch N] … -- CMD [ARGUMENT …]"
 ABOUT = """\
-Wait until enough memory is free, hold it, start CMD, and hand the memory over while CMD grows.
+Wait until enough memory is free, and start CMD at once.
 
   bash scripts/wait_and_run.sh --min-free 2048 --sleep 300 --timeout 7200 --fallback-batch 2 -- \\
       python scripts/train_td3.py --config lowmem > train.log 2>&1 &
@@ -17,19 +17,9 @@ Wait until enough memory is free, hold it, start CMD, and hand the memory over w
 Options without a command after `--` (`-- --debug`) are meant for scripts/train_td3.py.
 """
 MORE = """\
-What is held, and what can't be. From the look that finds --min-free MiB free they are held by a process of their own,
-all but the 128 MiB that CMD finds free. As CMD grows, as much is given back in steps, so that about 128 MiB lie free
-at any moment. No program can give memory to another one, it can only free it: a hand-over without a gap is impossible,
-and what lies free in between any process can take; here a step, and, made up for once, one more. On a GPU two parts
-can't be had in such steps: CMD's CUDA context (300 to 600 MiB: as much more lies free from when CMD has loaded the
-CUDA driver until it has its context), and the holder's own, which counts as held and goes last, whole. So less than
-about 700 MiB is hardly held on a GPU. Making the holder's context takes a moment; if another process is faster, the
-wait goes on. One allocation larger than what lies free fails, although more is held. If CMD ran out of memory while
-some was still held, the second run therefore gets all of it when it begins to take memory.
-
-Everything is given back when CMD holds --min-free, when it hasn't grown for --settle, and on Ctrl-C or SIGTERM, which
-are passed on to CMD. Of CMD its child processes are seen growing, not containers (`docker compose up`): choose a short
---settle for those. What is still held for it, CMD finds in the file that MEMORY_HELD_FILE names.
+No program can give memory to another one, it can only free it, and what is free any process can take. So nothing is
+held: from the look that finds --min-free MiB free until CMD has them (a training takes 4 to 9 s), another program
+can be faster. Then CMD runs out of memory, and who holds most is named. Ctrl-C and SIGTERM are passed on to CMD.
 
 Out of memory is: exit code 71 (the agent's), 137 while the kernel killed a process for memory, or a failure with an
 allocator's complaint at the end of standard error and none of the codes 2, 65, 69, 70, 75, 130, 137, 143, which mean
@@ -47,7 +37,6 @@ class Options:
     min_free: int
     sleep_s: float
     timeout_s: float
-    settle_s: float
     fallback_batch: int | None
     pool: str
     gpu: int
@@ -61,6 +50,7 @@ def parse(arguments: Sequence[str]) -> Options:
     given = parser.parse_args(before)
     if not after:
         parser.error("no command: expected `-- CMD` after the options")
+    del given.settle_s
     return Options(**vars(given), command=after)
 
 
@@ -76,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         usage=USAGE, description=ABOUT, epilog=MORE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--min-free", type=_count, default=2048, metavar="MIB", help="hold as many MiB (default %(default)s)")
+    add("--min-free", type=_count, default=2048, metavar="MIB", help="wait for as many MiB (default %(default)s)")
     add("--sleep", type=_pause, default=300, metavar="S", dest="sleep_s", help="between two looks (%(default)s)")
     add("--timeout", type=_seconds, default=7200, metavar="S", dest="timeout_s", help="of a wait (%(default)s)")
     add("--fallback-batch", type=_count, metavar="N", help="batch of a second run, after the first ran out of memory")
@@ -86,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         default=120,
         metavar="S",
         dest="settle_s",
-        help="without growth for as long, CMD has all it needs (%(default)s)",
+        help="without effect: nothing is held any more",
     )
     add("--pool", choices=["auto", "vram", "ram"], default="auto", help="which memory; auto: vram where there is a GPU")
     add("--gpu", type=_index, default=0, metavar="N", help="as nvidia-smi counts (%(default)s)")

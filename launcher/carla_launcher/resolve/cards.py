@@ -6,9 +6,9 @@ A machine may number its cards differently when one is added or taken out, so a 
 from __future__ import annotations
 
 from carla_launcher.act.compose import project
-from carla_launcher.observe.nvml import Nvml
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_run.memory.nvml import Nvml
 
 
 def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from carla_launcher.decide.sizes import Sizes, Values, key_of
-from carla_launcher.observe.pools import PoolKind
+from carla_launcher.observe.pools import PoolKind, estimated
 from carla_run.exits import Exit, ExitError
 from carla_run.readers import inner, number
 
@@ -136,7 +136,8 @@ def read(values: Values, row: Any) -> Sizes:
     if len(known) < len(mib):
         return Sizes(values, refusal="The agent's footprint gave no figures for it.")
     by_phase = {kind: _numbers(inner(row, f"{pool}_by_phase_mib")) for kind, pool in _POOLS.items()}
-    return Sizes(values, known, context_mib=number(row.get("context_mib")) or 0.0, by_phase=by_phase)
+    context = estimated(number(row.get("context_mib")) or 0.0)
+    return Sizes(values, known, context=context, by_phase=by_phase)
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:

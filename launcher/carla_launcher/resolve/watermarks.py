@@ -121,26 +121,18 @@ def agent_context(runs: Path) -> Figure | None:
 
 def with_context(sizes_of: SizesOf, context: Figure | None) -> SizesOf:
     """Return a function that answers like ``sizes_of``, with a CUDA context of this size wherever there is one."""
+    if context is None:
+        return sizes_of
 
     def answer(variants: Sequence[Values]) -> list[Sizes]:
-        assert context is not None
         return [each if not each.context_mib else _with_context(each, context) for each in sizes_of(variants)]
 
-    return sizes_of if context is None else answer
+    return answer
 
 
 def _with_context(sizes: Sizes, context: Figure) -> Sizes:
-    context_mib = context.mib or 0.0
-    more = context_mib - sizes.context_mib
-    phases = {phase: round(mib + more, 1) for phase, mib in sizes.by_phase.get(PoolKind.VRAM, {}).items()}
-    return replace(
-        sizes,
-        mib={**sizes.mib, PoolKind.VRAM: round(sizes.mib.get(PoolKind.VRAM, 0.0) + more, 1)},
-        by_phase={**sizes.by_phase, PoolKind.VRAM: phases},
-        context_mib=context_mib,
-        context_provenance=Provenance.MEASURED,
-        context_run=context.run,
-    )
+    more_mib = (context.mib or 0.0) - sizes.context_mib
+    return replace(_shifted(sizes, {PoolKind.VRAM: more_mib}), context=context)
 
 
 def _mark(run: RunPaths, config: Values) -> Mark | None:
@@ -195,16 +187,20 @@ def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, M
     if mark is None or sizes.refusal:
         return sizes
     same = all(_effective(values, key) == _effective(mark.values, key) for key in config)
-    return replace(
-        sizes,
-        mib={kind: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for kind, mib in sizes.mib.items()},
-        run=mark.run,
-        provenance=dict.fromkeys(corrections, Provenance.MEASURED) if same else {},
-        by_phase={
-            kind: {phase: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for phase, mib in phases.items()}
-            for kind, phases in sizes.by_phase.items()
-        },
-    )
+    provenance = dict.fromkeys(corrections, Provenance.MEASURED) if same else {}
+    return replace(_shifted(sizes, corrections), run=mark.run, provenance=provenance)
+
+
+def _shifted(sizes: Sizes, more_mib: Mapping[PoolKind, float]) -> Sizes:
+    """Return the sizes with so much more in each pool, in every phase; never less than nothing."""
+
+    def shifted(kind: PoolKind, mib: float) -> float:
+        return round(max(0.0, mib + more_mib.get(kind, 0.0)), 1)
+
+    by_phase = {
+        kind: {phase: shifted(kind, mib) for phase, mib in phases.items()} for kind, phases in sizes.by_phase.items()
+    }
+    return replace(sizes, mib={kind: shifted(kind, mib) for kind, mib in sizes.mib.items()}, by_phase=by_phase)
 
 
 def _effective(values: Values, key: str) -> Any:

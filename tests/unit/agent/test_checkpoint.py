@@ -257,7 +257,7 @@ COPIED = """
 import os, pathlib, sys, threading
 import torch
 from carla_td3.trainer import checkpoint
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 tensors = {f"w{index}": torch.ones(2**20) for index in range(40)}
 seen = [held_mib(os.getpid())]
 def watch():

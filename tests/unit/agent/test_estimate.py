@@ -20,8 +20,9 @@ from carla_run.heartbeat import MemoryFigures
 from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.config import AgentConfig
-from carla_td3.memory import estimate, fit, sizes
+from carla_td3.memory import estimate, sizes
 from carla_td3.memory.estimate import MIB, POOLS, Estimate, Free, Pool
+from carla_td3.memory.fit import Fit
 from carla_td3.memory.recovery import Recovery
 from carla_td3.run_directory import prepare
 from carla_td3.td3.replay.frames import DEFAULT, FrameStack
@@ -67,7 +68,7 @@ def test_every_parameter_is_known_by_name_and_shape(network: dict[str, object], 
     settings = config.validate({"td3": {"network": network}}, "test")
     online = TD3(settings.td3, torch.device("cpu"), seed=0, stack=stack).online
     real = {name: tuple(parameter.shape) for name, parameter in online.named_parameters()}
-    assert sizes.parameter_shapes(settings.td3.network, stack) == real
+    assert sizes.Networks(settings.td3.network, stack).shapes == real
 
 
 def test_what_reads_and_tells_the_privileged_numbers_is_known_by_name_and_shape() -> None:
@@ -75,7 +76,7 @@ def test_what_reads_and_tells_the_privileged_numbers_is_known_by_name_and_shape(
     td3 = TD3(settings.td3, torch.device("cpu"), seed=0, privileged=TOLD)
     for networks, predicted in ((td3.online, TOLD), (td3.target, 0)):
         real = {name: tuple(parameter.shape) for name, parameter in networks.named_parameters()}
-        assert sizes.parameter_shapes(settings.td3.network, DEFAULT, TOLD, predicted) == real
+        assert sizes.Networks(settings.td3.network, DEFAULT, TOLD, predicted).shapes == real
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ import json, os, sys, threading, time
 import torch
 from carla_td3 import config
 from carla_td3.trainer import loop
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 from carla_td3.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
 torch.set_num_threads(1)
@@ -317,26 +318,26 @@ rooms = st.integers(0, 4 * 2**30)
 def test_the_largest_batch_fits_and_the_next_does_not(device: int, host: int, batch: int, cuda: bool) -> None:
     settings = config.validate({"td3": {"batch_size": batch}}, "test")
     free = Free(device if cuda else None, host, None)
-    best = fit.largest_batch(settings, cuda, free)
+    best = Fit(settings, cuda, free).largest_batch
     assert 0 <= best <= batch
     assert best == 0 or refusal_at(best, cuda, free) is None
     assert best == batch or refusal_at(best + 1, cuda, free) is not None
-    assert (best == batch) is (fit.refusal(settings, cuda, free) is None)
+    assert (best == batch) is (Fit(settings, cuda, free).refusal is None)
 
 
 def refusal_at(batch: int, cuda: bool, free: Free) -> str | None:
-    return fit.refusal(config.validate({"td3": {"batch_size": batch}}, "test"), cuda, free)
+    return Fit(config.validate({"td3": {"batch_size": batch}}, "test"), cuda, free).refusal
 
 
 def test_a_batch_that_can_t_fit_is_refused_with_the_largest_that_would() -> None:
     settings = config.validate({"td3": {"batch_size": 4096}}, "test")
     free = Free(device=1000 * MIB, host=8000 * MIB, disk=None)
-    sentence = fit.refusal(settings, True, free)
-    best = fit.largest_batch(settings, True, free)
+    sentence = Fit(settings, True, free).refusal
+    best = Fit(settings, True, free).largest_batch
     assert sentence is not None
     assert "MiB of device memory beside memory.reserve_mib 64, and 1000 MiB are free" in sentence
     assert sentence.endswith(f"the largest td3.batch_size that fits is {best}, not 4096.")
-    part = fit.largest_micro_batch(settings, True, free)
+    part = Fit(settings, True, free).largest_micro_batch
     assert f"free: td3.micro_batch {part} would do, and costs only time; else" in sentence
     assert "\n" not in sentence
 
@@ -347,17 +348,17 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(device: int, batch: 
 
     def refused(rows: int) -> bool:
         values = {"batch_size": batch, "micro_batch": rows, "precision": precision}
-        return fit.refusal(config.validate({"td3": values}, "test"), True, free) is not None
+        return Fit(config.validate({"td3": values}, "test"), True, free).refusal is not None
 
     whole = config.validate({"td3": {"batch_size": batch, "precision": precision}}, "test")
-    best = fit.largest_micro_batch(whole, True, free)
+    best = Fit(whole, True, free).largest_micro_batch
     assert 0 <= best < batch
     assert best == 0 or not refused(best)
     assert best == batch - 1 or refused(best + 1)
 
 
 def test_a_card_that_holds_not_even_one_transition_names_the_cpu() -> None:
-    sentence = fit.refusal(config.validate({}, "test"), True, Free(device=100 * MIB, host=None, disk=None))
+    sentence = Fit(config.validate({}, "test"), True, Free(device=100 * MIB, host=None, disk=None)).refusal
     assert sentence is not None
     assert "not even a batch of 1 fits: free some, set memory.offload," in sentence
     assert "--device cpu" in sentence
@@ -365,20 +366,20 @@ def test_a_card_that_holds_not_even_one_transition_names_the_cpu() -> None:
 
 def test_a_disk_that_is_too_small_names_the_replay_that_it_could_hold() -> None:
     free = Free(device=None, host=None, disk=500 * MIB)
-    sentence = fit.refusal(config.validate({}, "test"), False, free)
-    rows = fit.largest_replay(config.validate({}, "test"), False, free)
+    sentence = Fit(config.validate({}, "test"), False, free).refusal
+    rows = Fit(config.validate({}, "test"), False, free).largest_replay
     assert sentence is not None
     assert sentence.endswith(f"set replay.capacity to at most {rows}.")
     fitting, above = ({"replay": {"capacity": capacity}} for capacity in (rows, rows + 1))
-    assert fit.refusal(config.validate(fitting, "test"), False, free) is None
-    assert fit.refusal(config.validate(above, "test"), False, free) is not None
+    assert Fit(config.validate(fitting, "test"), False, free).refusal is None
+    assert Fit(config.validate(above, "test"), False, free).refusal is not None
 
 
 def test_the_reserve_is_left_free() -> None:
     settings = configured(memory={"reserve_mib": 100})
     needed = estimate.estimate(settings, cuda=False).total("host")
-    assert fit.refusal(settings, False, Free(None, needed + 100 * MIB, None)) is None
-    assert fit.refusal(settings, False, Free(None, needed + 100 * MIB - 1, None)) is not None
+    assert Fit(settings, False, Free(None, needed + 100 * MIB, None)).refusal is None
+    assert Fit(settings, False, Free(None, needed + 100 * MIB - 1, None)).refusal is not None
 
 
 def agent(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -422,7 +423,7 @@ def test_the_command_prints_one_object_that_a_program_can_read(tmp_path: Path) -
         assert found["total_mib"][pool] == pytest.approx(sum(each[f"{pool}_mib"] for each in found["items"]), abs=1)
 
 
-def test_the_table_shows_a_device_only_where_one_was_measured(tmp_path: Path) -> None:
+def test_the_table_shows_a_device_only_where_one_was_measured_and_a_refusal(tmp_path: Path) -> None:
     heartbeat = tmp_path / "agent.json"
     command = ("footprint", "--run-dir", str(tmp_path), "--device", "cpu")
     heartbeat.write_text(beat({"updating": {"host": 321.5}}))
@@ -431,20 +432,7 @@ def test_the_table_shows_a_device_only_where_one_was_measured(tmp_path: Path) ->
     assert "all processes" not in without
     figures = {"host": 321.5, "device_reserved": 64.0, "device_used": 5400.0}
     heartbeat.write_text(beat({"updating": figures}))
-    assert "5400.0" in agent(*command).stdout
-
-
-def test_the_command_prints_a_table_and_refuses_by_exit_code() -> None:
-    ended = agent("footprint", "--device", "cpu", "--set", "td3.batch_size=100000000")
+    ended = agent(*command, "--set", "td3.batch_size=100000000")
     assert ended.returncode == Exit.OUT_OF_MEMORY
-    assert "activations" in ended.stdout
-    assert "the largest td3.batch_size that fits is" in ended.stdout
-
-
-def test_without_a_gpu_in_question_the_command_needs_no_torch() -> None:
-    program = (
-        "import sys; from carla_td3.__main__ import app; app(standalone_mode=False); print('torch' in sys.modules)"
-    )
-    arguments = [sys.executable, "-c", program, "footprint", "--device", "cpu"]
-    ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
-    assert ended.stdout.splitlines()[-1] == "False", ended.stderr
+    for words in ("5400.0", "activations", "the largest td3.batch_size that fits is"):
+        assert words in ended.stdout

@@ -6,13 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
 import torch
 
-from carla_run.processes import MIB
+from carla_run.memory.processes import MIB
 from carla_td3.memory import gpu
 from carla_td3.memory.gpu import Allocated, GpuMemory, log_gpu_memory, memory_summary, read_gpu_memory
 from tests.conftest import REPOSITORY
@@ -79,14 +78,12 @@ def test_where_the_process_uses_the_card_pytorch_s_figures_are_told_and_its_tabl
 
 @pytest.mark.parametrize(
     ("visible", "device", "asked"),
-    [(None, 1, 1), ("3,2", 1, 2), ("GPU-a,GPU-b", 1, "GPU-b"), ("0", 1, 1), ("", 0, 0)],
+    [(None, 1, "1"), ("3,2", 1, "2"), ("GPU-a,GPU-b", 1, "GPU-b"), ("0", 1, "1"), ("", 0, "0")],
 )
 def test_the_card_is_the_one_that_cuda_counts(
-    monkeypatch: pytest.MonkeyPatch, visible: str | None, device: int, asked: Any
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, device: int, asked: str
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    for name in ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByUUID"):
-        monkeypatch.setattr(pynvml, name, lambda name: name)
-    assert gpu._handle(pynvml, device) == asked
+    assert gpu.visible_name(device) == asked

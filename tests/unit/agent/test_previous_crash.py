@@ -57,48 +57,32 @@ def test_a_heartbeat_that_cannot_be_read_teaches_nothing(tmp_path: Path, text: s
     assert previous_crash.read(tmp_path / "absent.json") is None
 
 
-def test_one_that_was_near_its_limit_is_followed_by_half_its_micro_batch() -> None:
-    settings = configured()
-    room = Free(None, need(settings), None)
-    assert with_less(settings, room, ended()).td3.micro_batch == BATCH // 2
+WHOLE = need(configured())
+EIGHTH = need(configured(micro_batch=BATCH // 8))
+PLENTY = int(WHOLE / SUSPECT_SHARE)
 
 
-def test_the_rest_of_the_configuration_stays() -> None:
-    settings = configured()
-    lowered = with_less(settings, Free(None, need(settings), None), ended())
-    assert config.dump(lowered) == config.dump(configured(micro_batch=BATCH // 2))
-
-
-def test_where_half_does_not_fit_the_largest_power_below_is_taken() -> None:
-    settings = configured()
-    room = Free(None, need(configured(micro_batch=BATCH // 8)), None)
-    assert with_less(settings, room, ended()).td3.micro_batch == BATCH // 8
-
-
-def test_where_memory_was_plenty_nothing_changes() -> None:
-    settings = configured()
-    room = int(need(settings) / SUSPECT_SHARE)
-    assert with_less(settings, Free(None, room + MIB, None), ended()) is settings
-    assert with_less(settings, Free(None, room - MIB, None), ended()) is not settings
-    assert with_less(settings, Free(None, None, None), ended()) is settings
-
-
-def test_what_was_measured_counts_where_it_is_more_than_the_estimate() -> None:
-    settings = configured()
-    room = Free(None, 4 * need(settings), None)
-    assert with_less(settings, room, ended(host_peak_mib=3.9 * need(settings) / MIB)).td3.micro_batch == BATCH // 2
-
-
-def test_a_smaller_configured_micro_batch_is_kept() -> None:
-    settings = configured(micro_batch=16)
-    room = Free(None, need(configured()), None)
-    assert with_less(settings, room, ended(BATCH)) is settings
-
-
-def test_one_row_is_the_least() -> None:
-    settings = configured(micro_batch=1)
-    assert with_less(settings, Free(None, MIB, None), ended(1)) is settings
-    assert with_less(configured(), Free(None, MIB, None), ended(1)).td3.micro_batch == 1
+@pytest.mark.parametrize(
+    ("configured_as", "room", "last", "expected"),
+    [
+        (None, WHOLE, ended(), BATCH // 2),  # it was near its limit
+        (None, EIGHTH, ended(), BATCH // 8),  # half doesn't fit: the largest power below
+        (None, PLENTY + MIB, ended(), None),
+        (None, PLENTY - MIB, ended(), BATCH // 2),
+        (None, None, ended(), None),
+        (None, 4 * WHOLE, ended(host_peak_mib=3.9 * WHOLE / MIB), BATCH // 2),  # measured is more than estimated
+        (16, WHOLE, ended(), 16),
+        (1, MIB, ended(1), 1),
+        (None, MIB, ended(1), 1),  # one row is the least
+    ],
+)
+def test_the_next_micro_batch_follows_from_room_and_the_last_learner(
+    configured_as: int | None, room: int | None, last: PreviousCrash, expected: int | None
+) -> None:
+    settings = configured(micro_batch=configured_as)
+    lowered = with_less(settings, Free(None, room, None), last)
+    assert (lowered is settings) is (expected == configured_as)
+    assert config.dump(lowered) == config.dump(configured(micro_batch=expected)), "the rest stays"
 
 
 def test_the_preflight_lets_the_smaller_one_in_and_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_there_is_no_encoder_and_heads_read_what_is_seen(sees: str, known: int) 
     real = {name: tuple(parameter.shape) for name, parameter in td3.online.named_parameters()}
     assert not any(name.startswith("encoder") for name in real)
     assert real["actor.body.0.weight"] == (32, known + 53)
-    assert sizes.parameter_shapes(td3.config.network, EYES) == real
+    assert sizes.Networks(td3.config.network, EYES).shapes == real
 
 
 @pytest.mark.parametrize("sees", WITHOUT)

@@ -15,8 +15,8 @@ import torch
 from rich.console import Console
 
 from carla_run.heartbeat import CollectorState, Phase
+from carla_run.memory.processes import held_mib
 from carla_run.paths import RunPaths
-from carla_run.processes import held_mib
 from carla_run.readers import read_lines
 from carla_td3.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
 from carla_td3.exchange.status import Status

@@ -1,4 +1,4 @@
-"""Many sets of values sized by one process, through the command as the launcher calls it."""
+"""Many sets of values sized at once, as the launcher asks; and the command that answers it, which needs no torch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from carla_launcher import config as launcher_config
 from carla_run.exits import Exit
 from carla_td3 import config
+from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.memory import estimate
 from carla_td3.memory.estimate import MIB
 from tests.crowd import PATIENCE_S
@@ -21,10 +22,66 @@ from tests.crowd import PATIENCE_S
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
-def footprint_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "carla_td3", "footprint", *arguments]
+def settings(device: str = "cpu") -> AgentConfig:
+    return config.load(Path("full"), {"device": device})
+
+
+def sized(*sets: dict[str, Any], device: str = "cpu") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = estimate.variants(settings(device), sets)["variants"]
+    return rows
+
+
+def test_each_set_of_values_is_sized_as_the_configuration_that_it_makes() -> None:
+    plain, parts, smaller = sized({}, {"td3.micro_batch": 32}, {"td3.batch_size": 64, "evaluation.video": False})
+    for row, micro_batch in ((plain, None), (parts, 32)):
+        whole = estimate.estimate(settings(), False, micro_batch=micro_batch).total("host")
+        assert row["host_mib"] == round(whole / MIB, 1)
+    assert parts["host_mib"] < plain["host_mib"]
+    assert smaller["values"] == {"td3.batch_size": 64, "evaluation.video": False}
+    assert plain["host_mib"] - smaller["host_mib"] > 45, "the smaller batch, and the video's encoder"
+
+
+def test_the_base_values_are_the_configurations_and_hold_all_that_a_shipped_rung_sets() -> None:
+    values = estimate.variants(settings(), [{"td3.batch_size": 64}])["config"]
+    assert (values["td3.batch_size"], values["device"], values["memory.offload"]) == (256, "cpu", [])
+    assert set(values) == set(estimate.BASE_KEYS)
+    rungs = [rung for ladder in launcher_config.load().ladder.values() for rung in ladder]
+    assert {key for rung in rungs for key in rung.values} <= set(values)
+
+
+def test_a_variant_that_is_no_configuration_says_so_and_spoils_no_other() -> None:
+    wrong = ("td3.batch_size", 0), ("td3.nope", 1), ("device.x", 1)
+    *refused, plain = sized(*({key: value} for key, value in wrong), {})
+    for (key, _), row in zip(wrong, refused, strict=True):
+        assert key in row["refusal"]
+        assert "host_mib" not in row
+    assert plain["refusal"] is None
+
+
+def test_cuda_is_sized_on_a_machine_that_has_none() -> None:
+    on_gpu, on_cpu, offloaded = sized(
+        {}, {"device": "cpu"}, {"memory.offload": ["optimizer", "targets"]}, device="cuda"
+    )
+    assert on_gpu["context_mib"] == estimate.CUDA_CONTEXT / MIB < on_gpu["device_mib"]
+    assert on_gpu["device_by_phase_mib"]["updating"] == on_gpu["device_mib"]
+    assert on_cpu["device_mib"] == on_cpu["context_mib"] == 0
+    assert offloaded["device_mib"] < on_gpu["device_mib"]
+    assert offloaded["host_mib"] > on_gpu["host_mib"]
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[1]"])
+def test_what_is_no_list_of_objects_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--variants: .+\.$"):
+        estimate.parse_variants(text)
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = (
+        "import sys; from carla_td3.__main__ import app; code = app(standalone_mode=False); "
+        "print('torch' in sys.modules); sys.exit(code)"
+    )
     return subprocess.run(
-        command,
+        [sys.executable, "-c", program, "footprint", *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -34,82 +91,20 @@ def footprint_command(*arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-def answer(*sets: dict[str, Any], device: str = "cpu") -> dict[str, Any]:
-    ended = footprint_command("--device", device, "--variants", json.dumps(sets))
-    assert ended.returncode == Exit.FINISHED, ended.stderr
-    found = json.loads(ended.stdout)
-    assert isinstance(found, dict)
-    return found
-
-
-def test_each_set_of_values_is_sized_as_the_configuration_that_it_makes() -> None:
-    found = answer({}, {"td3.micro_batch": 32}, {"td3.batch_size": 64, "evaluation.video": False})
-    plain, parts, smaller = found["variants"]
-    settings = config.load(Path("full"), {"device": "cpu"})
-    assert plain["host_mib"] == found["total_mib"]["host"]
-    assert parts["host_mib"] == round(estimate.estimate(settings, False, micro_batch=32).total("host") / MIB, 1)
-    assert parts["host_mib"] < plain["host_mib"]
-    assert smaller["values"] == {"td3.batch_size": 64, "evaluation.video": False}
-    assert plain["host_mib"] - smaller["host_mib"] > 45, "the smaller batch, and the video's encoder"
-
-
-def test_the_base_values_come_back_by_their_dotted_names() -> None:
-    values = answer({"td3.batch_size": 64})["config"]
-    assert values["td3.batch_size"] == 256, "of the configuration, not of a variant"
-    assert values["device"] == "cpu"
-    assert values["memory.offload"] == []
-    assert set(values) == set(estimate.BASE_KEYS)
-
-
-def test_the_base_values_hold_all_that_a_rung_of_the_shipped_ladder_sets() -> None:
-    rungs = [rung for ladder in launcher_config.load().ladder.values() for rung in ladder]
-    assert {key for rung in rungs for key in rung.values} <= set(estimate.BASE_KEYS)
-
-
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [({"td3.batch_size": 0}, "td3.batch_size"), ({"td3.nope": 1}, "td3.nope"), ({"device.x": 1}, "device.x")],
-)
-def test_a_variant_that_is_no_configuration_says_so_and_spoils_no_other(values: dict[str, Any], named: str) -> None:
-    refused, plain = answer(values, {})["variants"]
-    assert named in refused["refusal"]
-    assert "host_mib" not in refused
-    assert plain["refusal"] is None
-
-
-def test_cuda_is_sized_on_a_machine_that_has_none_without_a_look_for_it() -> None:
-    found = answer({}, {"device": "cpu"}, {"memory.offload": ["optimizer", "targets"]}, device="cuda")
-    on_gpu, on_cpu, offloaded = found["variants"]
-    assert found["device"] == "cuda"
-    assert found["free_mib"]["device"] is None
-    assert on_gpu["context_mib"] == estimate.CUDA_CONTEXT / MIB < on_gpu["device_mib"]
-    assert on_gpu["device_by_phase_mib"]["updating"] == on_gpu["device_mib"]
-    assert on_cpu["device_mib"] == on_cpu["context_mib"] == 0
-    assert offloaded["device_mib"] < on_gpu["device_mib"]
-    assert offloaded["host_mib"] > on_gpu["host_mib"]
+@pytest.mark.parametrize("arguments", [("cpu", "--json"), ("cuda", "--variants", "[{}, {}]")])
+def test_the_command_needs_no_torch_where_no_gpu_is_looked_at(arguments: tuple[str, ...]) -> None:
+    device, *more = arguments
+    ended = command("--device", device, *more)
+    answer, _, torch_loaded = ended.stdout.strip().rpartition("\n")
+    found = json.loads(answer)
+    assert (torch_loaded, found["device"], found["free_mib"]["device"]) == ("False", device, None), ended.stderr
+    assert len(found.get("variants", "")) == (2 if device == "cuda" else 0)
 
 
 def test_the_plain_command_gives_cuda_s_figures_too_and_says_what_is_missing() -> None:
-    ended = footprint_command("--device", "cuda", "--json", CUDA_VISIBLE_DEVICES="")
+    ended = command("--device", "cuda", "--json", CUDA_VISIBLE_DEVICES="")
     assert ended.returncode == Exit.OUT_OF_MEMORY
-    found = json.loads(ended.stdout)
+    found = json.loads(ended.stdout.strip().rpartition("\n")[0])
     assert found["total_mib"]["device"] > estimate.CUDA_CONTEXT / MIB
     assert "torch sees no CUDA device" in found["refusal"]
     assert found["fits"] is False
-
-
-@pytest.mark.parametrize("text", ["{", "{}", "[1]"])
-def test_what_is_no_list_of_objects_is_refused_in_one_sentence(text: str) -> None:
-    ended = footprint_command("--device", "cpu", "--variants", text)
-    assert ended.returncode == Exit.BAD_CONFIG
-    assert ended.stderr.startswith("--variants: ")
-    assert len(ended.stderr.splitlines()) == 1
-
-
-def test_sizing_variants_needs_no_torch() -> None:
-    program = (
-        "import sys; from carla_td3.__main__ import app; app(standalone_mode=False); print('torch' in sys.modules)"
-    )
-    arguments = [sys.executable, "-c", program, "footprint", "--device", "cuda", "--variants", "[{}]"]
-    ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
-    assert ended.stdout.splitlines()[-1] == "False", ended.stderr

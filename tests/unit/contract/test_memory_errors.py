@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from carla_run.memory_errors import Meaning, allocator_is_broken, meaning_of
+from carla_run.memory.errors import Meaning, allocator_is_broken, meaning_of
 
 ASSERTED = 'INTERNAL ASSERT FAILED at "/src/c10/cuda/CUDACachingAllocator.cpp":1, please report a bug to PyTorch.'
 

@@ -71,7 +71,10 @@ def agent_mib(values: Values) -> dict[PoolKind, float]:
 
 
 def sizes_of(asked: Any) -> list[Sizes]:
-    return [Sizes(values, agent_mib(values), context_mib=300.0 * (values.get("device") == "cuda")) for values in asked]
+    return [
+        Sizes(values, agent_mib(values), context=estimated(300.0 * (values.get("device") == "cuda")))
+        for values in asked
+    ]
 
 
 def ladder(shipped: LauncherConfig, policy: tuple[str, ...] | None = None) -> Ladder:

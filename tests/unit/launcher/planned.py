@@ -56,7 +56,7 @@ class Rule:
             PoolKind.DISK: full["replay.capacity"] * 0.007 + 35 * full["training.keep_checkpoints"],
         }
         by_phase = {PoolKind.VRAM: {"updating": mib[PoolKind.VRAM]}, PoolKind.RAM: {"updating": ram}}
-        return Sizes(values, mib, context_mib=CONTEXT_MIB * cuda, by_phase=by_phase)
+        return Sizes(values, mib, context=estimated(CONTEXT_MIB * cuda), by_phase=by_phase)
 
 
 def reading(

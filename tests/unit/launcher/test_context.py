@@ -19,7 +19,6 @@ from carla_launcher.observe.pools import Figure, Owner, OwnerKind, PoolKind, Pro
 from carla_launcher.resolve import watermarks
 from carla_run.heartbeat import MemoryFigures
 from carla_run.paths import RunPaths
-from tests.unit.beats import BEAT
 from tests.unit.launcher.planned import CONTEXT_MIB, LIMITS, Rule, card, reading, simulator, situation
 from tests.unit.launcher.seen import driving, vram, with_beat
 from tests.unit.launcher.simulated import World
@@ -46,11 +45,6 @@ def test_what_the_agent_holds_beyond_its_allocator_is_its_context_where_both_are
     owners = (Owner("agent", OwnerKind.AGENT, (200,), Figure(1200.0, known)),)
     seen = replace(with_beat(driving(10), **beat), memory=Reading((replace(pool, owners=owners),)))
     assert context_mib(seen) == expected
-
-
-def test_the_heartbeat_tells_what_the_allocator_has() -> None:
-    assert replace(BEAT, memory=MemoryFigures(device_mib={"reserved": 850.5})).device_reserved_mib == 850.5
-    assert BEAT.device_reserved_mib is None
 
 
 def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(

@@ -24,8 +24,8 @@ from carla_launcher.observe.observation import Ended
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RunOptions, SimulatorKind
 from carla_run.locks import Lock
+from carla_run.memory.processes import tree
 from carla_run.paths import RunPaths
-from carla_run.processes import tree
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.test_processes import FAMILY, family

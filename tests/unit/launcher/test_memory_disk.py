@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from carla_launcher.observe.disk import disk_pool, size_mib
-from carla_launcher.observe.pools import OwnerKind, Pool
+from carla_launcher.observe.memory import MemoryReader, size_mib
+from carla_launcher.observe.pools import Cards, OwnerKind, Pool, PoolKind
 from tests.disks import small_disk
 from tests.memory_hog import write_file
 
 
 def pool(run: Path) -> Pool:
-    found = disk_pool(run)
-    assert found is not None
+    (found,) = MemoryReader(run, Cards()).read().of(PoolKind.DISK)
     return found
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carla_launcher.observe.nvml import merged
+from carla_run.memory.nvml import merged
 from tests.conftest import REPOSITORY
 from tests.gpu_stub import look
 from tests.gpu_stub.stub import Figures, build

@@ -10,8 +10,9 @@ import pytest
 
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind
 from carla_launcher.observe.ram import NAMED_MIB, SMALL_FOR, OwnerNames, Ram, RunProcesses
-from carla_run.processes import held_mib, resident_mib
+from carla_run.memory.processes import held_mib, resident_mib
 from tests.memory_hog import Hog, write_file
+from tests.unit.kernel import KERNEL_MIB, Kernel, Level
 
 
 def ram(proc: Path = Path("/proc")) -> Ram:
@@ -107,83 +108,49 @@ def test_processes_that_have_gone_hold_nothing() -> None:
     assert all(each.kind is not OwnerKind.AGENT for each in host(RunProcesses(agent=frozenset({gone}))).owners)
 
 
-class Machine:
-    """A /proc of a machine with version 2 control groups, in a folder."""
-
-    def __init__(self, root: Path) -> None:
-        self.proc, self.point = root / "proc", root / "cgroup"
-        (self.proc / "self").mkdir(parents=True)
-        (self.proc / "meminfo").write_text(
-            "MemTotal:       8192000 kB\nMemFree:         10 kB\nMemAvailable: 4096000 kB\n"
-        )
-        (self.proc / "self" / "mountinfo").write_text(f"24 23 0:22 / {self.point} rw - cgroup2 cgroup2 rw\n")
-        self.put("self", "/launcher")
-
-    def put(self, pid: int | str, group: str) -> None:
-        (self.proc / str(pid)).mkdir(exist_ok=True)
-        (self.proc / str(pid) / "cgroup").write_text(f"0::{group}\n")
-
-    def limit(self, group: str, limit_mib: int | None, held_mib: int, oom_kills: int = 0) -> None:
-        folder = self.point / group.lstrip("/")
-        folder.mkdir(parents=True)
-        (folder / "memory.max").write_text("max\n" if limit_mib is None else f"{limit_mib * 2**20}\n")
-        (folder / "memory.stat").write_text(f"anon {held_mib * 2**20}\nfile 0\n")
-        (folder / "memory.events").write_text(f"oom 1\noom_kill {oom_kills}\n")
-
-    def pools(self, ours: RunProcesses) -> dict[str, Pool]:
-        return {pool.name: pool for pool in ram(self.proc).pools(ours)}
-
-
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine(tmp_path: Path) -> Kernel:
+    kernel = Kernel(tmp_path)
+    kernel.memory(total=8000, available=4000)
+    kernel.process("self", "/launcher")
+    return kernel
 
 
-def test_the_machine_s_memory_is_what_the_kernel_calls_available(machine: Machine) -> None:
-    machine.limit("/launcher", None, 100)
-    pool = machine.pools(RunProcesses())["ram"]
-    assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (8000, 4000, 0)
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (Level(None, 100), (8000, 4000, 0)),  # what the kernel calls available
+        (Level(1024, 600, kills=2), (1024, 424 - KERNEL_MIB, 2)),
+    ],
+)
+def test_the_machine_is_the_pool_or_the_launchers_own_group(machine: Kernel, own: Level, expected: object) -> None:
+    machine.level("launcher", own)
+    machine.process(71, "/launcher")
+    (pool,) = ram(machine.proc).pools(RunProcesses(agent={71}))
+    assert (pool.name, (pool.total.mib, pool.free.mib, pool.oom_kills)) == ("ram", expected)
 
 
-def test_the_launcher_s_own_group_is_the_pool_where_it_has_less(machine: Machine) -> None:
-    machine.limit("/launcher", 1024, 600, oom_kills=2)
-    pool = machine.pools(RunProcesses())["ram"]
-    assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (1024, 424, 2)
-
-
-def test_each_container_with_a_limit_is_a_pool_of_its_own(machine: Machine) -> None:
-    machine.limit("/launcher", None, 100)
-    machine.limit("/docker/agent", 2048, 500, oom_kills=1)
-    machine.limit("/docker/simulator", None, 300)
-    machine.put(71, "/docker/agent")
-    machine.put(72, "/docker/agent")
-    machine.put(81, "/docker/simulator")
-    pools = machine.pools(RunProcesses(simulator={81}, agent={70, 71, 72}))  # 70 has just ended
-    assert list(pools) == ["ram", "ram:agent"]
-    pool = pools["ram:agent"]
-    assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (2048, 1548, 1)
-    assert [(each.kind, each.held.mib) for each in pool.owners] == [(OwnerKind.AGENT, 500)]
-
-
-def test_a_container_that_is_to_come_is_an_empty_pool_until_it_is_there(machine: Machine) -> None:
-    machine.limit("/launcher", None, 100)
-    machine.limit("/docker/agent", 2048, 500)
-    machine.put(71, "/docker/agent")
+def test_a_container_with_a_limit_is_a_pool_from_before_it_is_there(machine: Kernel) -> None:
+    machine.level("launcher", Level(None, 100))
+    machine.level("docker/agent", Level(2048, 500, kills=1))
+    machine.level("docker/simulator", Level(None, 300))
+    for pid, group in ((71, "/docker/agent"), (72, "/docker/agent"), (81, "/docker/simulator")):
+        machine.process(pid, group)
     reader = ram(machine.proc)
     reader.expect_containers({OwnerKind.AGENT: 1024})
 
-    def seen(ours: RunProcesses) -> list[tuple[str, float | None, float | None]]:
-        return [(pool.name, pool.total.mib, pool.free.mib) for pool in reader.pools(ours)[1:]]
+    def seen(*agent: int) -> list[tuple[object, ...]]:
+        pools = reader.pools(RunProcesses(simulator={81}, agent=set(agent)))[1:]
+        return [
+            (each.name, each.total.mib, each.free.mib, each.oom_kills, [owner.held.mib for owner in each.owners])
+            for each in pools
+        ]
 
-    assert seen(RunProcesses()) == [("ram:agent", 1024, 1024)]
-    assert seen(RunProcesses(agent={71})) == [("ram:agent", 2048, 1548)]
-    assert seen(RunProcesses(agent={70})) == [("ram:agent", 1024, 1024)]  # it has just ended; the next one is as big
-
-
-def test_programs_in_the_launcher_s_own_group_have_no_pool_beside_it(machine: Machine) -> None:
-    machine.limit("/launcher", 1024, 600)
-    machine.put(71, "/launcher")
-    assert list(machine.pools(RunProcesses(agent={71}))) == ["ram"]
+    there = [("ram:agent", 2048, 1548 - KERNEL_MIB, 1, [500 + KERNEL_MIB])]
+    to_come: list[tuple[object, ...]] = [("ram:agent", 1024, 1024, 0, [])]
+    assert seen() == to_come
+    assert seen(70, 71, 72) == there  # 70 has just ended
+    assert seen(70) == to_come  # the next one is as big
 
 
 def test_without_a_proc_there_is_no_pool_and_no_error(tmp_path: Path) -> None:

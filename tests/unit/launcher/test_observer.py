@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from carla_launcher import config
 from carla_launcher.observe import health
-from carla_launcher.observe.agent import AgentFiles
+from carla_launcher.observe.agent import AgentMonitor
 from carla_launcher.observe.health import Address, Health
 from carla_launcher.observe.observation import Ended, Sign
 from carla_launcher.observe.observer import RunObserver
@@ -57,20 +57,32 @@ def writer(run: AgentRun) -> Iterator[tuple[Vitals, Status]]:
         yield vitals, status
 
 
+class Child:
+    """A program that runs."""
+
+    pid, log = 7, Path()
+
+    def poll(self) -> None:
+        return None
+
+    def pids(self) -> frozenset[int]:
+        return frozenset({7})
+
+
 def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tuple[Vitals, Status]) -> None:
     vitals, status = writer
-    files = AgentFiles(RunPaths(run.path))
+    agent, child = AgentMonitor(RunPaths(run.path)), Child()
     vitals.phase, vitals.step, vitals.updates = Phase.UPDATING, 7, 3
     status.state, status.ticks = CollectorState.STEPPING, 41
-    until(lambda: (beat := files.look(time.monotonic()).beat) is not None and beat.step == 7)
-    beat = files.look(time.monotonic()).beat
+    until(lambda: (beat := agent.look(time.monotonic(), child).beat) is not None and beat.step == 7)
+    beat = agent.look(time.monotonic(), child).beat
     assert beat is not None
     assert (beat.pid, beat.phase, beat.updates, beat.ticks) == (os.getpid(), Phase.UPDATING, 3, 41)
     assert beat.collector == CollectorFigures(None, CollectorState.STEPPING)
     assert (beat.total_steps, beat.device, beat.micro_batch, beat.exit_code) == (1000, "cpu", 16, None)
     assert beat.memory.peak_by_phase_mib is not None
     assert beat.memory.peak_by_phase_mib["updating"]["learner"] > 1
-    until(lambda: files.look(time.monotonic()).age_s == 0)
+    until(lambda: agent.look(time.monotonic(), child).beat_age_s == 0)
 
 
 def agent_json(run: AgentRun, time_s: float) -> None:
@@ -79,22 +91,21 @@ def agent_json(run: AgentRun, time_s: float) -> None:
 
 def test_only_a_change_is_a_beat_and_its_age_is_the_launchers_own(run: AgentRun) -> None:
     agent_json(run, 1e9)
-    files = AgentFiles(RunPaths(run.path))
-    assert files.look(0.0).beat is None, "of a process before"
+    agent, child = AgentMonitor(RunPaths(run.path)), Child()
+    assert agent.look(0.0, child).beat is None, "of a process before"
     agent_json(run, 1e9 + 1)
-    assert files.look(1.0).age_s == 0
-    assert files.look(50.0).age_s == 49
+    assert agent.look(1.0, child).beat_age_s == 0
+    assert agent.look(50.0, child).beat_age_s == 49
     agent_json(run, 1e9 - 8 * 3600)  # the wall clock was put back
-    assert files.look(51.0).age_s == 0
+    assert agent.look(51.0, child).beat_age_s == 0
     run.heartbeat.write_text('{"time": 1e9, "pid"')
-    assert files.look(52.0).age_s == 1
-    assert files.look(52.0).beat is not None, "a torn file takes nothing back"
+    assert agent.look(52.0, child).beat_age_s == 1
+    assert agent.look(52.0, child).beat is not None, "a torn file takes nothing back"
     run.heartbeat.unlink()
-    assert files.look(53.0).age_s == 2
-    files.restart_age(4000.0)
-    assert files.look(4001.0).age_s == 1
-    files.turn_to_next()
-    assert files.look(4002.0).beat is None
+    assert agent.look(53.0, child).beat_age_s == 2
+    agent.restart_age(4000.0)
+    assert agent.look(4001.0, child).beat_age_s == 1
+    assert agent.look(4002.0, Child()).beat is None
 
 
 WHOLE = json.loads(BEAT.json())
@@ -124,16 +135,16 @@ def test_a_torn_or_foreign_file_is_no_heartbeat(tmp_path: Path, text: str) -> No
 def test_events_are_given_once(run: AgentRun) -> None:
     log = EventLog(run.agent_events)
     log.append("started", steps=0)
-    files = AgentFiles(RunPaths(run.path))
-    assert files.look(0.0).events == ()
+    agent = AgentMonitor(RunPaths(run.path))
+    assert agent.look(0.0, None).events == ()
     log.append("collector_restarted", "killed by SIGABRT", restarts=1)
     with run.agent_events.open("ab") as file:
         file.write(b'[1, 2]\nnot json \xff\n{"event": "half')
-    (event,) = files.look(1.0).events
+    (event,) = agent.look(1.0, None).events
     assert (event["event"], event["cause"], event["restarts"]) == ("collector_restarted", "killed by SIGABRT", 1)
     with run.agent_events.open("ab") as file:
         file.write(b' a line"}\n')
-    assert [row["event"] for row in files.look(2.0).events] == ["half a line"]
+    assert [row["event"] for row in agent.look(2.0, None).events] == ["half a line"]
 
 
 # All together

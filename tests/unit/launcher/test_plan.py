@@ -73,40 +73,28 @@ def test_of_several_simulators_as_many_are_started_as_fit() -> None:
     assert "CARLA at Low" in items(alone.asked)
 
 
-def test_what_this_run_holds_already_does_not_count_twice() -> None:
-    own = (
-        Owner("simulator", OwnerKind.SIMULATOR, (1,), measured(4800)),
-        Owner("agent", OwnerKind.AGENT, (2,), measured(500)),
-    )
-    before = planned(Reading((card(5745),), Gpu.OK)).asked
-    running = planned(Reading((card(5745, *own),), Gpu.OK)).asked
-    assert items(running) == items(before)
+OURS = Owner("simulator", OwnerKind.SIMULATOR, (1,), measured(4800))
 
 
-def test_what_nobody_is_known_to_hold_counts_as_others() -> None:
-    asked = planned(Reading((card(5745, unnamed=64),), Gpu.OK)).asked
-    assert items(asked)["others, unnamed"] == 64
+def hidden(owner: Owner, free: float) -> Pool:
+    """Return a card of which the driver doesn't say how much an owner holds: WSL, WDDM, MIG."""
+    owners = (replace(owner, held=UNKNOWN),)
+    return Pool("vram:0", PoolKind.VRAM, measured(5745), measured(free), owners)
 
 
-def test_while_the_driver_hides_what_this_run_holds_the_rest_is_taken_for_it() -> None:
-    """usedGpuMemory is None on WSL, under WDDM, with MIG."""
-    pool = Pool(
-        "vram:0",
-        PoolKind.VRAM,
-        measured(5745),
-        measured(700),
-        (Owner("simulator", OwnerKind.SIMULATOR, (1,), UNKNOWN),),
-    )
-    assert "others, unnamed" not in items(planned(Reading((pool,), Gpu.OK)).asked)
-
-
-def test_a_foreign_process_whose_memory_the_driver_hides_is_named_and_counted_among_the_unnamed() -> None:
-    pool = Pool(
-        "vram:0", PoolKind.VRAM, measured(5745), measured(5545), (Owner("game", OwnerKind.FOREIGN, (7,), UNKNOWN),)
-    )
-    found = items(planned(Reading((pool,), Gpu.OK)).asked)
-    assert found["game"] is None
-    assert found["others, unnamed"] == 200
+@pytest.mark.parametrize(
+    ("pool", "others"),
+    [
+        (card(5745, OURS, Owner("agent", OwnerKind.AGENT, (2,), measured(500))), {}),
+        (card(5745, unnamed=64), {"others, unnamed": 64}),
+        (hidden(OURS, 700), {}),  # the rest is taken for this run's own
+        (hidden(Owner("game", OwnerKind.FOREIGN, (7,), UNKNOWN), 5545), {"game": None, "others, unnamed": 200}),
+    ],
+    ids=["this run's own", "nobody's", "this run's, hidden", "a foreign process's, hidden"],
+)
+def test_only_what_others_hold_counts_beside_the_run(pool: Pool, others: dict[str, float | None]) -> None:
+    alone = items(planned(Reading((card(5745),), Gpu.OK)).asked)
+    assert items(planned(Reading((pool,), Gpu.OK)).asked) == alone | others
 
 
 def test_a_container_s_limit_counts_for_its_own_side_alone() -> None:
@@ -125,83 +113,73 @@ def test_a_total_that_nobody_says_hinders_nothing() -> None:
     assert found.reason.endswith("with no pool that could be read")
 
 
-def test_what_fits_as_asked_takes_no_step() -> None:
-    found = planned(reading(vram=8192))
-    assert found.start is found.asked
-    assert "as it was asked for" in found.reason
+def need(kind: PoolKind, agent: Rule = RULE) -> float:
+    """Return what CARLA at Low, others, the agent and the reserve come to."""
+    beside = {PoolKind.VRAM: 4813 + 85, PoolKind.RAM: 4096 + 3000, PoolKind.DISK: 0}
+    return beside[kind] + LIMITS.memory.reserve_mib[kind] + agent.one({}).mib[kind]
 
 
-def test_the_first_rung_that_is_enough_is_taken_and_those_that_free_too_little_are_passed_over() -> None:
-    found = planned(reading())
-    assert rungs(found.start) == ["agent_cpu"]
-    assert "with micro_batches (td3.micro_batch = 1) " in found.reason
-    assert "with offload" in found.reason
-    assert "carla_low" not in found.reason, "it comes after the one that was enough"
+NEEDED = {kind: need(kind) for kind in PoolKind}
+NO_ROWS = Rule(row=0.0)
+VRAM_NO_ROWS = need(PoolKind.VRAM, NO_ROWS)
+RAM_NO_ROWS = need(PoolKind.RAM, NO_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("seen", "quality", "agent", "policy", "expected"),
+    [
+        ({"vram": 8192}, "Epic", RULE, None, []),
+        ({}, "Epic", RULE, None, ["agent_cpu"]),
+        ({}, "Epic", RULE, ["carla_low", "agent_cpu"], ["carla_low"]),
+        # 5 400 MiB hold neither Epic at all nor Low with the agent beside it: several, and none for nothing.
+        ({"vram": 5400}, "Epic", RULE, None, ["agent_cpu", "carla_low"]),
+        ({"vram": VRAM_NO_ROWS - 15}, "Low", NO_ROWS, None, ["offload"]),
+        # Offload takes 40 MiB of the host: where those aren't there it is passed over,
+        ({"vram": VRAM_NO_ROWS - 15, "ram": RAM_NO_ROWS + 10}, "Low", NO_ROWS, None, ["agent_cpu"]),
+        # or taken with the rung of RAM's own ladder that gives them back.
+        (
+            {"vram": VRAM_NO_ROWS - 15, "ram": RAM_NO_ROWS + 10},
+            *("Low", NO_ROWS, ["offload", "no_video"], ["no_video", "offload"]),
+        ),
+        ({"vram": 8192, "ram": NEEDED[PoolKind.RAM] - 3}, "Epic", RULE, None, ["no_video"]),
+        ({"vram": 8192, "ram": NEEDED[PoolKind.RAM] - 30}, "Epic", RULE, None, ["no_video"]),
+        ({"vram": 8192, "disk": NEEDED[PoolKind.DISK] - 50}, "Epic", RULE, None, ["fewer_checkpoints"]),
+    ],
+)
+def test_the_first_rungs_that_are_enough_are_taken(
+    seen: dict[str, float], quality: str, agent: Rule, policy: list[str] | None, expected: list[str]
+) -> None:
+    assert sorted(rungs(planned(reading(**seen), agent, quality, policy).start)) == expected
 
 
 def test_of_a_rung_only_as_many_halves_are_taken_as_are_needed() -> None:
-    short_by = 40
-    seen = reading(vram=4813 + 85 + RULE.one({}).mib[PoolKind.VRAM] + RESERVE - short_by)
-    found = planned(seen, quality="Low")
+    found = planned(reading(vram=NEEDED[PoolKind.VRAM] - 40), quality="Low")
     assert taken(found.start, "micro_batches").values == {"td3.micro_batch": 64}, "32 MiB by the first, 48 by both"
 
 
-def test_a_person_s_order_is_followed() -> None:
-    assert rungs(planned(reading(), policy=["carla_low", "agent_cpu"]).start) == ["carla_low"]
+NEAREST = f"the nearest, Low, agent on the CPU, is {4813 + 85 + RESERVE - 4000:.0f} MiB short in vram:0"
+ESTIMATE = "What CARLA at Low takes is an estimate, which the first run's measurement replaces"
+CHANGED = "(sizes.vram_mib.Low); if it takes less on this machine, change that in launcher/launcher.yaml"
+UNREACHED = "Low, agent on the CPU would fit, but no rung that is allowed leads there"
 
 
-def test_where_no_step_is_enough_alone_several_are_taken_and_none_for_nothing() -> None:
-    """5 400 MiB hold neither Epic at all nor Low with the agent beside it."""
-    found = planned(reading(vram=5400))
-    assert sorted(rungs(found.start)) == ["agent_cpu", "carla_low"]
-
-
-def test_a_step_that_would_overfill_another_pool_is_passed_over() -> None:
-    tight = 4096 + 3000 + 256 + RULE.one({}).mib[PoolKind.RAM] + 10  # offload takes 40 of the host
-    need = 4813 + 85 + RULE.one({}).mib[PoolKind.VRAM] + RESERVE
-    agent = Rule(row=0.0)
-    asked = {"vram": need - 64 - 15}
-    roomy = planned(reading(**asked), agent, "Low")
-    assert rungs(roomy.start) == ["offload"]
-    narrow = planned(reading(**asked, ram=tight), agent, "Low")
-    assert rungs(narrow.start) == ["agent_cpu"]
-
-
-def test_another_pool_is_overfilled_only_if_its_own_ladder_empties_it_again() -> None:
-    """Without the CPU among the rungs: offload takes 40 MiB of the host, which the video then gives back."""
-    agent, policy = Rule(row=0.0), ["offload", "no_video"]
-    vram = 4813 + 85 + agent.one({}).mib[PoolKind.VRAM] + RESERVE - 15
-    ram = 4096 + 3000 + 256 + agent.one({}).mib[PoolKind.RAM] + 10
-    assert sorted(rungs(planned(reading(vram=vram, ram=ram), agent, "Low", policy).start)) == ["no_video", "offload"]
-
-
-def test_ram_alone_is_served_by_ram_s_ladder() -> None:
-    ram = 4096 + 3000 + 256 + RULE.one({}).mib[PoolKind.RAM]
-    assert rungs(planned(reading(vram=8192, ram=ram - 3)).start) == ["no_video"]
-    assert rungs(planned(reading(vram=8192, ram=ram - 30)).start) == ["no_video"]
-
-
-def test_a_full_disk_is_served_by_its_own_ladder() -> None:
-    disk = RULE.one({}).mib[PoolKind.DISK] + LIMITS.memory.reserve_mib[PoolKind.DISK] - 50
-    assert rungs(planned(reading(vram=8192, disk=disk)).start) == ["fewer_checkpoints"]
-
-
-def test_where_nothing_fits_the_nearest_is_named_with_its_numbers() -> None:
-    found = planned(reading(vram=4000))
-    assert found.start is None
-    assert (
-        f"the nearest, Low, agent on the CPU, is {4813 + 85 + RESERVE - 4000:.0f} MiB short in vram:0" in found.reason
-    )
-    assert "free some memory, or choose a smaller configuration" in found.reason
-
-
-def test_a_refusal_that_rests_on_an_estimate_of_carla_names_it_and_where_it_is_changed() -> None:
-    found = planned(reading(vram=4096), quality="Low")
-    assert found.start is None
-    assert "What CARLA at Low takes is an estimate, which the first run's measurement replaces" in found.reason
-    assert (
-        "(sizes.vram_mib.Low); if it takes less on this machine, change that in launcher/launcher.yaml" in found.reason
-    )
+@pytest.mark.parametrize(
+    ("vram", "quality", "policy", "starts", "said", "unsaid"),
+    [
+        (8192, "Epic", None, True, ["as it was asked for"], ""),
+        (5745, "Epic", None, True, ["with micro_batches (td3.micro_batch = 1) ", "with offload"], "carla_low"),
+        (4000, "Epic", None, False, [NEAREST, "free some memory, or choose a smaller configuration"], ""),
+        (4096, "Low", None, False, [ESTIMATE, CHANGED], ""),
+        (5400, "Epic", ["carla_low"], False, [UNREACHED], ""),
+    ],
+)
+def test_the_reason_says_what_was_passed_over_or_is_short(
+    vram: float, quality: str, policy: list[str] | None, starts: bool, said: list[str], unsaid: str
+) -> None:
+    found = planned(reading(vram=vram), quality=quality, policy=policy)
+    assert (found.start is not None) is starts
+    assert all(words in found.reason for words in said), found.reason
+    assert not unsaid or unsaid not in found.reason
 
 
 @pytest.mark.parametrize("known", [Provenance.MEASURED, Provenance.ESTIMATED])
@@ -218,12 +196,6 @@ def test_a_disk_that_nothing_helps_is_said_to_be_the_disk_and_where_it_is() -> N
     reason = plan.make_plan(replace(stands, folder="runs/night"), RULE).reason
     assert "MiB short in disk; free some disk in runs/night, or choose a smaller replay.capacity" in reason
     assert "memory" not in reason
-
-
-def test_what_would_fit_but_no_rung_leads_to_is_said() -> None:
-    found = planned(reading(vram=5400), policy=["carla_low"])
-    assert found.start is None
-    assert "Low, agent on the CPU would fit, but no rung that is allowed leads there" in found.reason
 
 
 def test_each_configuration_is_listed_once_with_every_quality_and_device() -> None:

@@ -131,13 +131,6 @@ def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path) -> None:
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
-def test_where_nothing_fits_the_exit_code_says_so(reported: Any) -> None:
-    code, plan = reported(reading(vram=4000))
-    assert code == Exit.OUT_OF_MEMORY
-    assert plan["start"] is None
-    assert "short in vram:0" in plan["reason"]
-
-
 def test_on_a_full_card_the_holder_is_named_and_the_command_that_waits_for_it(reported: Any) -> None:
     code, plan = reported(reading(vram=5745, xorg=4000))
     assert code == Exit.OUT_OF_MEMORY
@@ -154,12 +147,17 @@ def test_on_a_full_card_the_holder_is_named_and_the_command_that_waits_for_it(re
     ("config", "asked", "said"),
     [
         ("missing.yaml", {}, "missing.yaml: can't be read"),
+        ("wrong.yaml", {}, "`td3.batch_size` is 0"),  # the agent's own sentence
         (LOWMEM, {"policy": ("nope",)}, "--policy names nope"),
         (LOWMEM, {"device": "cuda"}, "device is cuda, but the driver shows no GPU"),
         (LOWMEM, {"simulator": SimulatorKind.CARLA}, "CARLA needs a GPU"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_exit_65(runs: Path, config: str, asked: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_one_sentence_and_exit_65(
+    runs: Path, tmp_path: Path, config: str, asked: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "wrong.yaml").write_text("td3: {batch_size: 0}\n")
+    config = str(tmp_path / config) if config == "wrong.yaml" else config
     asked = {"simulator": SimulatorKind.LITE, **asked}
     with pytest.raises(ExitError) as refused:
         make_plan(RunOptions(**asked), runs, LIMITS, reading(vram=None), Footprint(config))
@@ -168,19 +166,16 @@ def test_what_cannot_be_is_one_sentence_and_exit_65(runs: Path, config: str, ask
     assert "\n" not in str(refused.value)
 
 
-def test_a_wrong_value_in_the_configuration_is_the_agent_s_own_sentence(tmp_path: Path, runs: Path) -> None:
-    wrong = tmp_path / "wrong.yaml"
-    wrong.write_text("td3: {batch_size: 0}\n")
-    with pytest.raises(FootprintError, match=r"`td3\.batch_size` is 0") as refused:
-        make_plan(RunOptions(simulator=SimulatorKind.CARLA), runs, LIMITS, reading(), Footprint(str(wrong)))
-    assert refused.value.code == 65
+def script(folder: Path, body: str) -> Path:
+    path = folder / "program"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
 
 
-def test_an_agent_elsewhere_is_asked_through_its_own_command(reported: Any, runs: Path, tmp_path: Path) -> None:
+def test_an_agent_elsewhere_is_asked_through_its_own_command(tmp_path: Path) -> None:
     """As ``docker compose run`` is: it prints lines of its own before the answer."""
-    wrapper = tmp_path / "compose"
-    wrapper.write_text(f'#!/bin/sh\necho "Container carla-1  Running"\nexec {sys.executable} -m carla_td3 "$@"\n')
-    wrapper.chmod(0o755)
+    wrapper = script(tmp_path, f'echo "Container carla-1  Running"\nexec {sys.executable} -m carla_td3 "$@"')
     assert Footprint(LOWMEM, (str(wrapper),)).config()["td3.batch_size"] == 64
 
 
@@ -191,19 +186,13 @@ def test_an_agent_elsewhere_is_asked_through_its_own_command(reported: Any, runs
         ("echo no such service >&2; exit 1", "no such service"),
         ("echo '{}'", "different releases"),
         ('echo \'{"config": {}, "variants": [[]]}\'', "different releases"),
+        (None, "can't be started"),
     ],
 )
-def test_an_agent_that_gives_no_sizes_is_a_sentence(tmp_path: Path, program: str, said: str) -> None:
-    broken = tmp_path / "broken"
-    broken.write_text(f"#!/bin/sh\n{program}\n")
-    broken.chmod(0o755)
+def test_an_agent_that_gives_no_sizes_is_a_sentence(tmp_path: Path, program: str | None, said: str) -> None:
+    command = "no-such-program" if program is None else str(script(tmp_path, program))
     with pytest.raises(FootprintError, match=said):
-        Footprint(LOWMEM, (str(broken),)).config()
-
-
-def test_an_agent_that_is_not_installed_is_a_sentence() -> None:
-    with pytest.raises(FootprintError, match="can't be started"):
-        Footprint(LOWMEM, ("no-such-program",)).config()
+        Footprint(LOWMEM, (command,)).config()
 
 
 def beat(run: Path, device: str, host: float, reserved: float | None, micro_batch: int = 64) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from carla_launcher import config, down
 from carla_launcher import up as up_command
-from carla_launcher.observe.nvml import lock_gpu
+from carla_launcher.observe.gpu_lock import lock_gpu
 from carla_launcher.options import RunOptions
 from carla_launcher.page import live_page
 from carla_launcher.show.status import status

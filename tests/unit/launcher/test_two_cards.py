@@ -55,30 +55,27 @@ def test_each_program_is_in_its_own_card_s_sum() -> None:
     found = planned(6144, 6144)
     assert items(found, "vram:0") == ["CARLA at Epic", "Xorg", "reserve"]
     assert items(found, "vram:1") == ["CUDA context", "agent at its peak", "reserve"]
-    assert found.start is found.asked, "two cards that are large enough each need no rung"
 
 
-def test_a_short_card_of_the_agent_is_served_by_the_agent_s_rungs_alone() -> None:
-    found = planned(8192, CONTEXT_MIB + RESERVE + 100)
+@pytest.mark.parametrize(
+    ("simulators_mib", "agents_mib", "rungs", "quality"),
+    [
+        (6144, 6144, [], "Epic"),
+        (8192, CONTEXT_MIB + RESERVE + 100, ["micro_batches"], "Epic"),
+        (8192, 120, ["agent_cpu"], "Epic"),
+        (5000, 8192, ["carla_low"], "Low"),
+    ],
+)
+def test_a_short_card_is_served_by_its_own_program_s_rungs(
+    simulators_mib: float, agents_mib: float, rungs: list[str], quality: str
+) -> None:
+    found = planned(simulators_mib, agents_mib)
     assert found.start is not None
-    assert found.start.quality == "Epic"
-    assert [step.rung for step in found.start.steps] == ["micro_batches"]
-    assert "Low" not in {each.quality for each in found.configurations if not each.fits and each.steps}
-    assert all(each.steps[0].values for each in found.configurations if each.steps)
-
-
-def test_a_short_card_of_the_simulator_is_served_by_the_simulator_s_rungs_alone() -> None:
-    found = planned(5000, 8192)
-    assert found.start is not None
-    assert [step.rung for step in found.start.steps] == ["carla_low"]
-    assert all(each.steps[0].quality == "Low" for each in found.configurations if each.steps)
-
-
-def test_an_agent_that_its_card_cannot_hold_goes_to_the_cpu_whatever_else_fills_that_card() -> None:
-    found = planned(8192, 120)
-    assert found.start is not None
-    assert [step.rung for step in found.start.steps] == ["agent_cpu"]
-    assert found.start.sum_of("vram:1").lines == (), "nothing is kept free where nothing of this run is"
+    assert ([step.rung for step in found.start.steps], found.start.quality) == (rungs, quality)
+    tried = [each.steps[0] for each in found.configurations if each.steps]
+    assert all(step.quality == "Low" if quality == "Low" else step.values for step in tried)
+    if "agent_cpu" in rungs:
+        assert found.start.sum_of("vram:1").lines == (), "nothing is kept free where nothing of this run is"
 
 
 def test_a_refusal_of_the_agent_s_card_rests_on_no_figure_of_the_simulator() -> None:

@@ -19,7 +19,7 @@ from carla_launcher.observe.observation import Ended
 from carla_launcher.observe.oom_kills import OomKills
 from carla_launcher.observe.ram import is_in_container
 from carla_run.files import open_to_append, open_to_read
-from carla_run.processes import PROC, tree
+from carla_run.memory.processes import PROC, tree
 
 NEAR_S = 0.25
 FAR_S = 10.0

@@ -25,8 +25,8 @@ from carla_launcher.observe import container_engine
 from carla_launcher.observe.container_engine import ContainerEngine
 from carla_launcher.options import SimulatorKind
 from carla_run.files import folder_of
+from carla_run.memory.processes import MIB
 from carla_run.paths import names_preset
-from carla_run.processes import MIB
 
 SERVICES = {Role.SIMULATOR: "carla", Role.AGENT: "agent"}
 # `--wait` ends with the first health check that passes; whether it is well, the launcher judges by itself.

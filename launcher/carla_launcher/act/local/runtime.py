@@ -15,7 +15,7 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.observe.observation import Ended
 from carla_launcher.observe.oom_kills import OomKills
 from carla_launcher.options import SimulatorKind
-from carla_run.processes import tree
+from carla_run.memory.processes import tree
 
 SIGKILLED = 137
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.ends import Ends
 from carla_launcher.decide.detectors.kills import OomKills
-from carla_launcher.decide.detectors.room_at_end import RoomAtEnd
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation
 from carla_launcher.observe.pools import OwnerKind, PoolKind
 from carla_run.events import CannotFit, CollectorRestarted, Failed, MemoryPool, NoCuda, decisive
@@ -45,16 +45,13 @@ class Agent:
 
     def __init__(self, config: LauncherConfig, kills: OomKills) -> None:
         self._limits, self._recent_s, self._kills = config.agent, config.watch.sign_s, kills
-        self._pid = 0
-        self._running = False
+        self._ends = Ends(config.memory, kills, OwnerKind.AGENT, CRASHED_SHORT)
         self._started_s: float | None = None
         self._moved_s = 0.0
         self._place: object = None
         self._beat: Heartbeat | None = None
         self._failure = ""
         self._child_killed_s = -float("inf")
-        self._killed_in = ""
-        self._room = RoomAtEnd(config.memory, OwnerKind.AGENT)
         self._ran_out: MemoryPool | None = None
         self._gpu_lost = False
         self._refused: CannotFit | None = None
@@ -63,17 +60,15 @@ class Agent:
         """Start all waiting over: time has passed without a look."""
         self._started_s, self._place = None, None
         self._child_killed_s = -float("inf")
-        self._room.forget()
+        self._ends.forget()
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
         """Return what is wrong; one finding at most."""
         agent = seen.agent
-        if agent.pid not in (0, self._pid) or (agent.running and not self._running):
+        if self._ends.look(seen.time_s, seen.memory, agent):
             self._begin()
-        self._running, self._pid = agent.running, agent.pid
         self._beat = agent.beat or self._beat
         self._hear(seen.time_s, agent.events)
-        self._room.look(seen.time_s, seen.memory, ended=agent.ended is not None)
         if agent.ended is not None:
             found = None if agent.ended.planned else self._end(agent.ended)
         else:
@@ -82,9 +77,8 @@ class Agent:
 
     def _begin(self) -> None:
         self._started_s, self._place, self._beat = None, None, None
-        self._failure, self._killed_in, self._ran_out, self._refused = "", "", None, None
+        self._failure, self._ran_out, self._refused = "", None, None
         self._gpu_lost, self._child_killed_s = False, -float("inf")
-        self._room.forget()
 
     def _hear(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
         for event in map(decisive, events):
@@ -105,10 +99,10 @@ class Agent:
             and beat.exit_code == Exit.FINISHED
         ):
             return None  # a child that was killed on the way was replaced: the learner itself says that all is done
-        self._killed_in = self._killed_in or self._kills.lately("agent")
-        if ended.oom_killed or (self._killed_in and code in (Exit.FINISHED, KILLED)):
+        killed_in = self._ends.killed_in()
+        if ended.oom_killed or (killed_in and code in (Exit.FINISHED, KILLED)):
             words = f"the kernel killed the agent, or a child of it, for memory ({exit_in_words(code)})"
-            return self._finding(Cause.AGENT_HOST_OOM, words, code, self._killed_in)
+            return self._finding(Cause.AGENT_HOST_OOM, words, code, killed_in)
         if code in (Exit.FINISHED, Exit.STOPPED):
             return None
         if code == Exit.OUT_OF_MEMORY or self._ran_out in RAN_OUT:
@@ -121,16 +115,16 @@ class Agent:
 
     def _crash(self, code: int) -> Finding:
         """Return what an end in no words of ours comes to: by the memory that was left, then by its own error."""
-        words = f"the agent crashed ({exit_in_words(code)})"
+        crash = self._finding(Cause.AGENT_CRASH, f"the agent crashed ({exit_in_words(code)})", code)
         on_cpu = self._beat is not None and not self._beat.device.startswith("cuda")
         # No allocation that fails on a card ends a process by these: they are a person's, or a guard's of host memory.
         kinds = {PoolKind.RAM} if on_cpu or code in (KILLED, ENDED) else {PoolKind.VRAM, PoolKind.RAM}
-        if short := self._room.short(kinds):
-            return short.explain(self._finding(Cause.AGENT_CRASH, words, code), CRASHED_SHORT)
+        if short := self._ends.explained(crash, kinds):
+            return short
         if self._gpu_lost:
             said = self._failure.partition("\n")[0].rstrip(".")
             return self._finding(Cause.GPU_LOST, f"the GPU is lost to the agent ({said}): restart the machine", code)
-        return self._finding(Cause.AGENT_CRASH, words, code)
+        return crash
 
     def _out_of_memory(self, code: int) -> Finding:
         """Return what ran out: a refusal or a failure names it; of an agent that named none, where it computed."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors import vulkan
 from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.ends import ANY, Ends
 from carla_launcher.decide.detectors.kills import OomKills
-from carla_launcher.decide.detectors.room_at_end import ANY, RoomAtEnd, Short
 from carla_launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
 from carla_launcher.observe.pools import OwnerKind, PoolKind
 from carla_run.exits import exit_in_words
@@ -44,32 +44,27 @@ class Simulator:
     """Watches one simulator after another."""
 
     def __init__(self, config: LauncherConfig, kills: OomKills) -> None:
-        self._limits, self._kills = config.watch, kills
-        self._running = False
-        self._pid = 0
+        self._limits = config.watch
+        self._ends = Ends(config.memory, kills, OwnerKind.SIMULATOR, CRASHED_SHORT)
         self._failed_before = 0
         self._last_failed = 0
         self._lost_s: float | None = None
         self._ready = False
         self._signs: list[tuple[float, Sign, str]] = []
         self._misconfigured: tuple[Sign, str] | None = None
-        self._killed_in = ""
         self._ever_ready = False
-        self._room = RoomAtEnd(config.memory, OwnerKind.SIMULATOR)
 
     def forget(self) -> None:
         """Start all waiting over: time has passed without a look."""
         self._lost_s = None
-        self._room.forget()
+        self._ends.forget()
         self._failed_before = self._last_failed
 
     def look(self, seen: Observation, ticks_go_on: bool) -> tuple[Finding, ...]:
         """Return what is wrong; one finding at most, the one that explains most."""
         simulator = seen.simulator
-        if simulator.pid not in (0, self._pid) or (simulator.running and not self._running):
+        if self._ends.look(seen.time_s, seen.memory, simulator):
             self._begin()
-        self._running, self._pid = simulator.running, simulator.pid
-        self._room.look(seen.time_s, seen.memory, ended=simulator.ended is not None)
         self._read_signs(seen.time_s, simulator)
         found = self._judge(seen.time_s, simulator, ticks_go_on)
         return () if found is None else (found,)
@@ -82,9 +77,8 @@ class Simulator:
         self._lost_s = None
         self._ready = False
         self._signs = []
-        self._misconfigured, self._killed_in = None, ""
+        self._misconfigured = None
         self._failed_before = self._last_failed = 0
-        self._room.forget()
 
     def _read_signs(self, now_s: float, simulator: SimulatorSeen) -> None:
         self._signs += [(now_s, sign, line) for sign, line in simulator.signs]
@@ -94,7 +88,7 @@ class Simulator:
 
     def _misconfiguration(self) -> tuple[Sign, str] | None:
         """Return what no restart can mend, with its line; a driver that has started before may start again."""
-        may_start = self._ever_ready or self._room.short({PoolKind.VRAM}, owned=False) is not None
+        may_start = self._ever_ready or self._ends.short_of({PoolKind.VRAM}, owned=False) is not None
         known = (sign for sign in MISCONFIGURED if sign is not Sign.VULKAN_FAILED or not may_start)
         return next(((sign, line) for sign in known if (line := self._line(sign))), None)
 
@@ -114,10 +108,10 @@ class Simulator:
 
     def _end(self, ended: Ended) -> Finding:
         words = exit_in_words(ended.code)
-        self._killed_in = self._killed_in or self._kills.lately("simulator")
-        if ended.oom_killed or (self._killed_in and ended.code == KILLED):
+        killed_in = self._ends.killed_in()
+        if ended.oom_killed or (killed_in and ended.code == KILLED):
             sentence = f"the kernel killed the simulator for memory ({words})"
-            return Finding(Cause.SIMULATOR_HOST_OOM, sentence, self._killed_in, "simulator", exit_code=ended.code)
+            return Finding(Cause.SIMULATOR_HOST_OOM, sentence, killed_in, "simulator", exit_code=ended.code)
         when = "" if self._ready else " during its start"
         return self._by_signs(f"the simulator ended by itself{when} ({words})", ended.code)
 
@@ -148,14 +142,13 @@ class Simulator:
         cause, reason = explained or (Cause.SIMULATOR_CRASH, next(reasons, ""))
         words = f"{sentence} after {reason}" if reason else sentence
         found = Finding(cause, words, owner="simulator", exit_code=code, numbers=self._numbers())
-        short = None if explained or code is None else self._short(code)
-        return found if short is None else short.explain(found, CRASHED_SHORT)
+        return found if explained or code is None else self._by_memory(found, code)
 
-    def _short(self, code: int) -> Short | None:
-        """Return the pool that was too full at the end; see ``Agent`` for SIGKILL and SIGTERM."""
-        if self._line(Sign.VULKAN_FAILED) and (short := self._room.short({PoolKind.VRAM}, owned=False)):
+    def _by_memory(self, crash: Finding, code: int) -> Finding:
+        """Return a crash by the pool that was too full at its end, if one was; of SIGKILL and SIGTERM see ``Agent``."""
+        if self._line(Sign.VULKAN_FAILED) and (short := self._ends.explained(crash, {PoolKind.VRAM}, owned=False)):
             return short
-        return self._room.short({PoolKind.RAM} if code in (KILLED, ENDED) else ANY)
+        return self._ends.explained(crash, {PoolKind.RAM} if code in (KILLED, ENDED) else ANY) or crash
 
     def _numbers(self) -> dict[str, float | int | str | None]:
         return {"log": self._signs[0][2]} if self._signs else {}

@@ -35,11 +35,6 @@ def status_mib() -> dict[str, float]:
     return {name.decode().rstrip(":"): int(kib) / 1024 for name, kib, _ in fields}
 
 
-def available_mib(proc: Path = PROC) -> float | None:
-    """Return what this machine has left for programs; None where Linux doesn't say."""
-    return next(iter(amounts_mib(first_page(f"{proc}/meminfo"), b"MemAvailable")), None)
-
-
 def amounts_mib(text: bytes, *names: bytes) -> list[float]:
     """Return those of the named amounts that a file of ``Name:   123 kB`` lines has."""
     text = b"\n" + text
@@ -92,32 +87,3 @@ def _children(path: str) -> list[int]:
         return [int(child) for child in Path(path).read_bytes().split()]
     except OSError:  # the thread has ended since
         return []
-
-
-def session_tree(leader: int) -> frozenset[int]:
-    """Return the leader of a session, all of the session, and all their descendants. Reads every process's ``stat``."""
-    parents, found = {}, {leader}
-    for name in filter(str.isdecimal, os.listdir(PROC)):  # noqa: PTH208
-        parent, session = _parent_and_session(f"/proc/{name}/stat")
-        parents[int(name)] = parent
-        if session == leader:
-            found.add(int(name))
-    grown = True
-    while grown:
-        more = {pid for pid, parent in parents.items() if parent in found} - found
-        found |= more
-        grown = bool(more)
-    return frozenset(found)
-
-
-def _parent_and_session(path: str) -> tuple[int, int]:
-    after_name = first_page(path).rpartition(b")")[2].split()
-    return (int(after_name[1]), int(after_name[3])) if after_name else (0, 0)
-
-
-def has_mapped(pid: int, library: str) -> bool:
-    """Return whether a process has mapped a file whose name begins so."""
-    try:
-        return f"/{library}" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False

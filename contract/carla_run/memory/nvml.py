@@ -1,29 +1,21 @@
-"""One GPU: its memory and which processes hold how much of it, by the NVIDIA driver; and the lock of its launcher.
+"""One GPU: its memory and which processes hold how much of it, by the NVIDIA driver.
 
 Owns the one connection to NVML, which raises nothing: what can't be read is a sentence. Says nothing of whose a process
-is.
+is. Needs ``nvidia-ml-py``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
-import psutil
 import pynvml
 
-from carla_launcher.observe.pools import Gpu
-from carla_run.exits import Exit, ExitError
-from carla_run.locks import HeldError, Lock
-from carla_run.processes import MIB
+from carla_run.memory.processes import MIB
+from carla_run.memory.room import Gpu
 
-SHARED = Path("/tmp")  # not TMPDIR or XDG_RUNTIME_DIR: each user has their own
-
-WAY_ON = "wait for its end, go on beside it with --share-gpu, or use --device cpu with a simulator that needs no GPU"
 Held = dict[int, float | None]
 """MiB by process id; None where the driver doesn't tell (WSL, WDDM, MIG, vGPU)."""
 
@@ -112,31 +104,28 @@ class Nvml:
         if name.isdecimal():
             return int(name)
         try:
-            pynvml.nvmlInit()
+            with _connected():
+                return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(name)))
         except pynvml.NVMLError as error:
             return None if error.value in _ABSENT else 0
-        try:
-            return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(name)))
-        except pynvml.NVMLError as error:
-            return None if error.value in _ABSENT else 0
-        finally:
-            with contextlib.suppress(pynvml.NVMLError):
-                pynvml.nvmlShutdown()
 
     @staticmethod
     def count() -> int:
         """Return how many GPUs the driver has; 0 where there is none, or it doesn't tell."""
         try:
-            pynvml.nvmlInit()
+            with _connected():
+                return int(pynvml.nvmlDeviceGetCount())
         except pynvml.NVMLError:
             return 0
+
+    @classmethod
+    def once(cls, index: int) -> Look:
+        """Return one look at a GPU; the driver is let go of."""
+        nvml = cls(index)
         try:
-            return int(pynvml.nvmlDeviceGetCount())
-        except pynvml.NVMLError:
-            return 0
+            return nvml.read()
         finally:
-            with contextlib.suppress(pynvml.NVMLError):
-                pynvml.nvmlShutdown()
+            nvml.close()
 
     def process_name(self, pid: int) -> str:
         """Return a process's program as the driver names it, without its folder; empty where it doesn't."""
@@ -167,6 +156,16 @@ class Nvml:
             return Look(gpu)
         advice = _WHAT_TO_DO.get(error.value, "nvidia-smi may tell more")
         return Look(gpu, None, f"GPU {self.index} can't be read (NVML: {str(error).rstrip('.')}); {advice}.")
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[None]:
+    pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
 
 
 def merged(*lists: Iterable[tuple[int, float | None]]) -> Held:
@@ -221,51 +220,3 @@ def _processes(handle: object) -> tuple[Held, str]:
 
     held = merged(rows(pynvml.nvmlDeviceGetGraphicsRunningProcesses), rows(pynvml.nvmlDeviceGetComputeRunningProcesses))
     return held, next(iter(problems), "")
-
-
-class GpuInUseError(ExitError):
-    """Another launcher holds this GPU; the message is one sentence for a person."""
-
-    code = Exit.BAD_CONFIG
-
-
-def lock_gpu(uuid: str, run: str, directory: Path = SHARED) -> Lock:
-    """Take the right to plan with a GPU's memory, which every user's launcher respects; return it.
-
-    Process shims of the run's programs inherit its descriptor: the GPU of a launcher that was killed stays taken until
-    they have gone, too. Cleaners of temporary files leave a locked file alone (tmpfiles.d(5), "Age").
-
-    Args:
-        uuid: the GPU's; its index may differ between programs.
-        run: named to the launcher that finds it taken.
-
-    Raises:
-        GpuInUseError: another launcher has it, or the file in the shared directory can't be opened.
-    """
-    path = directory / f"carla-td3-{uuid}.lock"
-    try:
-        return Lock(path, f"process {os.getpid()} of {psutil.Process().username()}, run {run}", of_all_users=True)
-    except HeldError as error:
-        raise GpuInUseError(f"GPU {uuid} is held by {_holder(error)}: {WAY_ON}.") from None
-    except OSError as error:
-        raise GpuInUseError(
-            f"{path}, the lock of GPU {uuid}, can't be opened ({error.strerror}): remove it if no launcher runs, "
-            "or have its owner do so; or go on without it with --share-gpu."
-        ) from None
-
-
-def _holder(held: HeldError) -> str:
-    """Return who holds a lock by the kernel's word; what the file says counts only if it is that process's own.
-
-    Any user can hold the lock, and write into its file.
-    """
-    try:
-        process = psutil.Process(held.pid or 0)
-        age_min, user, program = (time.time() - process.create_time()) / 60, process.username(), process.name()
-    except psutil.Error:  # it is in another container, or has ended and left the lock to its shims
-        return f"another launcher ({held.holder})"
-    _, _, run = held.holder.partition(", run ")
-    whose = f"process {held.pid} of {user}, {''.join(filter(str.isprintable, program))}, {age_min:.0f} min old"
-    if run and held.holder.startswith(f"process {held.pid} of "):
-        return f"another launcher ({whose}, run {run})"
-    return f"a process that doesn't call itself a launcher ({whose})"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from carla_run.processes import MIB, PROC
+from carla_run.memory.processes import MIB, PROC
 
 _UNLIMITED = 2**60  # version 1 writes the largest multiple of a page for "no limit"
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from carla_launcher.page.buttons import Buttons
 from carla_launcher.show import bars, dashboard, history, run_charts
-from carla_launcher.show.formatting import cause, clock, grouped, span, time_of_day
-from carla_launcher.show.history import RunHistory, kind_of
+from carla_launcher.show.formatting import cause, clock, grouped, kind_of, span, time_of_day
+from carla_launcher.show.history import RunHistory
 from carla_launcher.show.report import incident_row, templates
 from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.status import Look

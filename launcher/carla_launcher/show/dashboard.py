@@ -16,8 +16,7 @@ from rich.text import Text
 
 from carla_launcher.decide.detectors.expectations import PHASES
 from carla_launcher.show.bars import bar
-from carla_launcher.show.formatting import cause, clock, mib, span
-from carla_launcher.show.history import kind_of
+from carla_launcher.show.formatting import cause, clock, kind_of, mib, span
 from carla_launcher.show.planned import planned_bands
 from carla_launcher.show.status import Look
 from carla_launcher.show.status import status as status

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from carla_launcher.observe.pools import PoolKind
+
 CAUSES = {
     "simulator_out_of_vram": "simulator out of VRAM",
     "simulator_crash": "simulator crashed",
@@ -33,6 +35,13 @@ CAUSES = {
 def cause(value: str) -> str:
     """Return a cause in a few words."""
     return CAUSES.get(value, value.replace("_", " "))
+
+
+def kind_of(pool: str) -> str:
+    """Return a pool's kind in words: ``VRAM of GPU 0``, ``RAM``, ``RAM of agent``, ``disk``."""
+    kind, _, whose = pool.partition(":")
+    name = {PoolKind.VRAM.value: "VRAM", PoolKind.RAM.value: "RAM", PoolKind.DISK.value: "Disk"}.get(kind, pool)
+    return f"{name} of {'GPU ' if kind == PoolKind.VRAM.value else ''}{whose}" if whose else name
 
 
 def clock(seconds: float) -> str:

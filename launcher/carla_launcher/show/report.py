@@ -19,8 +19,9 @@ import jinja2
 
 from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import history, nodes, run_charts, sentences
-from carla_launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
-from carla_launcher.show.history import IncidentReport, RunHistory, kind_of
+from carla_launcher.show.formatting import cause, clock, grouped, kind_of, mib, seconds_as_date, time_of_day
+from carla_launcher.show.history import RunHistory
+from carla_launcher.show.incidents import Incident
 from carla_launcher.show.planned import most_held, planned_bands
 from carla_launcher.show.report_phases import footprint, peaks_by_phase, shortages
 from carla_launcher.show.run_time import RunTime
@@ -213,25 +214,24 @@ def _incidents(run: RunHistory) -> dict[str, Any] | None:
     if not run.incidents:
         return None
     axis = RunTime(run.sessions)
-    costliest = sorted(run.incidents, key=lambda each: (-each.cost.stood_s, not each.incident.is_fault))
-    shown = sorted(costliest[:INCIDENTS_SHOWN], key=lambda each: each.incident.began_s)
+    costliest = sorted(run.incidents, key=lambda each: (-each.cost.stood_s, not each.is_fault))
+    shown = sorted(costliest[:INCIDENTS_SHOWN], key=lambda each: each.began_s)
     return {"count": len(run.incidents), "shown": [incident_row(each, axis) for each in shown]}
 
 
-def incident_row(report: IncidentReport, axis: RunTime) -> dict[str, Any]:
+def incident_row(incident: Incident, axis: RunTime) -> dict[str, Any]:
     """Return an incident as a row of the table."""
-    incident = report.incident
     return {
         "name": incident.name,
         "when": clock(axis.at(incident.began_s)),
         "time": time_of_day(incident.began_s),
         "cause": cause(incident.cause),
         "sentences": incident.sentences,
-        "pool": "" if report.held is None else kind_of(report.pool),
-        "holders": [] if report.held is None else sentences.holders(report.held),
-        "actions": sentences.done(report),
-        "back": sentences.back(report),
-        "price": sentences.price(report),
+        "pool": "" if incident.tightest is None else kind_of(incident.pool),
+        "holders": [] if incident.tightest is None else sentences.holders(incident.tightest),
+        "actions": sentences.done(incident),
+        "back": sentences.back(incident),
+        "price": sentences.price(incident),
     }
 
 

@@ -13,7 +13,7 @@ from carla_launcher.act.effects import State
 from carla_launcher.act.runtime import Role
 from carla_launcher.show import history, sentences
 from carla_launcher.show.history import RunHistory
-from carla_launcher.show.incidents import Incident, read_incidents
+from carla_launcher.show.incidents import Incident
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 from tests.unit.launcher.simulated import World
@@ -89,6 +89,14 @@ def examined(
     return found
 
 
+def read_incidents(rows: Sequence[Row]) -> list[Incident]:
+    """Return all incidents, those that passed too."""
+    read = RunHistory()
+    for row in rows:
+        read.add(row)
+    return list(read.gathered.values())
+
+
 def only(incidents: Sequence[Incident]) -> Incident:
     (incident,) = incidents
     return incident
@@ -108,10 +116,10 @@ def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path)
     assert reported is not None
     (crashed,) = reported.incidents
     (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
-    assert crashed.incident.cause == "simulator_crash"
-    assert [action.event for action in crashed.incident.actions] == ["simulator_restart"]
-    assert abs(crashed.incident.began_s - struck_s) <= 2
-    assert crashed.incident.pauses[0].until_s == healthy
+    assert crashed.cause == "simulator_crash"
+    assert [action.event for action in crashed.actions] == ["simulator_restart"]
+    assert abs(crashed.began_s - struck_s) <= 2
+    assert crashed.pauses[0].until_s == healthy
     assert crashed.cost.back_s is not None
     assert healthy <= crashed.cost.back_s <= healthy + world.config.memory.timeline_s
     assert reported.events["simulator_restart"] == world.journal.state.simulator_restarts == 1
@@ -140,7 +148,7 @@ def test_a_restore_is_told_apart_from_faults(tmp_path: Path) -> None:
     world.steps_for(120)
     reported = history.examine(world.run)
     assert reported is not None
-    assert [each.incident.cause for each in reported.incidents] == ["agent_cuda_oom", "restore"]
+    assert [each.cause for each in reported.incidents] == ["agent_cuda_oom", "restore"]
     assert dict(reported.faults) == {"agent_cuda_oom": 1}
     assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(reported))
 
@@ -240,7 +248,7 @@ def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> 
     assert reported is not None
     assert [(each.from_s, each.until_s) for each in reported.sessions] == [(10, 90), (100, 150)]
     (gone,) = reported.incidents
-    assert (gone.incident.cause, gone.incident.began_s, gone.cost.stood[0][0]) == ("launcher_gone", 90, 90)
+    assert (gone.cause, gone.began_s, gone.cost.stood[0][0]) == ("launcher_gone", 90, 90)
 
 
 def test_an_agent_that_goes_on_without_its_launcher_never_stood() -> None:
@@ -270,7 +278,7 @@ def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
         event(11, "run_ended", "another sentence", incident="i1", exit_code=70),
     ]
     (reported,) = examined(tmp_path, rows).incidents
-    assert reported.incident.ended_run
+    assert reported.ended_run
     assert sentences.back(reported) == "the run ended"
 
 
@@ -279,7 +287,7 @@ def test_what_failed_is_told_even_if_the_files_end_before_anything_was_done(tmp_
         tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]
     ).incidents
     assert sentences.done(reported) == ["nothing"]
-    assert reported.incident.is_fault
+    assert reported.is_fault
 
 
 def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path) -> None:
@@ -290,7 +298,7 @@ def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path)
     ]
     found = examined(tmp_path, rows)
     assert not found.incidents
-    assert found.passed == ((20, "foreign_process"),)
+    assert [(each.began_s, each.cause) for each in found.passed] == [(20, "foreign_process")]
     assert sentences.overview(found)[-1].startswith("No incident")
 
 
@@ -360,9 +368,9 @@ def test_who_held_what_is_told_of_the_tightest_moment_about_the_beginning(tmp_pa
     rows = [memory(80, 900, free=900), memory(95, 1000, free=20), memory(103, 1100, free=60), memory(104.5, 1100, 4000)]
     rows.append(memory(112, 1100, free=1))
     found = examined(tmp_path, [finding(104, "agent_cuda_oom", said), *agent_again(104, said, 120)], rows)
-    assert found.incidents[0].held is not None
-    assert (found.incidents[0].pool, found.incidents[0].held.free) == ("vram:0", 20)
-    holders = ", ".join(sentences.holders(found.incidents[0].held))
+    assert found.incidents[0].tightest is not None
+    assert (found.incidents[0].pool, found.incidents[0].tightest.free) == ("vram:0", 20)
+    holders = ", ".join(sentences.holders(found.incidents[0].tightest))
     assert holders == "simulator 4\u202f800 MiB, Xorg 85 MiB, others 840 MiB, free 20 MiB"
 
 

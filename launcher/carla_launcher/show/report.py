@@ -25,6 +25,7 @@ from carla_launcher.show.incidents import Incident
 from carla_launcher.show.planned import most_held, planned_bands
 from carla_launcher.show.report_phases import footprint, peaks_by_phase, shortages
 from carla_launcher.show.run_time import RunTime
+from carla_launcher.show.timeline import highest
 from carla_launcher.slurm import record as slurm
 from carla_run.exits import Exit
 from carla_run.files import read_whole, write_whole
@@ -34,6 +35,7 @@ from carla_run.readers import inner, number, read_lines, read_object, read_objec
 
 EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
+OWNERS_SHOWN = 8
 LONGEST = 160
 """Characters of a list or an object in an event; the file has the rest."""
 COLUMNS = {
@@ -199,11 +201,8 @@ def _pools(run: RunHistory) -> list[dict[str, Any]]:
     """Return each pool's limit, the least that was free, and who held most of it."""
     pools = []
     for name, samples in run.timeline.pools.items():
-        peaks: dict[str, float] = {}
-        for sample in samples:
-            for owner, held in sample.owners.items():
-                peaks[owner] = max(peaks.get(owner, 0.0), held)
-        most = [f"{owner} {mib(held)}" for owner, held in sorted(peaks.items(), key=lambda each: -each[1])[:8]]
+        peaks = sorted(highest(samples).items(), key=lambda each: -each[1])
+        most = [f"{owner} {mib(held)}" for owner, held in peaks[:OWNERS_SHOWN]]
         free = min((sample.free for sample in samples if sample.free is not None), default=None)
         pools.append({"name": kind_of(name), "limit": samples[-1].total, "free": free, "most": most})
     return pools

@@ -15,6 +15,9 @@ from carla_run.readers import inner, number
 
 OURS = tuple(kind.value for kind in OwnerKind if kind is not OwnerKind.FOREIGN)
 """Owners that are this run's; every other name is a foreign process's."""
+FOREIGN_COLOURS = ("foreign-1", "foreign-2", "foreign-3", "foreign-4")
+FOREIGN_REST, UNNAMED = "foreign-rest", "unnamed"
+"""The page's colours of the biggest foreign processes, of all further ones, and of what no process is known to hold."""
 DRIVES = ("warming", "collecting", "updating")
 """Phases of an agent in which steps or updates are to grow."""
 
@@ -37,6 +40,32 @@ class Sample(NamedTuple):
         if self.total is None or self.free is None:
             return 0.0
         return max(0.0, self.total - self.free - sum(self.owners.values()))
+
+
+class Part(NamedTuple):
+    """One owner's part of a pool, MiB, and the page's colour for it."""
+
+    name: str
+    mib: float
+    colour: str
+
+
+def parts(owners: Mapping[str, float], unnamed: float) -> list[Part]:
+    """Return this run's programs, foreign processes by size, and what none is known to hold."""
+    ours = [Part(name, owners[name], name) for name in OURS if name in owners]
+    names = sorted((name for name in owners if name not in OURS), key=lambda name: -owners[name])
+    colours = [*FOREIGN_COLOURS, *[FOREIGN_REST] * len(names)]
+    foreign = [Part(name, owners[name], colour) for name, colour in zip(names, colours, strict=False)]
+    return [*ours, *foreign, *([Part("unattributed", unnamed, UNNAMED)] if unnamed >= 1 else [])]
+
+
+def highest(samples: Iterable[Sample]) -> dict[str, float]:
+    """Return the most that each owner held."""
+    most: dict[str, float] = {}
+    for sample in samples:
+        for name, mib in sample.owners.items():
+            most[name] = max(most.get(name, 0.0), mib)
+    return most
 
 
 class Progress(NamedTuple):
@@ -94,11 +123,12 @@ def read(rows: Iterable[Row]) -> Timeline:
             timeline.steps.append((time_s, progress.step))
         for name, pool in inner(row, "pools").items():
             if isinstance(pool, dict):
-                timeline.pools.setdefault(name, []).append(_sample(time_s, pool))
+                timeline.pools.setdefault(name, []).append(sample_of(time_s, pool))
     return timeline
 
 
-def _sample(time_s: float, pool: Row) -> Sample:
+def sample_of(time_s: float, pool: Row) -> Sample:
+    """Return a pool of ``launcher-memory.jsonl`` at a moment."""
     held = {name: number(mib) for name, mib in inner(pool, "owners").items()}
     owners = {name: mib for name, mib in held.items() if mib is not None and mib > 0}
     return Sample(time_s, _amount(pool.get("total")), _amount(pool.get("free")), owners)

@@ -76,7 +76,11 @@ class Look:
             "heartbeat_age_s": None if beat is None else round(max(0.0, now - beat.time), 1),
             "ran_s": _ran_s(launcher, now if alive else None),
             **self._progress(beat, alive),
-            "restarts": _restarts(launcher, beat),
+            "restarts": {
+                "simulator": number(launcher.get("simulator_restarts")),
+                "agent": number(launcher.get("agent_restarts")),
+                "collector": None if beat is None else beat.collector_restarts,
+            },
             "rungs": self._rungs(launcher),
             "next_restore_s": self._next_restore_s(launcher, now) if alive else None,
             "findings": [_held(row) for row in self._history.findings.values()] if alive else [],
@@ -108,14 +112,12 @@ class Look:
         }
 
     def _rungs(self, launcher: Row) -> list[dict[str, Any]]:
-        taken = launcher.get("taken")
-        rungs = []
-        for each in taken if isinstance(taken, list) else []:
-            if isinstance(each, dict):
-                name = _rung(each)
-                why = {"kind": each.get("kind"), "cause": each.get("cause")}
-                rungs.append({"rung": name, **why, "since": self._history.rung_since.get(name)})
-        return rungs
+        taken, since = launcher.get("taken"), self._history.rung_since
+        rows = [each for each in taken if isinstance(each, dict)] if isinstance(taken, list) else []
+        return [
+            {"rung": _rung(each), "kind": each.get("kind"), "cause": each.get("cause"), "since": since.get(_rung(each))}
+            for each in rows
+        ]
 
     def _next_restore_s(self, launcher: Row, now: float) -> float | None:
         """Return in how many seconds a step may be taken back at the earliest: if memory has room all the while."""
@@ -143,22 +145,8 @@ def _rung(taken: Row) -> str:
 
 
 def _held(row: Row) -> dict[str, Any]:
-    return {
-        "incident": words(row, "incident"),
-        "cause": words(row, "diagnosis"),
-        "sentence": words(row, "cause"),
-        "pool": words(row, "pool"),
-        "owner": words(row, "owner"),
-        "since": number(row.get("time")),
-    }
-
-
-def _restarts(launcher: Row, beat: Heartbeat | None) -> dict[str, float | None]:
-    return {
-        "simulator": number(launcher.get("simulator_restarts")),
-        "agent": number(launcher.get("agent_restarts")),
-        "collector": None if beat is None else beat.collector_restarts,
-    }
+    named = {"incident": "incident", "cause": "diagnosis", "sentence": "cause", "pool": "pool", "owner": "owner"}
+    return {**{name: words(row, key) for name, key in named.items()}, "since": number(row.get("time"))}
 
 
 def _speed(steps: list[tuple[float, float]]) -> float | None:

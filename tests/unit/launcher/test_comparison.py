@@ -11,9 +11,10 @@ from carla_launcher.cli import app
 from carla_launcher.show import comparison
 from carla_launcher.show.charts import line_chart
 from carla_run.paths import RunPaths
+from tests.unit.launcher.journalled import lines
 from tests.unit.launcher.test_report import FILES, Balance
 
-LATER = "".join(json.dumps({"step": step, "rollout/ep_rew_mean": 1 + step / 5}) + "\n" for step in range(0, 9000, 500))
+LATER = lines(*({"step": step, "rollout/ep_rew_mean": 1 + step / 5} for step in range(0, 9000, 500)))
 
 
 def run(folder: Path, **changed: str) -> RunPaths:

@@ -23,6 +23,7 @@ from carla_run.locks import Lock
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
 from tests.unit.beats import BEAT
+from tests.unit.launcher.journalled import ANYTHING, lines
 
 NOW = 2_000_000_000.0
 OWNERS = {"simulator": 4800.0, "agent": 490.0, "Xorg": 85.0, "blender": 200.0}
@@ -68,8 +69,8 @@ MEMORY = [
 FILES = {
     "launcher.json": json.dumps(STATE),
     "agent.json": DRIVING.json(),
-    "launcher-events.jsonl": "".join(json.dumps(row) + "\n" for row in EVENTS),
-    "launcher-memory.jsonl": "".join(json.dumps(row) + "\n" for row in MEMORY),
+    "launcher-events.jsonl": lines(*EVENTS),
+    "launcher-memory.jsonl": lines(*MEMORY),
 }
 
 
@@ -243,7 +244,7 @@ def test_what_holds_is_followed_over_many_looks(tmp_path: Path) -> None:
 
 def test_a_run_that_began_again_has_no_speed_until_it_moves(tmp_path: Path) -> None:
     rows = [{"time": NOW - 40, "step": 200_000}, {"time": NOW - 5, "step": 120_000}]
-    run = written(tmp_path, **{"launcher-memory.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
+    run = written(tmp_path, **{"launcher-memory.jsonl": lines(*rows)})
     lock = Lock(run.launcher_lock)
     assert dashboard.status(run, NOW)["steps_per_s"] is None
     lock.release()
@@ -264,11 +265,6 @@ def test_a_pool_whose_total_is_unknown_is_said_to_be() -> None:
     assert bar({"total": None, "free": 3}).plain == "unknown"
 
 
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=4,
-)
 POOLS = st.dictionaries(st.text(max_size=6), st.dictionaries(st.sampled_from(["total", "free", "owners"]), ANYTHING))
 
 
@@ -284,7 +280,7 @@ def test_values_of_any_kind_and_torn_lines_never_stop_it(
     changed = {
         "launcher.json": json.dumps(some(STATE)),
         "agent.json": json.dumps(some(DRIVING.data())),
-        "launcher-events.jsonl": "".join(json.dumps(some(each)) + "\n" for each in EVENTS) + '{"torn',
+        "launcher-events.jsonl": lines(*map(some, EVENTS)) + '{"torn',
         "launcher-memory.jsonl": json.dumps(row)
         + "\n"
         + FILES["launcher-memory.jsonl"][: data.draw(st.integers(0, 300))],

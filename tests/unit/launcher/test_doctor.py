@@ -172,9 +172,7 @@ def test_the_disk_is_held_against_what_the_configuration_takes(
     expect(host.shared_memory(replace(machine, shm=machine.stack)), PROBLEM)
 
 
-def test_a_runs_folder_that_is_not_there_yet_is_judged_by_its_parent(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_runs_folder_is_judged_by_its_parent(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.runs_folder(machine).found == f"{machine.runs} isn't there yet"
     machine.runs.mkdir()
     assert host.runs_folder(machine) == Finding(OK, f"{machine.runs} can be written")
@@ -224,7 +222,7 @@ def test_the_allocators_setting_is_what_the_agent_would_take(
     assert (BOTH in found.do) == (do == BOTH)
 
 
-def test_a_setting_in_dotenv_counts_where_the_environment_has_none(machine: Machine) -> None:
+def test_dotenv_counts_where_the_environment_has_none(machine: Machine) -> None:
     (machine.stack / ".env").write_text(f"# of this machine\n{OLD}='max_split_size_mb:1'\nRUN_UID=77\n")
     expect(host.allocator(changed(machine, **{OLD: "", NEW: ""})), PROBLEM)
     assert machine.setting("RUN_UID") == "77"
@@ -248,7 +246,7 @@ ROOTLESS = ["name=seccomp,profile=builtin", "name=rootless"]
         (ROOTLESS, 501, "501", PROBLEM),
     ],
 )
-def test_the_containers_user_must_be_the_caller_or_a_rootless_root(
+def test_the_containers_user_must_be_the_caller(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, options: list[str], own: int, wanted: str, verdict: Verdict
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: own)
@@ -260,7 +258,7 @@ def test_the_containers_user_must_be_the_caller_or_a_rootless_root(
 # All together
 
 
-def test_a_check_that_fails_or_hangs_is_unknown_and_the_others_are_told(machine: Machine) -> None:
+def test_a_check_that_fails_or_hangs_is_unknown(machine: Machine) -> None:
     let_go = threading.Event()
 
     def hangs(_: Machine) -> Finding:
@@ -299,7 +297,7 @@ def test_the_real_machine_is_examined_and_nothing_is_changed(machine: Machine, c
     assert sorted(machine.stack.rglob("*")) == before
 
 
-def test_a_problem_is_exit_1_and_stands_in_the_table_with_what_to_do(machine: Machine, capsys: Any) -> None:
+def test_a_problem_is_exit_1_and_stands_in_the_table(machine: Machine, capsys: Any) -> None:
     assert doctor.run(changed(machine, RUN_UID="0")) == 1
     said = capsys.readouterr().out
     assert "problem" in said

@@ -47,7 +47,7 @@ def test_compose_must_know_the_tags_that_our_files_use(
     assert (found.verdict, found.found) == (verdict, said or found.found)
 
 
-def test_an_engine_that_does_not_answer_is_a_problem_and_none_is_not(machine: Machine) -> None:
+def test_an_engine_that_does_not_answer_is_a_problem(machine: Machine) -> None:
     dead = engines.engine(with_programs(machine, docker="echo Cannot connect to the daemon. >&2; exit 1"))
     expect(dead, PROBLEM, "Cannot connect to the daemon.")
     old = 'case "$1" in info) echo \'{"ServerErrors": ["refused"]}\';; *) echo Cannot connect. >&2; exit 1;; esac'

@@ -31,7 +31,7 @@ def rows(world: World) -> list[dict[str, Any]]:
     return read_lines(world.run.launcher_events)
 
 
-def test_all_that_a_crash_leads_to_carries_its_id_and_nothing_before_or_after(world: World) -> None:
+def test_all_that_a_crash_leads_to_carries_its_id(world: World) -> None:
     before = len(rows(world))
     world.last(Role.SIMULATOR).end(139)
     world.steps_for(120)
@@ -43,7 +43,7 @@ def test_all_that_a_crash_leads_to_carries_its_id_and_nothing_before_or_after(wo
     assert world.journal.state.incidents == 1
 
 
-def test_an_agent_that_comes_back_names_the_incident_that_it_was_started_again_for(world: World) -> None:
+def test_an_agent_that_comes_back_names_its_incident(world: World) -> None:
     world.last(Role.AGENT).end(71)
     world.steps_for(5)
     world.steps_until(State.RUNNING)
@@ -52,7 +52,7 @@ def test_an_agent_that_comes_back_names_the_incident_that_it_was_started_again_f
     assert {ids[event] for event in events} == {"i1"}
 
 
-def test_trouble_that_goes_on_is_one_incident_and_trouble_that_comes_back_another(world: World) -> None:
+def test_trouble_that_comes_back_is_another_incident(world: World) -> None:
     found = replace(SHORT, deficit_mib=0.0)
     for sentence in ("100 MiB", "90 MiB"):
         world.findings = (replace(found, sentence=sentence),)
@@ -70,7 +70,7 @@ def test_what_one_look_finds_is_one_incident(world: World) -> None:
     assert {row["incident"] for row in world.events("finding")} == {"i1"}
 
 
-def test_ids_go_on_after_a_launcher_that_was_killed_which_is_an_incident_itself(world: World) -> None:
+def test_ids_go_on_after_a_launcher_that_was_killed(world: World) -> None:
     world.findings = (replace(SHORT, deficit_mib=0.0),)
     world.steps_for(5)
     world.findings = ()
@@ -86,7 +86,7 @@ def test_ids_go_on_after_a_launcher_that_was_killed_which_is_an_incident_itself(
     assert world.events("simulator_restart")[-1]["incident"] == "i3"
 
 
-def test_what_ended_the_run_is_named_and_a_request_to_stop_is_no_incident(world: World, tmp_path: Path) -> None:
+def test_what_ended_the_run_is_named(world: World, tmp_path: Path) -> None:
     asked = World(RunPaths(tmp_path / "asked"))
     asked.steps_until(State.RUNNING)
     asked.stop.count = 1

@@ -52,7 +52,7 @@ def parts_of(run: RunPaths) -> Parts:
 # What is shown
 
 
-def test_figures_memory_rungs_and_curves_are_drawn_from_the_files(run: RunPaths) -> None:
+def test_all_parts_are_drawn_from_the_files(run: RunPaths) -> None:
     run.launcher_state.write_text(
         json.dumps({"state": "running", "rungs_free_mib": {"ram": {"no_video (x = 1)": {"ram": 45.0, "disk": -2.0}}}})
     )
@@ -67,7 +67,7 @@ def test_figures_memory_rungs_and_curves_are_drawn_from_the_files(run: RunPaths)
     assert "style=" not in "".join(shown.values())  # the page's policy forbids it
 
 
-def test_only_what_changed_is_sent_again_and_an_event_is_drawn_soon(run: RunPaths) -> None:
+def test_only_what_changed_is_sent_again(run: RunPaths) -> None:
     parts = parts_of(run)
     first = parts.changed((), NOW)["parts"]
     keys = {part["key"] for part in first.values()}
@@ -83,7 +83,7 @@ def test_only_what_changed_is_sent_again_and_an_event_is_drawn_soon(run: RunPath
 @pytest.mark.parametrize(
     "torn", [b"", b"{", b"[]", b"\xff\xfe{}\n", b'{"time": "x", "pools": 3, "rungs_free_mib": 1}\n']
 )
-def test_files_that_are_missing_or_torn_are_shown_as_far_as_they_go(run: RunPaths, torn: bytes) -> None:
+def test_missing_and_torn_files_are_shown_as_far_as_they_go(run: RunPaths, torn: bytes) -> None:
     files = (run.heartbeat, run.launcher_state, run.launcher_events, run.launcher_memory, run.metrics, run.request)
     for path in files:
         path.write_bytes(torn)
@@ -93,7 +93,7 @@ def test_files_that_are_missing_or_torn_are_shown_as_far_as_they_go(run: RunPath
     assert "figures" in parts_of(run).changed((), NOW)["parts"]
 
 
-def test_whoever_looks_has_the_collector_asked_for_pictures_and_gets_each_new_one(page: Page) -> None:
+def test_a_viewer_gets_each_new_picture(page: Page) -> None:
     assert not page.run.live_wanted.exists()
     page.ask("/", cookie=page.cookie)
     assert not page.run.live_wanted.exists()  # the page itself shows nothing yet
@@ -188,7 +188,7 @@ def opened(said: str) -> urllib.request.OpenerDirector:
     return opener
 
 
-def test_the_page_lives_beside_the_run_and_its_address_is_its_users(run: RunPaths, tmp_path: Path) -> None:
+def test_the_page_lives_beside_the_run_for_its_user_only(run: RunPaths, tmp_path: Path) -> None:
     """A job's log, or a file that output goes to, may be open to other users of the machine."""
     said: list[str] = []
     limits, before = tmp_path / "own.yaml", os.umask(0)
@@ -213,7 +213,7 @@ def test_the_page_lives_beside_the_run_and_its_address_is_its_users(run: RunPath
     assert not run.page_address.exists()
 
 
-def test_a_terminal_is_told_the_token_and_a_later_pages_address_is_left(run: RunPaths) -> None:
+def test_a_terminal_is_told_the_token(run: RunPaths) -> None:
     said: list[str] = []
     with live_page.beside(run, 0, said.append, to_terminal=True):
         assert said == [f"live page: {run.page_address.read_text().strip()}"]
@@ -248,7 +248,7 @@ def test_the_page_ends_with_a_launcher_that_is_killed(run: RunPaths) -> None:
     until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_stop_that_fails_however_is_said_and_the_button_is_open_again(
+def test_after_a_stop_that_failed_the_button_is_open_again(
     run: RunPaths, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> str:
@@ -262,7 +262,7 @@ def test_a_stop_that_fails_however_is_said_and_the_button_is_open_again(
     lock.release()
 
 
-def test_the_button_stops_the_run_by_its_own_launcher_configuration(
+def test_the_button_stops_by_the_runs_own_configuration(
     run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "own.yaml"

@@ -86,7 +86,7 @@ def test_a_crash_its_restart_and_training_again_are_one_incident(world: World) -
     assert reported.events["simulator_restart"] == world.journal.state.simulator_restarts == 1
 
 
-def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(world: World) -> None:
+def test_out_of_memory_and_the_new_start_are_one_incident(world: World) -> None:
     world.last(Role.AGENT).end(71)
     world.steps_for(5)
     world.steps_until(State.RUNNING)
@@ -111,7 +111,7 @@ def test_a_restore_is_told_apart_from_faults(world: World) -> None:
 # By hand
 
 
-def test_what_is_found_at_one_look_is_one_incident_named_by_its_gravest_cause() -> None:
+def test_one_looks_findings_are_named_by_the_gravest() -> None:
     rows = [finding(100, "foreign_process", "blender took 1200 MiB", "vram:0", "blender"), *crash(100.01, 115)]
     incident = only(read_incidents(rows))
     assert incident.cause == "simulator_crash"
@@ -125,7 +125,7 @@ def test_what_fails_during_a_repair_belongs_to_it() -> None:
     assert [(pause.from_s, pause.until_s) for pause in incident.pauses] == [(100, 200), (200, 215)]
 
 
-def test_a_crash_while_memory_is_short_for_an_hour_is_an_incident_of_its_own() -> None:
+def test_a_crash_during_a_shortage_is_another_incident() -> None:
     short = "disk has 95 MiB free, 512 should be"
     rows = [
         finding(50, "pressure", short, "disk"),
@@ -140,7 +140,7 @@ def test_a_crash_while_memory_is_short_for_an_hour_is_an_incident_of_its_own() -
     assert crashed.over_s == 115
 
 
-def test_what_is_done_belongs_to_the_incident_that_it_names_whatever_its_sentence_says() -> None:
+def test_an_action_belongs_to_the_incident_that_it_names() -> None:
     rows = [
         finding(10, "leak", "simulator holds 4900 MiB and grows by 20 MiB a minute", "vram:0", "simulator"),
         finding(20, "pressure", "ram has 100 MiB free, 256 should be", "ram", incident="i2"),
@@ -170,7 +170,7 @@ def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
     assert restore.pauses[-1].until_s == 85
 
 
-def test_a_launcher_that_was_killed_is_an_incident_and_one_that_ended_is_none() -> None:
+def test_a_killed_launcher_is_an_incident_an_ended_one_isnt() -> None:
     first = [event(10, "run_started"), event(20, "verified")]
     again = [event(100, "run_started"), event(101, "agent_starts", resume=True), event(120, "verified")]
     gone = only(read_incidents([*first, *of("i1", again)]))
@@ -221,7 +221,7 @@ def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
     assert sentences.back(reported) == "the run ended"
 
 
-def test_what_failed_is_told_even_if_the_files_end_before_anything_was_done(tmp_path: Path) -> None:
+def test_a_failure_at_the_files_end_is_told(tmp_path: Path) -> None:
     (reported,) = examined(tmp_path, [finding(10, "agent_crash", CRASHED, owner="agent")]).incidents
     assert sentences.done(reported) == ["nothing"]
     assert reported.is_fault
@@ -278,7 +278,7 @@ def test_training_stood_until_it_really_drove_again(
 
 
 @pytest.mark.parametrize("told_by", ["timeline", "metrics"])
-def test_updates_that_were_made_again_and_steps_that_are_gone_are_counted(tmp_path: Path, told_by: str) -> None:
+def test_repeated_updates_and_lost_steps_are_counted(tmp_path: Path, told_by: str) -> None:
     rows = [memory(90, 1000), memory(100, 1100), memory(130, 1100)]
     metrics: list[Row] = [{"step": 1100, "train/n_updates": 700}] if told_by == "metrics" else []
     if told_by == "timeline":
@@ -294,7 +294,7 @@ def test_nothing_is_claimed_where_nobody_told(tmp_path: Path) -> None:
     assert "unknown how many updates" in sentences.overview(found)[-1]
 
 
-def test_who_held_what_is_told_of_the_tightest_moment_about_the_beginning(tmp_path: Path) -> None:
+def test_who_held_what_is_told_of_the_tightest_moment(tmp_path: Path) -> None:
     said = "the agent ran out of GPU memory (exit code 71)"
     rows = [memory(80, 900, free=900), memory(95, 1000, free=20), memory(103, 1100, free=60), memory(104.5, 1100, 4000)]
     rows.append(memory(112, 1100, free=1))
@@ -315,7 +315,7 @@ def test_of_two_cards_the_fuller_one_is_told(tmp_path: Path) -> None:
     assert examined(tmp_path, struck, [{"time": 100, "step": 5, "pools": cards}]).incidents[0].pool == "vram:10"
 
 
-def test_times_of_two_launches_are_added_without_the_time_between(tmp_path: Path) -> None:
+def test_times_of_two_launches_are_added(tmp_path: Path) -> None:
     first = [event(0.5, "run_started"), event(100.5, "run_ended", "stopped on request", exit_code=75)]
     found = examined(tmp_path, [*first, event(9000, "run_started"), event(9050, "run_ended", "done", exit_code=0)])
     assert found.ran_s == 150

@@ -39,14 +39,14 @@ def test_a_child_that_fails_in_any_way_is_one_line(tmp_path: Path, program: str,
     assert write_report(RunPaths(tmp_path), (sys.executable, "-c", program)) == expected
 
 
-def test_a_child_that_hangs_or_cant_start_is_given_up_in_one_line(tmp_path: Path) -> None:
+def test_a_child_that_hangs_or_cant_start_is_one_line(tmp_path: Path) -> None:
     hangs = (sys.executable, "-c", "import time; time.sleep(3600)")
     expected = "the report took longer than 0.2 s and was given up"
     assert write_report(RunPaths(tmp_path), hangs, limit_s=0.2) == expected
     assert write_report(RunPaths(tmp_path), ("/no/such/python",)).startswith("the report can't be written: No such")
 
 
-def test_the_launcher_never_loads_what_report_and_page_are_made_with() -> None:
+def test_the_launcher_never_loads_what_draws() -> None:
     packages = {"matplotlib", "jinja2", "numpy", "starlette", "uvicorn"}
     program = f"import sys, carla_launcher.cli, carla_launcher.up; print({packages} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from carla_launcher.act.effects import State
-from carla_launcher.act.runtime import Role
 from carla_launcher.show import history, sentences
 from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import Incident
 from carla_run.paths import RunPaths
-from carla_run.readers import read_lines
 from tests.unit.launcher.journalled import (
     CRASHED,
     Row,
@@ -27,7 +24,6 @@ from tests.unit.launcher.journalled import (
     of,
     over,
 )
-from tests.unit.launcher.simulated import World
 
 
 def examined(
@@ -56,59 +52,6 @@ def read_incidents(rows: Sequence[Row]) -> list[Incident]:
 def only(incidents: Sequence[Incident]) -> Incident:
     (incident,) = incidents
     return incident
-
-
-# By the real supervisor
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    running = World(RunPaths(tmp_path / "run"))
-    running.steps_until(State.RUNNING)
-    running.steps_for(60)
-    return running
-
-
-def test_a_crash_its_restart_and_training_again_are_one_incident(world: World) -> None:
-    struck_s = world.clock.now_s
-    world.last(Role.SIMULATOR).end(139)
-    world.steps_for(120)
-    reported = history.examine(world.run)
-    assert reported is not None
-    (crashed,) = reported.incidents
-    (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
-    assert crashed.cause == "simulator_crash"
-    assert [action.event for action in crashed.actions] == ["simulator_restart"]
-    assert abs(crashed.began_s - struck_s) <= 2
-    assert crashed.pauses[0].until_s == healthy
-    assert crashed.cost.back_s is not None
-    assert healthy <= crashed.cost.back_s <= healthy + world.config.memory.timeline_s
-    assert reported.events["simulator_restart"] == world.journal.state.simulator_restarts == 1
-
-
-def test_out_of_memory_and_the_new_start_are_one_incident(world: World) -> None:
-    world.last(Role.AGENT).end(71)
-    world.steps_for(5)
-    world.steps_until(State.RUNNING)
-    incident = only(read_incidents(read_lines(world.run.launcher_events)))
-    assert incident.cause == "agent_cuda_oom"
-    assert [action.event for action in incident.actions] == ["rung_taken", "agent_restart"]
-    assert incident.pauses[0].until_s == world.events("verified")[-1]["time"]
-    assert incident.over_s is not None
-
-
-def test_a_restore_is_told_apart_from_faults(world: World) -> None:
-    world.last(Role.AGENT).end(71)
-    world.steps_while(lambda: not world.events("rung_left"))
-    world.steps_for(120)
-    reported = history.examine(world.run)
-    assert reported is not None
-    assert [each.cause for each in reported.incidents] == ["agent_cuda_oom", "restore"]
-    assert dict(reported.faults) == {"agent_cuda_oom": 1}
-    assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(reported))
-
-
-# By hand
 
 
 def test_one_looks_findings_are_named_by_the_gravest() -> None:
@@ -197,16 +140,6 @@ def test_an_agent_that_goes_on_without_its_launcher_never_stood() -> None:
     adopted = of("i1", [*adopted, event(101, "simulator_healthy")])
     gone = only(read_incidents([event(10, "run_started"), event(20, "verified"), *adopted]))
     assert not gone.pauses
-
-
-def test_an_agent_that_no_finding_explains_is_an_incident_too(world: World) -> None:
-    world.diagnose = lambda _seen: ()
-    world.last(Role.AGENT).end(3)
-    world.steps_for(5)
-    world.steps_until(State.RUNNING)
-    incident = only(read_incidents(read_lines(world.run.launcher_events)))
-    assert (incident.cause, incident.sentences) == ("agent_crash", ["the agent ended (exit code 3)"])
-    assert [action.event for action in incident.actions] == ["agent_restart"]
 
 
 def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.status import Look
 from carla_launcher.show.timeline import FOREIGN_REST
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, read_lines
+from carla_run.readers import inner
 
 CHARTS_S, AFTER_EVENT_S = 10.0, 2.0
 """Charts are drawn again after so long; sooner where the launcher has written an event."""
@@ -90,10 +90,9 @@ class Parts:
 
     def _draw(self, found: Found) -> None:
         run = history.examine(self._run)
-        memory = run_charts.memory(run) if run else None
-        self._render("memory", memory=memory)
-        self._render("curves", curves=run_charts.curves(CURVES, read_lines(self._run.metrics)))
-        self._render("incidents", incidents=_incidents(run) if run else [])
+        self._render("memory", memory=run_charts.memory(run))
+        self._render("curves", curves=run_charts.curves(CURVES, run.metrics))
+        self._render("incidents", incidents=_incidents(run))
         self._render("rungs", ladders=_ladders(found), taken=found["rungs"])
 
     def _render(self, name: str, **content: Any) -> None:

@@ -15,9 +15,8 @@ from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import charts, history, report, run_charts
 from carla_run.exits import Exit
 from carla_run.files import write_whole
-from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import leaves, read_lines, read_object, read_objects
+from carla_run.readers import leaves, read_object, read_objects
 
 Row = Mapping[str, Any]
 
@@ -45,10 +44,7 @@ def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
     found = [history.examine(run) for run in runs]
     launchers = [read_object(run.launcher_state) for run in runs]
     facts = [
-        {
-            "outcome": report.outcome(launcher, each),
-            **report.facts(run, launcher, read_heartbeat(run.heartbeat), each),
-        }
+        {"outcome": report.outcome(launcher, each), **report.facts(run, launcher, each)}
         for run, launcher, each in zip(runs, launchers, found, strict=True)
     ]
     names = [run.path.name for run in runs]
@@ -61,7 +57,7 @@ def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
         "names": list(zip(names, charts.SERIES, strict=True)),
         "facts": _beside(facts, only_different=False),
         "driving": report.driving(drove),
-        "curves": run_charts.curves(run_charts.CURVES, *(read_lines(run.metrics) for run in runs)),
+        "curves": run_charts.curves(run_charts.CURVES, *(each.metrics for each in found)),
         "different": _beside([dict(leaves(saved_config(run))) for run in runs], only_different=True),
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +49,15 @@ class RunHistory:
         events: how often each of the launcher's events occurred.
         changed_s: when a rung or a program was last changed; ``rung_since`` when each rung was.
         timeline: who held what, and how far training had come.
-        collector_restarts: by the agent itself.
+        beat: the agent's last heartbeat; ``agent_events`` and ``metrics`` are the rows of its files.
     """
 
     def __init__(
-        self, course: Timeline | None = None, beat: Heartbeat | None = None, collector_restarts: int = 0
+        self,
+        course: Timeline | None = None,
+        beat: Heartbeat | None = None,
+        agent_events: Sequence[Row] = (),
+        metrics: Sequence[Row] = (),
     ) -> None:
         self.sessions: list[Session] = []
         self.gathered: dict[str, Incident] = {}
@@ -61,8 +65,8 @@ class RunHistory:
         self.events: Counter[str] = Counter()
         self.changed_s: float | None = None
         self.rung_since: dict[str, float] = {}
-        self.timeline, self.collector_restarts = course or Timeline(), collector_restarts
-        self._beat = beat
+        self.timeline, self.beat = course or Timeline(), beat
+        self.agent_events, self.metrics = agent_events, metrics
         self._open: dict[str, Incident] = {}
         self._last_s: float | None = None
 
@@ -138,15 +142,20 @@ class RunHistory:
         return union(span for each in self.incidents for span in each.cost.stood)
 
     @property
+    def collector_restarts(self) -> int:
+        """How often the agent started a collector again."""
+        return sum(row.get("event") == "collector_restarted" for row in self.agent_events)
+
+    @property
     def last_step(self) -> float | None:
         """The furthest that training came; None where no file says."""
         steps = [step for _, step in self.timeline.steps[-1:]]
-        return max([*steps, *([self._beat.step] if self._beat else [])], default=None)
+        return max([*steps, *([self.beat.step] if self.beat else [])], default=None)
 
     @property
     def total_steps(self) -> float | None:
         """That there were to be."""
-        return self._beat.total_steps if self._beat else None
+        return self.beat.total_steps if self.beat else None
 
     @property
     def steps_per_s(self) -> float | None:
@@ -160,20 +169,18 @@ class RunHistory:
         return sum(known) if known else None
 
 
-def examine(run: RunPaths) -> RunHistory | None:
-    """Return a run's postmortem; None where no launcher has ever written an event."""
-    events, agent_events = read_lines(run.launcher_events), read_lines(run.agent_events)
-    if not events:
-        return None
-    restarts = sum(row.get("event") == "collector_restarted" for row in agent_events)
-    course = timeline.read(read_lines(run.launcher_memory))
-    history = RunHistory(course, read_heartbeat(run.heartbeat), restarts)
+def examine(run: RunPaths) -> RunHistory:
+    """Return a run's postmortem; without sessions and a timeline where no launcher has ever written an event."""
+    events, course = read_lines(run.launcher_events), timeline.read(read_lines(run.launcher_memory))
+    history = RunHistory(
+        course if events else None, read_heartbeat(run.heartbeat), read_lines(run.agent_events), read_lines(run.metrics)
+    )
     # Nothing may happen for hours: a launcher that was killed lived until its last line of either file.
-    signs = [{"time": each.time_s} for each in course.progress]
+    signs = [{"time": each.time_s} for each in history.timeline.progress]
     for row in heapq.merge(events, signs, key=moment):
         history.add(row)
     end_s = max((session.until_s for session in history.sessions), default=0.0)
-    downtime = Downtime(course, agent_events, read_lines(run.metrics), end_s)
+    downtime = Downtime(course, history.agent_events, history.metrics, end_s)
     mattered = history.incidents
     nexts_s = [*(each.began_s for each in mattered[1:]), float("inf")]
     for incident, next_s in zip(mattered, nexts_s, strict=False):

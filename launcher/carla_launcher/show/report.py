@@ -29,7 +29,6 @@ from carla_launcher.show.timeline import highest
 from carla_launcher.slurm import record as slurm
 from carla_run.exits import Exit
 from carla_run.files import read_whole, write_whole
-from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_lines, read_object, read_objects
 
@@ -78,8 +77,7 @@ def write(run: RunPaths) -> Path:
         OSError: a file can't be written.
     """
     with _uncollected():
-        found = history.examine(run)
-        content = _content(run, found)
+        content = _content(run, history.examine(run))
         write_whole(run.report, templates(escaped=True).get_template("report.html").render(content))
         text = templates(escaped=False).get_template("report.md").render(content)
         write_whole(run.report.with_suffix(".md"), text.rstrip() + "\n")
@@ -130,57 +128,56 @@ def _figure(value: Any, form: str) -> str:
     return "–" if found is None else form.format(found)
 
 
-def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
+def _content(run: RunPaths, found: RunHistory) -> dict[str, Any]:
     """Return all that page and text show; never raises for what is in the files."""
-    launcher, beat = read_object(run.launcher_state), read_heartbeat(run.heartbeat)
-    agent_events, metrics = read_lines(run.agent_events), read_lines(run.metrics)
+    launcher = read_object(run.launcher_state)
     return {
         "title": run.path.name,
         "outcome": outcome(launcher, found),
-        "overview": sentences.overview(found) if found else [],
-        "facts": facts(run, launcher, beat, found),
-        "memory": run_charts.memory(found) if found else None,
-        "pools": _pools(found) if found else [],
-        "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)] if found else [],
-        "incidents": _incidents(found) if found else None,
+        "overview": sentences.overview(found),
+        "facts": facts(run, launcher, found),
+        "memory": run_charts.memory(found),
+        "pools": _pools(found),
+        "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)],
+        "incidents": _incidents(found),
         "driving": driving(read_objects(run.evaluation_json)),
         "pictures": embedded(sorted(run.videos.glob("*.png")) + sorted(run.videos.glob("*.mp4"), reverse=True)),
-        "curves": run_charts.curves(run_charts.CURVES, metrics),
-        "phases": peaks_by_phase(beat.peaks_mib if beat else {}, agent_events),
-        "footprint": footprint(agent_events),
-        "shortages": shortages(agent_events),
-        "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, metrics),
+        "curves": run_charts.curves(run_charts.CURVES, found.metrics),
+        "phases": peaks_by_phase(found.beat.peaks_mib if found.beat else {}, found.agent_events),
+        "footprint": footprint(found.agent_events),
+        "shortages": shortages(found.agent_events),
+        "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, found.metrics),
         "steps": slurm.told(run),
-        "events": _events(run),
+        "events": _events(run, found),
         "config": _configuration(run),
     }
 
 
-def outcome(launcher: Row, found: RunHistory | None) -> str:
+def outcome(launcher: Row, found: RunHistory) -> str:
     """Return how the run ended, a sentence."""
     code, reason = launcher.get("exit_code"), launcher.get("reason")
     if code is not None:
         return f"It ended: {reason} (exit code {code})."
-    if launcher or found:
+    if launcher or found.sessions:
         return "This run has not ended, or its launcher was killed."
     return "Trained without the launcher."
 
 
-def facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHistory | None) -> dict[str, Any]:
+def facts(run: RunPaths, launcher: Row, found: RunHistory) -> dict[str, Any]:
     """Return what is known of the run in figures, by name."""
-    config, agent = saved_config(run), {} if beat is None else beat.data()
+    config, agent = saved_config(run), {} if found.beat is None else found.beat.data()
     known = {
         # Of all launchers and learners that the run had; the files of state know the last one alone.
-        "started": seconds_as_date(number(found.sessions[0].from_s if found else launcher.get("started"))),
-        "duration": clock(found.ran_s) if found else _duration(launcher),
+        "started": seconds_as_date(number(found.sessions[0].from_s if found.sessions else launcher.get("started"))),
+        "duration": clock(found.ran_s) if found.sessions else _duration(launcher),
         "simulator": f"{launcher.get('host')}:{launcher.get('port')}" if launcher else None,
         "map": inner(launcher, "options").get("map") or inner(config, "simulator").get("map"),
         "simulator restarts": launcher.get("simulator_restarts"),
         "steps": agent.get("step"),
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
-        "collector restarts": found.collector_restarts if found else agent.get("collector_restarts"),
-        "unacknowledged steps lost with nodes": nodes.lost(read_lines(run.agent_events)),
+        "collector restarts": found.collector_restarts if found.sessions else agent.get("collector_restarts"),
+        "unacknowledged steps lost with nodes": nodes.lost(found.agent_events),
         "nodes at the end": "; ".join(nodes.nodes(run)),
         "device": agent.get("device"),
         "batch": agent.get("batch"),
@@ -276,9 +273,9 @@ def embedded(files: Sequence[Path]) -> list[dict[str, Any]]:
 # What happened
 
 
-def _events(run: RunPaths) -> dict[str, Any] | None:
-    sources = {"launcher": run.launcher_events, "agent": run.agent_events}
-    rows = [(number(row.get("time")) or 0.0, who, row) for who, path in sources.items() for row in read_lines(path)]
+def _events(run: RunPaths, found: RunHistory) -> dict[str, Any] | None:
+    sources = {"launcher": read_lines(run.launcher_events), "agent": found.agent_events}
+    rows = [(number(row.get("time")) or 0.0, who, row) for who, told in sources.items() for row in told]
     rows.sort(key=lambda entry: entry[0])
     if not rows:
         return None

@@ -14,6 +14,8 @@ HOLDERS_SHOWN = 4
 
 def overview(run: RunHistory) -> list[str]:
     """Return the summary, a sentence each, without markup."""
+    if not run.sessions:
+        return []
     faults = sum(run.faults.values())
     if not run.incidents:
         return [_length(run), f"No incident: nothing went wrong{_passed(run)}."]

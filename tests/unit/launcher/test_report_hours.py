@@ -18,7 +18,6 @@ HOURS = 2.0
 def test_what_the_report_counts_is_what_the_files_hold(tmp_path: Path, seed: int) -> None:
     machine = live(tmp_path / "run", seed, Sweep(), HOURS)
     reported = history.examine(machine.run)
-    assert reported is not None
     assert reported.events["simulator_restart"] == machine.journal.state.simulator_restarts
     assert reported.events["agent_restart"] == machine.journal.state.agent_restarts
     assert reported.last_step == pytest.approx(machine.learned.steps, abs=10 * STEPS_PER_S)

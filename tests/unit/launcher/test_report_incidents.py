@@ -36,9 +36,7 @@ def examined(
     files = {"launcher-events": events, "launcher-memory": rows, "agent-events": agent, "metrics": metrics}
     for name, written in files.items():
         (folder / f"{name}.jsonl").write_text(lines(*written))
-    found = history.examine(RunPaths(folder))
-    assert found is not None
-    return found
+    return history.examine(RunPaths(folder))
 
 
 def read_incidents(rows: Sequence[Row]) -> list[Incident]:
@@ -129,7 +127,6 @@ def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> 
     for path, rows in ((run.launcher_events, [*first, *again]), (run.launcher_memory, alive)):
         path.write_text(lines(*rows), encoding="utf-8")
     reported = history.examine(run)
-    assert reported is not None
     assert [(each.from_s, each.until_s) for each in reported.sessions] == [(10, 90), (100, 150)]
     (gone,) = reported.incidents
     assert (gone.cause, gone.began_s, gone.cost.stood[0][0]) == ("launcher_gone", 90, 90)

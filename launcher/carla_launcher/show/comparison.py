@@ -13,22 +13,11 @@ from typing import Any
 
 from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import charts, history, report, run_charts
-from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
 from carla_run.readers import leaves, read_object, read_objects
 
 Row = Mapping[str, Any]
-
-
-def main(page: Path, one: RunPaths, other: RunPaths) -> int:
-    """Write the page; return the exit code of the process that does."""
-    try:
-        write(page, one, other)
-    except OSError as error:
-        print(f"{page}: can't be written ({error.strerror}).", file=sys.stderr)
-        return int(Exit.BAD_CONFIG)
-    return 0
 
 
 def write(page: Path, one: RunPaths, other: RunPaths) -> None:
@@ -71,4 +60,5 @@ def _beside(runs: list[dict[str, Any]], *, only_different: bool) -> list[tuple[s
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), RunPaths(Path(sys.argv[2])), RunPaths(Path(sys.argv[3]))))
+    PAGE, *RUNS = map(Path, sys.argv[1:])
+    sys.exit(report.exit_code(PAGE, lambda: write(PAGE, *map(RunPaths, RUNS))))

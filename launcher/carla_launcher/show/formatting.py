@@ -12,7 +12,6 @@ CAUSES = {
     "simulator_host_oom": "simulator killed for memory",
     "simulator_hang": "simulator hung",
     "simulator_not_ready": "simulator not ready",
-    "leak": "leak",
     "agent_cuda_oom": "agent out of VRAM",
     "agent_host_oom": "agent out of RAM",
     "agent_disk_full": "agent out of disk",
@@ -22,14 +21,11 @@ CAUSES = {
     "foreign_process": "foreign process took memory",
     "pressure": "memory short",
     "gpu_lost": "GPU lost",
-    "misconfiguration": "misconfiguration",
-    "crash_loop": "crash loop",
     "out_of_band": "unusual size",
     "restore": "memory came back",
     "launcher_gone": "launcher was gone",
-    "planned": "planned",
 }
-"""``Cause`` values, and what else an incident may begin with, in a few words."""
+"""``Cause`` values, and what else an incident may begin with, in other words than their own."""
 
 
 def cause(value: str) -> str:

@@ -1,7 +1,7 @@
 """A run in hindsight, as data: its launchers, what went wrong, who held what at that moment, what it cost.
 
-``RunHistory`` takes the journal's rows one by one: ``status`` and the live page as they come, report and comparison all
-at once. What the reports add to that is found by ``examine``, from the run's files and nothing else.
+``RunHistory`` takes the journal's rows one by one: for ``status`` as they come, for report, comparison and the live
+page's charts all at once. What these show of costs is found by ``examine``, from the run's files and nothing else.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import base64
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,12 @@ SPECIAL = "\\`*_{}[]<>#|~!"
 Row = Mapping[str, Any]
 
 
-def main(run: RunPaths) -> int:
-    """Write the report; return the exit code of the process that does."""
+def exit_code(page: Path, write: Callable[[], object]) -> int:
+    """Return the exit code of a process that writes a page; one that can't be written is one line."""
     try:
-        write(run)
+        write()
     except OSError as error:
-        print(f"{run.report}: can't be written ({error.strerror}).", file=sys.stderr)
+        print(f"{page}: can't be written ({error.strerror}).", file=sys.stderr)
         return int(Exit.BAD_CONFIG)
     return 0
 
@@ -307,4 +307,5 @@ def _configuration(run: RunPaths) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(RunPaths(Path(sys.argv[1]))))
+    RUN = RunPaths(Path(sys.argv[1]))
+    sys.exit(exit_code(RUN.report, lambda: write(RUN)))

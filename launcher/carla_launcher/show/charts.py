@@ -279,10 +279,7 @@ def _shape(element: ET.Element, paths: Mapping[str, ET.Element]) -> ET.Element |
     path = paths.get(element.get("{http://www.w3.org/1999/xlink}href", ""), element)
     style = _style(f"{path.get('style', '')};{element.get('style', '')}")
     if path is not element:
-        if len(path.get("d", "").split()) <= 3:
-            return None
-        moved = f"translate({float(element.get('x', 0)):.1f} {float(element.get('y', 0)):.1f})"
-        place = {"transform": moved}
+        place = {"transform": f"translate({float(element.get('x', 0)):.1f} {float(element.get('y', 0)):.1f})"}
     elif element.get("id") or style == {"fill": "none"}:
         return None
     return ET.Element("path", {"d": _compact(path.get("d", "")), **style, **place}) if style else None
@@ -308,8 +305,6 @@ def _style(style: str) -> dict[str, str]:
     said = dict(re.findall(r"([a-z-]+): *([^;]+)", style))
     for name in ("stroke-linejoin", "stroke-linecap", "stroke-miterlimit"):
         said.pop(name, None)
-    if said.get("stroke-width") == "0":
-        said = {name: value for name, value in said.items() if not name.startswith("stroke")}
     return {name: re.sub(r"#fe01([0-9a-f]{2})", _variable, value) for name, value in said.items()}
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -71,7 +70,7 @@ class Guard:
             welcome = HTMLResponse(GOES_ON)
             welcome.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
             return welcome
-        if _same(_cookie(request.headers, self._cookie), self._session):
+        if _same(request.cookies.get(self._cookie, ""), self._session):
             return None
         return PlainTextResponse(STRANGER, 401)
 
@@ -91,14 +90,6 @@ def _refusal(request: Request) -> Response | None:
     if foreign or (asks and site not in (None, "same-origin")):
         return PlainTextResponse("Another site's page may not ask for this.\n", 403)
     return None
-
-
-def _cookie(headers: Headers, name: str) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
 
 
 def _same(one: str, other: str) -> bool:

@@ -51,11 +51,11 @@ def beside(
     """
     with contextlib.ExitStack() as served:
         process = None
-        if port is not None:
-            try:
+        try:
+            if port is not None:
                 process = served.enter_context(_started(run, port, launcher_config, say, to_terminal))
-            except NoPageError as error:
-                say(f"{error} The run goes on without its page; `dashboard {run.path.name}` serves it later.")
+        except NoPageError as error:
+            say(f"{error} The run goes on without its page; `dashboard {run.path.name}` serves it later.")
         yield process
 
 
@@ -134,11 +134,8 @@ def _process(run: RunPaths, listening: socket.socket, token: str, launcher_confi
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(OSError):
-        process.stdin.close()
     try:
-        process.wait(LAST_LOOK_S)
+        process.communicate(timeout=LAST_LOOK_S)  # its input ends, and with it the page
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

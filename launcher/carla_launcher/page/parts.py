@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from carla_launcher.page.buttons import Buttons
 from carla_launcher.show import bars, dashboard, history, run_charts
-from carla_launcher.show.formatting import cause, clock, grouped, span, time_of_day
-from carla_launcher.show.history import RunHistory, kind_of
+from carla_launcher.show.formatting import cause, clock, grouped, kind_of, span, time_of_day
+from carla_launcher.show.history import RunHistory
 from carla_launcher.show.report import incident_row, templates
 from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.status import Look
-from carla_launcher.show.timeline import OURS
+from carla_launcher.show.timeline import FOREIGN_REST
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, number, read_lines
+from carla_run.readers import inner
 
 CHARTS_S, AFTER_EVENT_S = 10.0, 2.0
 """Charts are drawn again after so long; sooner where the launcher has written an event."""
@@ -30,10 +30,6 @@ CURVES = {
     **{name: run_charts.CURVES[name] for name in ("rollout/ep_rew_mean", "eval/route_completion")},
     **{name: run_charts.CURVES[name] for name in ("eval/driving_score", "time/fps")},
 }
-FOREIGN_COLOURS = ("foreign-1", "foreign-2", "foreign-3", "foreign-4")
-OTHERS = {"unattributed": "unnamed", "free": "raised"}
-REST = ("others", "foreign-rest")
-"""Foreign processes beyond the biggest ones: their name together, and its colour."""
 
 Found = Mapping[str, Any]
 
@@ -94,10 +90,9 @@ class Parts:
 
     def _draw(self, found: Found) -> None:
         run = history.examine(self._run)
-        memory = run_charts.memory(run) if run else None
-        self._render("memory", memory=memory)
-        self._render("curves", curves=run_charts.curves(CURVES, read_lines(self._run.metrics)))
-        self._render("incidents", incidents=_incidents(run) if run else [])
+        self._render("memory", memory=run_charts.memory(run))
+        self._render("curves", curves=run_charts.curves(CURVES, run.metrics))
+        self._render("incidents", incidents=_incidents(run))
         self._render("rungs", ladders=_ladders(found), taken=found["rungs"])
 
     def _render(self, name: str, **content: Any) -> None:
@@ -142,20 +137,19 @@ def _batch(beat: Found) -> str | None:
 
 def _pool(name: str, pool: Found) -> dict[str, Any]:
     """Return a pool's owners with their shares of it, MiB and the page's colours, and what is free."""
-    total, free = number(pool.get("total")), number(pool.get("free"))
-    if not total or free is None:
+    found = bars.held(pool)
+    if found is None:
         return {"name": kind_of(name), "total": None, "parts": []}
+    total, parts = found
     held: dict[tuple[str, str], float] = {}
-    foreign = iter(FOREIGN_COLOURS)
-    for part in bars.parts(pool, total, free):
-        key = (part.name, part.name if part.name in OURS else OTHERS.get(part.name) or next(foreign, REST[1]))
-        key = REST if key[1] == REST[1] else key
+    for part in parts:
+        key = ("others" if part.colour == FOREIGN_REST else part.name, part.colour)
         held[key] = held.get(key, 0.0) + part.mib
     shown = [
         {"name": name, "mib": mib, "share": max(0.0, mib / total), "colour": colour}
         for (name, colour), mib in held.items()
     ]
-    return {"name": kind_of(name), "total": total, "used": total - free, "parts": shown}
+    return {"name": kind_of(name), "total": total, "used": total - parts[-1].mib, "parts": shown}
 
 
 def _incidents(run: RunHistory) -> list[dict[str, Any]]:

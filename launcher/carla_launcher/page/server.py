@@ -1,7 +1,7 @@
-"""The page's process: its HTTP server, whom it has patience with, and its end.
+"""The page's process: its HTTP server, which connections it closes, and its end.
 
-A connection that doesn't come to a whole request in time is closed, and so is one that doesn't take its answer: a
-hundred of them keep nobody else out for longer.
+uvicorn waits for ever for a request that is never finished, and for a reader that takes nothing: a hundred such
+connections would keep everybody else out. The server's connections are looked over instead.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import time
 from typing import IO, Any
 
 import uvicorn
@@ -25,60 +26,10 @@ REQUEST_S = 5.0
 """For the head of a request, from the connection's beginning or its last answer."""
 SLOW_S = 10.0
 """For a reader to take what was sent."""
+LOOK_OVER_S = 0.25
 MOST_CONNECTIONS = 128
 LAST_LOOK_S = 2.5
 """For pages that are open to see how the run ended."""
-
-
-class PunctualProtocol(H11Protocol):
-    """HTTP/1.1 with a client that must say what it wants in time, and take what it gets."""
-
-    _patience: asyncio.TimerHandle | None = None
-    _reading: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
-        super().connection_made(transport)
-        self._wait()
-
-    def data_received(self, data: bytes) -> None:
-        """Wait no longer once a request is there."""
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete and self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        super().on_response_complete()
-        self._wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        for waiting in (self._patience, self._reading):
-            if waiting is not None:
-                waiting.cancel()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Begin to wait for the reader."""
-        super().pause_writing()
-        self._reading = self.loop.call_later(SLOW_S, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Wait no longer: it reads."""
-        super().resume_writing()
-        if self._reading is not None:
-            self._reading.cancel()
-
-    def _wait(self) -> None:
-        if self._patience is None:
-            self._patience = self.loop.call_later(REQUEST_S, self._give_up)
-
-    def _give_up(self) -> None:
-        self._patience = None
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.abort()
 
 
 class AtFirstLook:
@@ -116,7 +67,7 @@ async def serve(
     server = uvicorn.Server(
         uvicorn.Config(
             Guard(AtFirstLook(run, limits, viewers), token, listening.getsockname()[1]),
-            http=PunctualProtocol,
+            http="h11",
             ws="none",
             lifespan="off",
             log_config=None,
@@ -127,6 +78,7 @@ async def serve(
         )
     )
     serving = asyncio.create_task(server.serve(sockets=[listening]))
+    closing = asyncio.create_task(_close_those_that_wait(server))
     if lifeline is not None:
         watching = asyncio.create_task(_end_of(lifeline))
         await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -136,6 +88,25 @@ async def serve(
         watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await serving
+    closing.cancel()
+
+
+async def _close_those_that_wait(server: uvicorn.Server) -> None:
+    """Close the connections on which nothing has moved for too long: no whole request came, or no answer was taken."""
+    since: dict[tuple[H11Protocol, object, int], float] = {}
+    while True:
+        now_s = time.monotonic()
+        seen = [
+            (each, each.cycle, each.transport.get_write_buffer_size())
+            for each in server.server_state.connections
+            if isinstance(each, H11Protocol)
+        ]
+        since = {moment: since.get(moment, now_s) for moment in seen}
+        for (connection, _, unsent), from_s in since.items():
+            idle = connection.cycle is None or connection.cycle.response_complete
+            if now_s - from_s > (SLOW_S if unsent else REQUEST_S) and (unsent or idle):
+                connection.transport.abort()
+        await asyncio.sleep(LOOK_OVER_S)
 
 
 async def _end_of(lifeline: IO[Any]) -> None:

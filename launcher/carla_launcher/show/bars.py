@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rich.text import Text
 
-from carla_launcher.show.timeline import OURS
-from carla_run.readers import inner, number
+from carla_launcher.show.timeline import UNNAMED, Part, parts, sample_of
 
-SIGNS = {"simulator": ("█", "blue"), "agent": ("▓", "cyan"), "launcher": ("▚", "magenta")}
+SIGNS = {
+    "simulator": ("█", "blue"),
+    "agent": ("▓", "cyan"),
+    "launcher": ("▚", "magenta"),
+    UNNAMED: ("░", "white"),
+    "raised": ("·", "dim"),
+}
+"""By the page's colour; "raised" is that of what is free."""
 FOREIGN = ("▒", "yellow")
-UNNAMED = ("░", "white")
-FREE = ("·", "dim")
 WIDTH = 34
-
-
-@dataclass(frozen=True)
-class Part:
-    """One owner's part of a bar."""
-
-    name: str
-    mib: float
-    sign: str
-    colour: str
 
 
 def bar(pool: Mapping[str, Any]) -> Text:
@@ -34,31 +27,29 @@ def bar(pool: Mapping[str, Any]) -> Text:
     Args:
         pool: ``total``, ``free`` and ``owners``, MiB, as in ``launcher-memory.jsonl``.
     """
-    total, free = number(pool.get("total")), number(pool.get("free"))
-    if total is None or total <= 0 or free is None:
+    found = held(pool)
+    if found is None:
         return Text("unknown")
-    shown = parts(pool, total, free)
+    total, shown = found
+    signs = [SIGNS.get(part.colour, FOREIGN) for part in shown]
     text = Text()
-    for part, cells in zip(shown, cells_of([part.mib for part in shown], total), strict=True):
-        text.append(part.sign * cells, part.colour)
-    used = total - free
+    for (sign, colour), cells in zip(signs, cells_of([part.mib for part in shown], total), strict=True):
+        text.append(sign * cells, colour)
+    used = total - shown[-1].mib
     text.append(f" {used:.0f} of {total:.0f} MiB ({used / total:.0%})\n")
-    for part in shown:
-        text.append(part.sign, part.colour)
+    for (sign, colour), part in zip(signs, shown, strict=True):
+        text.append(sign, colour)
         text.append(f" {part.name} {part.mib:.0f}  ")
     return text
 
 
-def parts(pool: Mapping[str, Any], total: float, free: float) -> list[Part]:
-    """Return who holds what: this run, foreign processes by size, what none is known to hold, and what is free."""
-    held = {name: number(mib) for name, mib in inner(pool, "owners").items()}
-    owners = {name: mib for name, mib in held.items() if mib is not None and mib >= 0.5}
-    foreign = sorted((name for name in owners if name not in OURS), key=lambda name: -owners[name])
-    shown = [Part(name, owners[name], *SIGNS[name]) for name in OURS if name in owners]
-    shown += [Part(name, owners[name], *FOREIGN) for name in foreign]
-    unnamed = total - free - sum(owners.values())
-    shown += [Part("unattributed", unnamed, *UNNAMED)] if unnamed >= 1 else []
-    return [*shown, Part("free", free, *FREE)]
+def held(pool: Mapping[str, Any]) -> tuple[float, list[Part]] | None:
+    """Return a pool's total and who holds what of it, what is free last; None where that is unknown."""
+    sample = sample_of(0.0, pool)
+    if not sample.total or sample.free is None:
+        return None
+    owners = {name: mib for name, mib in sample.owners.items() if mib >= 0.5}
+    return sample.total, [*parts(owners, sample.unnamed), Part("free", sample.free, "raised")]
 
 
 def cells_of(amounts: list[float], total: float, width: int = WIDTH) -> list[int]:

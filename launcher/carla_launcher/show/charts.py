@@ -10,7 +10,7 @@ import io
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,59 +247,50 @@ def _svg(figure: Figure, title: str, titles: Mapping[str, str] | None = None) ->
         figure.savefig(written, format="svg", transparent=False, facecolor="none", metadata={"Date": None})
     drawn = ET.fromstring(written.getvalue())
     view = [float(each) for each in drawn.attrib["viewBox"].split()]
-    shapes = {f"#{each.get('id')}": each for each in drawn.iter() if _tag(each) == "path" and each.get("id")}
     kind = "course" if view[2] == WIDTH else "plot"
     root = ET.Element("svg", {"class": kind, "viewBox": f"0 0 {view[2]:g} {view[3]:g}", "role": "img"})
     root.set("aria-label", title)
-    root.extend(_flat(drawn, shapes, titles or {}))
+    root.extend(_flat(drawn, titles or {}))
     return ET.tostring(root, encoding="unicode")
 
 
-def _flat(
-    group: ET.Element, shapes: Mapping[str, ET.Element], titles: Mapping[str, str], name: str = ""
-) -> Iterator[ET.Element]:
-    """Yield what a group draws, without groups; what says something when it is pointed at has that as its title."""
-    name = group.get("id", "") if group.get("id", "") in titles else name
-    for element in group:
+def _flat(drawn: ET.Element, titles: Mapping[str, str]) -> Iterator[ET.Element]:
+    """Yield what is drawn, without groups; what says something when it is pointed at has that as its title."""
+    paths = {f"#{each.get('id')}": each for each in drawn.iter() if _tag(each) == "path" and each.get("id")}
+    name = ""
+    for element in drawn.iter():
         tag = _tag(element)
-        if tag in ("g", "svg"):
-            yield from _flat(element, shapes, titles, name)
-        elif draw := DRAWN.get(tag):
-            shape = draw(element, shapes)
-            if shape is None:
-                continue
-            if name:
+        if tag == "g":
+            name = element.get("id", name)  # a mark lies in groups without one
+        elif tag == "text":
+            yield _text(element)
+        elif tag in ("path", "use") and (shape := _shape(element, paths)) is not None:
+            if name in titles:
                 ET.SubElement(shape, "title").text = titles[name]
             yield shape
 
 
-def _path(element: ET.Element, _shapes: Mapping[str, ET.Element]) -> ET.Element | None:
-    style = _style(element.get("style", ""))
-    if style in ({}, {"fill": "none"}):
+def _shape(element: ET.Element, paths: Mapping[str, ET.Element]) -> ET.Element | None:
+    """Return a path; one that is used somewhere is drawn there: names would be another chart's on the same page, too.
+
+    None for what draws nothing.
+    """
+    place = {}
+    path = paths.get(element.get("{http://www.w3.org/1999/xlink}href", ""), element)
+    style = _style(f"{path.get('style', '')};{element.get('style', '')}")
+    if path is not element:
+        place = {"transform": f"translate({float(element.get('x', 0)):.1f} {float(element.get('y', 0)):.1f})"}
+    elif element.get("id") or style == {"fill": "none"}:
         return None
-    return ET.Element("path", {"d": _compact(element.get("d", "")), **style})
+    return ET.Element("path", {"d": _compact(path.get("d", "")), **style, **place}) if style else None
 
 
-def _use(element: ET.Element, shapes: Mapping[str, ET.Element]) -> ET.Element | None:
-    """Return a shape that is used somewhere, drawn there: names would be those of another chart on the same page."""
-    shape = shapes[element.get("{http://www.w3.org/1999/xlink}href", "")]
-    d = shape.get("d", "").split()
-    if len(d) <= 3 or not (style := _style(f"{shape.get('style', '')};{element.get('style', '')}")):
-        return None
-    place = f"translate({float(element.get('x', 0)):.1f} {float(element.get('y', 0)):.1f})"
-    return ET.Element("path", {"d": _compact(shape.get("d", "")), **style, "transform": place})
-
-
-def _text(element: ET.Element, _shapes: Mapping[str, ET.Element]) -> ET.Element:
+def _text(element: ET.Element) -> ET.Element:
     anchor = re.search(r"text-anchor: (\w+)", element.get("style", ""))
     place = {axis: f"{float(element.get(axis, 0)):.1f}" for axis in ("x", "y")}
     text = ET.Element("text", {**place, "text-anchor": anchor[1] if anchor else "start"})
     text.text = element.text
     return text
-
-
-Draw = Callable[[ET.Element, Mapping[str, ET.Element]], "ET.Element | None"]
-DRAWN: Mapping[str, Draw] = {"path": _path, "use": _use, "text": _text}
 
 
 def _tag(element: ET.Element) -> str:
@@ -314,8 +305,6 @@ def _style(style: str) -> dict[str, str]:
     said = dict(re.findall(r"([a-z-]+): *([^;]+)", style))
     for name in ("stroke-linejoin", "stroke-linecap", "stroke-miterlimit"):
         said.pop(name, None)
-    if said.get("stroke-width") == "0":
-        said = {name: value for name, value in said.items() if not name.startswith("stroke")}
     return {name: re.sub(r"#fe01([0-9a-f]{2})", _variable, value) for name, value in said.items()}
 
 

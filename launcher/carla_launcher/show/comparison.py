@@ -13,23 +13,11 @@ from typing import Any
 
 from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import charts, history, report, run_charts
-from carla_run.exits import Exit
 from carla_run.files import write_whole
-from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import leaves, read_lines, read_object, read_objects
+from carla_run.readers import leaves, read_object, read_objects
 
 Row = Mapping[str, Any]
-
-
-def main(page: Path, one: RunPaths, other: RunPaths) -> int:
-    """Write the page; return the exit code of the process that does."""
-    try:
-        write(page, one, other)
-    except OSError as error:
-        print(f"{page}: can't be written ({error.strerror}).", file=sys.stderr)
-        return int(Exit.BAD_CONFIG)
-    return 0
 
 
 def write(page: Path, one: RunPaths, other: RunPaths) -> None:
@@ -45,10 +33,7 @@ def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
     found = [history.examine(run) for run in runs]
     launchers = [read_object(run.launcher_state) for run in runs]
     facts = [
-        {
-            "outcome": report.outcome(launcher, each),
-            **report.facts(run, launcher, read_heartbeat(run.heartbeat), each),
-        }
+        {"outcome": report.outcome(launcher, each), **report.facts(run, launcher, each)}
         for run, launcher, each in zip(runs, launchers, found, strict=True)
     ]
     names = [run.path.name for run in runs]
@@ -61,7 +46,7 @@ def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
         "names": list(zip(names, charts.SERIES, strict=True)),
         "facts": _beside(facts, only_different=False),
         "driving": report.driving(drove),
-        "curves": run_charts.curves(run_charts.CURVES, *(read_lines(run.metrics) for run in runs)),
+        "curves": run_charts.curves(run_charts.CURVES, *(each.metrics for each in found)),
         "different": _beside([dict(leaves(saved_config(run))) for run in runs], only_different=True),
     }
 
@@ -75,4 +60,5 @@ def _beside(runs: list[dict[str, Any]], *, only_different: bool) -> list[tuple[s
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), RunPaths(Path(sys.argv[2])), RunPaths(Path(sys.argv[3]))))
+    PAGE, *RUNS = map(Path, sys.argv[1:])
+    sys.exit(report.exit_code(PAGE, lambda: write(PAGE, *map(RunPaths, RUNS))))

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from carla_launcher.decide.detectors.expectations import PHASES
 from carla_launcher.show.bars import bar
-from carla_launcher.show.formatting import cause, clock, mib, span
-from carla_launcher.show.history import kind_of
+from carla_launcher.show.formatting import cause, clock, kind_of, mib, span, time_of_day
 from carla_launcher.show.planned import planned_bands
 from carla_launcher.show.status import Look
 from carla_launcher.show.status import status as status
@@ -165,15 +164,9 @@ def _planned(found: Found) -> str:
     )
 
 
-def _since(moment_s: float | None) -> str:
-    return _at(moment_s, " since ")
-
-
-def _at(moment_s: float | None, before: str = ", at ") -> str:
-    try:
-        return "" if moment_s is None else before + time.strftime("%H:%M:%S", time.localtime(moment_s))
-    except (OverflowError, OSError, ValueError):
-        return ""
+def _since(moment_s: float | None, before: str = " since ") -> str:
+    said = "" if moment_s is None else time_of_day(moment_s)
+    return before + said if said else ""
 
 
 def _memory(found: Found) -> list[RenderableType]:
@@ -185,7 +178,7 @@ def _memory(found: Found) -> list[RenderableType]:
     shown.add_column(overflow="fold")
     for name, pool in pools.items():
         shown.add_row(Text(kind_of(name)), bar(pool))
-    when = [] if found["alive"] else [Text(f"Memory as it last was{_at(found['memory']['time'])}:")]
+    when = [] if found["alive"] else [Text(f"Memory as it last was{_since(found['memory']['time'], ', at ')}:")]
     return [*when, shown]
 
 

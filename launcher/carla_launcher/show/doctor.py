@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from carla_launcher.show.checks import engines, places, pytorch, settings, vulkan
-from carla_launcher.show.checks.machine import Finding, Machine, Verdict
+from carla_launcher.show.checks import cards, engines, host
+from carla_launcher.show.checks.machine import Finding, Machine, Verdict, unknown
 
 Check = Callable[[Machine], Finding]
 
@@ -25,17 +25,17 @@ CHECKS: Mapping[str, Check] = {
     "Docker engine": engines.engine,
     "Docker Compose": engines.compose,
     "container toolkit": engines.toolkit,
-    "Vulkan in the image": vulkan.in_the_image,
-    "simulator's ports": places.ports,
-    "disk": places.disk,
-    "/dev/shm": places.shared_memory,
-    "runs folder": places.runs_folder,
-    "Python": settings.python,
-    "carla client": settings.carla_client,
-    "PyTorch": pytorch.here,
-    "PyTorch in the image": pytorch.in_the_image,
-    "allocator's setting": settings.allocator,
-    ".env": settings.dotenv,
+    "Vulkan in the image": cards.vulkan_in_the_image,
+    "simulator's ports": host.ports,
+    "disk": host.disk,
+    "/dev/shm": host.shared_memory,
+    "runs folder": host.runs_folder,
+    "Python": host.python,
+    "carla client": host.carla_client,
+    "PyTorch": cards.torch_here,
+    "PyTorch in the image": cards.torch_in_the_image,
+    "allocator's setting": host.allocator,
+    ".env": host.dotenv,
 }
 LIMIT_S = 60.0
 """For all checks together: they run side by side, and the slowest imports torch in a container."""
@@ -59,14 +59,14 @@ def examine(
     machine: Machine, checks: Mapping[str, Check] = CHECKS, limit_s: float = LIMIT_S
 ) -> list[tuple[str, Finding]]:
     """Return what each check found, in their order; one that fails or takes too long is unknown."""
-    silent = Finding(Verdict.UNKNOWN, f"no answer within {limit_s:g} s", "try again, or look by hand")
+    silent = unknown(f"no answer within {limit_s:g} s", "try again, or look by hand")
     found = dict.fromkeys(checks, silent)
 
     def answer(name: str, check: Check) -> None:
         try:
             found[name] = check(machine)
         except Exception as error:  # whatever a machine comes up with: the other checks are worth having
-            found[name] = Finding(Verdict.UNKNOWN, f"the check failed: {type(error).__name__}: {error}")
+            found[name] = unknown(f"the check failed: {type(error).__name__}: {error}", "")
 
     # Daemons: a check that hangs in the kernel must not keep this process.
     threads = [threading.Thread(target=answer, args=check, daemon=True) for check in checks.items()]

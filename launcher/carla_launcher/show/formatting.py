@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 
+from carla_launcher.observe.pools import PoolKind
+
 CAUSES = {
     "simulator_out_of_vram": "simulator out of VRAM",
     "simulator_crash": "simulator crashed",
     "simulator_host_oom": "simulator killed for memory",
     "simulator_hang": "simulator hung",
     "simulator_not_ready": "simulator not ready",
-    "leak": "leak",
     "agent_cuda_oom": "agent out of VRAM",
     "agent_host_oom": "agent out of RAM",
     "agent_disk_full": "agent out of disk",
@@ -20,19 +21,23 @@ CAUSES = {
     "foreign_process": "foreign process took memory",
     "pressure": "memory short",
     "gpu_lost": "GPU lost",
-    "misconfiguration": "misconfiguration",
-    "crash_loop": "crash loop",
     "out_of_band": "unusual size",
     "restore": "memory came back",
     "launcher_gone": "launcher was gone",
-    "planned": "planned",
 }
-"""``Cause`` values, and what else an incident may begin with, in a few words."""
+"""``Cause`` values, and what else an incident may begin with, in other words than their own."""
 
 
 def cause(value: str) -> str:
     """Return a cause in a few words."""
     return CAUSES.get(value, value.replace("_", " "))
+
+
+def kind_of(pool: str) -> str:
+    """Return a pool's kind in words: ``VRAM of GPU 0``, ``RAM``, ``RAM of agent``, ``disk``."""
+    kind, _, whose = pool.partition(":")
+    name = {PoolKind.VRAM.value: "VRAM", PoolKind.RAM.value: "RAM", PoolKind.DISK.value: "Disk"}.get(kind, pool)
+    return f"{name} of {'GPU ' if kind == PoolKind.VRAM.value else ''}{whose}" if whose else name
 
 
 def clock(seconds: float) -> str:

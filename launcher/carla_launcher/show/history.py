@@ -1,72 +1,130 @@
-"""A run in hindsight, as data: how long, how far, what went wrong, who held what at that moment, what it cost.
+"""A run in hindsight, as data: its launchers, what went wrong, who held what at that moment, what it cost.
 
-Reads the run's files and nothing else. ``report`` and ``markdown`` only write down what stands here.
+``RunHistory`` takes the journal's rows one by one: for ``status`` as they come, for report, comparison and the live
+page's charts all at once. What these show of costs is found by ``examine``, from the run's files and nothing else.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.decide.policy import RAN_OUT
-from carla_launcher.observe.pools import PoolKind
 from carla_launcher.show import timeline
-from carla_launcher.show.downtime import Cost, Downtime, union
-from carla_launcher.show.incidents import Incident, moment, read_incidents, words
-from carla_launcher.show.timeline import Sample, Timeline
-from carla_run.heartbeat import read_heartbeat
+from carla_launcher.show.downtime import Downtime
+from carla_launcher.show.incidents import UP, Incident, finding_of, first_of, moment, words
+from carla_launcher.show.timeline import Sample, Timeline, spans_s, union
+from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 
 BEFORE_S, AFTER_S = 15.0, 1.5
 """About an incident's beginning: where to look for the moment at which memory was tightest."""
 RAN_OUT_OF = {cause.value: kind.value for cause, kind in RAN_OUT.items()}
+CHANGES = ("rung_taken", "rung_adopted", "rung_left", "simulator_restart", "agent_restart")
+"""Events after which a restore's hold time begins again."""
 
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Session:
-    """One launcher's time: seconds since 1970; ``ended`` says how, empty if it didn't say."""
+    """One launcher's time, seconds since 1970."""
 
     from_s: float
     until_s: float
-    ended: str = ""
 
 
-@dataclass(frozen=True)
-class IncidentReport:
-    """One incident with what it cost and who held the pool that was short; ``held`` is None where none was."""
-
-    incident: Incident
-    cost: Cost
-    pool: str = ""
-    held: Sample | None = None
-
-
-@dataclass(frozen=True)
 class RunHistory:
-    """All that is known of a run.
+    """What became of a run.
 
     Attributes:
-        incidents: that mattered, in order.
-        passed: when findings came that passed with nothing to be done, and their causes.
-        events: how often each launcher event occurred.
-        collector_restarts: by the agent itself.
+        sessions: the launchers' times, in order.
+        gathered: all incidents by their ids, in the order in which they began.
+        findings: that hold, with the rows that say so, by what their end is recognised by.
+        events: how often each of the launcher's events occurred.
+        changed_s: when a rung or a program was last changed; ``rung_since`` when each rung was.
+        timeline: who held what, and how far training had come.
+        beat: the agent's last heartbeat; ``agent_events`` and ``metrics`` are the rows of its files.
     """
 
-    sessions: tuple[Session, ...]
-    incidents: tuple[IncidentReport, ...]
-    passed: tuple[tuple[float, str], ...]
-    events: Mapping[str, int]
-    collector_restarts: int
-    first_step: float | None
-    last_step: float | None
-    total_steps: float | None
-    timeline: Timeline
+    def __init__(
+        self,
+        course: Timeline | None = None,
+        beat: Heartbeat | None = None,
+        agent_events: Sequence[Row] = (),
+        metrics: Sequence[Row] = (),
+    ) -> None:
+        self.sessions: list[Session] = []
+        self.gathered: dict[str, Incident] = {}
+        self.findings: dict[tuple[str, str, str], Row] = {}
+        self.events: Counter[str] = Counter()
+        self.changed_s: float | None = None
+        self.rung_since: dict[str, float] = {}
+        self.timeline, self.beat = course or Timeline(), beat
+        self.agent_events, self.metrics = agent_events, metrics
+        self._open: dict[str, Incident] = {}
+        self._last_s: float | None = None
+
+    def add(self, row: Row) -> None:
+        """Take up one of the launcher's events, or a row that only says when it lived; any content is survived."""
+        event, now_s = words(row, "event"), moment(row)
+        self.events[event] += 1
+        if not self.sessions or (event == "run_started" and now_s > self.sessions[-1].from_s):
+            self.sessions.append(Session(now_s, now_s))
+        if event == "run_started":  # what a launcher that was killed had at hand is never heard of again
+            self._open.clear()
+            self.findings.clear()
+        elif event == "finding":
+            self.findings[finding_of(row).key] = row
+        elif event == "finding_over":
+            self.findings.pop(finding_of(row).key, None)
+        elif event in CHANGES:
+            self.changed_s = self.rung_since[words(row, "rung")] = now_s
+        self._gather(event, row)
+        if event == "run_ended":
+            for incident in self._open.values():
+                incident.over_s = now_s
+            self._open.clear()
+        self.sessions[-1].until_s = max(self.sessions[-1].until_s, now_s)
+        self._last_s = now_s
+
+    def _gather(self, event: str, row: Row) -> None:
+        """Add a row to the incident that it names; what is up again is up for all that stand still."""
+        name, now_s = words(row, "incident"), moment(row)
+        if event in UP:
+            for incident in [each for each in self._open.values() if each.stands]:
+                self._settle(incident, now_s, UP[event])
+        if not name or words(row, "diagnosis") == Cause.OUT_OF_BAND.value:
+            return
+        if name not in self.gathered:
+            self.gathered[name] = Incident(name, [first_of(row, self._last_s)])
+        incident = self.gathered[name]
+        if event == "run_ended":
+            incident.ended_run = True
+            return
+        self._open[name] = incident
+        incident.add(row)
+        self._settle(incident, now_s)
+
+    def _settle(self, incident: Incident, now_s: float, back: str = "") -> None:
+        incident.settle(now_s, back)
+        if incident.over_s is not None:
+            self._open.pop(incident.name, None)
+
+    @property
+    def incidents(self) -> list[Incident]:
+        """Those that mattered."""
+        return [each for each in self.gathered.values() if each.matters]
+
+    @property
+    def passed(self) -> list[Incident]:
+        """Those that passed with nothing to be done."""
+        return [each for each in self.gathered.values() if not each.matters]
 
     @property
     def ran_s(self) -> float:
@@ -76,7 +134,7 @@ class RunHistory:
     @property
     def faults(self) -> Counter[str]:
         """How many incidents were faults, by their gravest cause."""
-        return Counter(each.incident.cause for each in self.incidents if each.incident.is_fault)
+        return Counter(each.cause for each in self.incidents if each.is_fault)
 
     @property
     def stood(self) -> list[tuple[float, float]]:
@@ -84,17 +142,26 @@ class RunHistory:
         return union(span for each in self.incidents for span in each.cost.stood)
 
     @property
-    def stood_s(self) -> float:
-        """For how long it stood in all."""
-        return sum(until_s - from_s for from_s, until_s in self.stood)
+    def collector_restarts(self) -> int:
+        """How often the agent started a collector again."""
+        return sum(row.get("event") == "collector_restarted" for row in self.agent_events)
+
+    @property
+    def last_step(self) -> float | None:
+        """The furthest that training came; None where no file says."""
+        steps = [step for _, step in self.timeline.steps[-1:]]
+        return max([*steps, *([self.beat.step] if self.beat else [])], default=None)
+
+    @property
+    def total_steps(self) -> float | None:
+        """That there were to be."""
+        return self.beat.total_steps if self.beat else None
 
     @property
     def steps_per_s(self) -> float | None:
         """While it didn't stand, on average."""
-        drove_s = self.ran_s - self.stood_s
-        if self.first_step is None or self.last_step is None or drove_s <= 0:
-            return None
-        return max(0.0, self.last_step - self.first_step) / drove_s
+        drove_s, steps, last = self.ran_s - spans_s(self.stood), self.timeline.steps, self.last_step
+        return None if not steps or last is None or drove_s <= 0 else max(0.0, last - steps[0][1]) / drove_s
 
     def lost(self, what: str) -> float | None:
         """Return the sum of a figure of :class:`Cost`; None where no incident's is known."""
@@ -102,69 +169,34 @@ class RunHistory:
         return sum(known) if known else None
 
 
-def examine(run: RunPaths) -> RunHistory | None:
-    """Return a run's postmortem; None where no launcher has ever written an event."""
-    events = read_lines(run.launcher_events)
-    if not events:
-        return None
-    rows, agent_events = timeline.read(read_lines(run.launcher_memory)), read_lines(run.agent_events)
-    times = [moment(row) for row in events if moment(row)] + [each.time_s for each in rows.progress[-1:]]
-    end_s = max(times, default=0.0)
-    downtime = Downtime(rows, agent_events, read_lines(run.metrics), end_s)
-    # Nothing may happen for hours: a launcher that was killed lived until its last line of either file.
-    signs = [{"time": each.time_s, "event": "alive"} for each in rows.progress]
-    heard = list(heapq.merge(events, signs, key=moment))
-    incidents = read_incidents(heard)
-    mattered = [each for each in incidents if each.matters]
-    starts = [*(each.began_s for each in mattered[1:]), float("inf")]
-    mattering = [
-        _report(each, downtime.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)
-    ]
-    beat = read_heartbeat(run.heartbeat)
-    steps = [each.step for each in rows.progress if each.step is not None]
-    return RunHistory(
-        tuple(_sessions(heard, end_s)),
-        tuple(mattering),
-        tuple((each.began_s, each.cause) for each in incidents if not each.matters),
-        Counter(words(row, "event") for row in events),
-        sum(row.get("event") == "collector_restarted" for row in agent_events),
-        steps[0] if steps else None,
-        max([*steps[-1:], *([beat.step] if beat else [])], default=None),
-        beat.total_steps if beat else None,
-        rows,
+def examine(run: RunPaths) -> RunHistory:
+    """Return a run's postmortem; without sessions and a timeline where no launcher has ever written an event."""
+    events, course = read_lines(run.launcher_events), timeline.read(read_lines(run.launcher_memory))
+    history = RunHistory(
+        course if events else None, read_heartbeat(run.heartbeat), read_lines(run.agent_events), read_lines(run.metrics)
     )
+    # Nothing may happen for hours: a launcher that was killed lived until its last line of either file.
+    signs = [{"time": each.time_s} for each in history.timeline.progress]
+    for row in heapq.merge(events, signs, key=moment):
+        history.add(row)
+    end_s = max((session.until_s for session in history.sessions), default=0.0)
+    downtime = Downtime(course, history.agent_events, history.metrics, end_s)
+    mattered = history.incidents
+    nexts_s = [*(each.began_s for each in mattered[1:]), float("inf")]
+    for incident, next_s in zip(mattered, nexts_s, strict=False):
+        incident.cost = downtime.cost(incident, next_s)
+        incident.pool, incident.tightest = _tightest(incident, course)
+    return history
 
 
-def _report(incident: Incident, cost: Cost, rows: Timeline) -> IncidentReport:
-    """Return an incident with the tightest moment of the pool that it is about."""
-    named = [each.pool for each in incident.found if each.pool in rows.pools]
+def _tightest(incident: Incident, course: Timeline) -> tuple[str, Sample | None]:
+    """Return the pool that an incident is about, and who held what of it when it was tightest about the beginning."""
+    named = [each.pool for each in incident.found if each.pool in course.pools]
     kinds = {RAN_OUT_OF[each.cause] for each in incident.found if each.cause in RAN_OUT_OF}
-    rungs = [] if named or kinds else [name for name in rows.pools if incident.cause == "pressure"]
-    pools = [*named, *(name for name in rows.pools if name.partition(":")[0] in kinds), *rungs]
-    samples = {name: rows.tightest(name, incident.began_s, BEFORE_S, AFTER_S) for name in dict.fromkeys(pools)}
+    any_pool = incident.cause == Cause.PRESSURE.value and not named and not kinds
+    pools = [*named, *(name for name in course.pools if any_pool or name.partition(":")[0] in kinds)]
+    samples = {name: course.tightest(name, incident.began_s, BEFORE_S, AFTER_S) for name in pools}
     known = {name: sample for name, sample in samples.items() if sample is not None}
     if not known:
-        return IncidentReport(incident, cost)
-    pool = min(known, key=lambda name: (known[name].free or 0.0) / (known[name].total or 1.0))
-    return IncidentReport(incident, cost, pool, known[pool])
-
-
-def _sessions(events: Sequence[Row], end_s: float) -> Iterable[Session]:
-    """Yield each launcher's time; one that began without a word began with its first event."""
-    from_s = last_s = moment(events[0])
-    ended = ""
-    for row in events:
-        if words(row, "event") == "run_started" and moment(row) > from_s:
-            yield Session(from_s, max(from_s, last_s), ended)
-            from_s, ended = moment(row), ""
-        last_s = max(last_s, moment(row))
-        if words(row, "event") == "run_ended":
-            ended = words(row, "cause")
-    yield Session(from_s, max(from_s, last_s if ended else end_s), ended)
-
-
-def kind_of(pool: str) -> str:
-    """Return a pool's kind in words: ``VRAM of GPU 0``, ``RAM``, ``RAM of agent``, ``disk``."""
-    kind, _, whose = pool.partition(":")
-    name = {PoolKind.VRAM.value: "VRAM", PoolKind.RAM.value: "RAM", PoolKind.DISK.value: "Disk"}.get(kind, pool)
-    return f"{name} of {'GPU ' if kind == PoolKind.VRAM.value else ''}{whose}" if whose else name
+        return "", None
+    return min(known.items(), key=lambda each: (each[1].free or 0.0) / (each[1].total or 1.0))

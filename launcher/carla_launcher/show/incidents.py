@@ -1,17 +1,18 @@
-"""Incidents out of ``launcher-events.jsonl``: what was found, what was done about it, when training stood still for it.
+"""An incident: what was found, what was done about it, when training stood still for it, and what that cost.
 
-Pure: rows in, incidents out. The launcher says which row belongs to which incident (``incident``, see
-``act/run_state``); here they are only gathered. A launcher that was killed is an incident, too.
+Pure: takes up rows of ``launcher-events.jsonl``, which say themselves to which incident they belong (``incident``, see
+``act/run_state``). A launcher that was killed is an incident, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from carla_launcher.decide import policy
 from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.show.timeline import Sample, Spans, spans_s
 from carla_run.readers import inner, number
 
 RESTORE, GONE, PLANNED = "restore", "launcher_gone", "planned"
@@ -97,6 +98,28 @@ class Pause:
     until_s: float | None = None
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Of one incident.
+
+    Attributes:
+        stood: spans in which training stood, seconds since 1970; empty if it went on.
+        back_s: when it drove again; None if it never stood, or never drove again.
+        steps_lost: that the run had and had no more; None where no file says.
+        updates_repeated: at least so many; None where no file says.
+    """
+
+    stood: Spans = ()
+    back_s: float | None = None
+    steps_lost: float | None = None
+    updates_repeated: float | None = None
+
+    @property
+    def stood_s(self) -> float:
+        """For how long training stood."""
+        return spans_s(self.stood)
+
+
 @dataclass
 class Incident:
     """From the first thing found to training again, or to the end of what was found.
@@ -108,6 +131,9 @@ class Incident:
         missing: what training still lacks.
         over_s: when nothing of it held or was under repair any more; None if the files end before.
         ended_run: the run ended because of it.
+        cost: what it cost; ``history.examine`` finds that out, and
+        pool: that was short; empty if none was;
+        tightest: who held what of that pool when it was tightest.
     """
 
     name: str
@@ -118,6 +144,9 @@ class Incident:
     missing: set[str] = field(default_factory=set)
     over_s: float | None = None
     ended_run: bool = False
+    cost: Cost = Cost()
+    pool: str = ""
+    tightest: Sample | None = None
 
     @property
     def began_s(self) -> float:
@@ -129,6 +158,11 @@ class Incident:
         """The gravest of its causes."""
         known = [each.cause for each in self.found if each.cause in GRAVEST_FIRST]
         return min(known, key=GRAVEST_FIRST.index) if known else self.found[0].cause
+
+    @property
+    def unanswered_s(self) -> float:
+        """For how long nothing had gone on when it was noticed."""
+        return max(each.unanswered_s for each in self.found)
 
     @property
     def sentences(self) -> list[str]:
@@ -193,14 +227,6 @@ class Incident:
         self.over_s = None if self.held or self.stands else now_s
 
 
-def read_incidents(rows: Iterable[Row]) -> list[Incident]:
-    """Return all incidents, in the order in which they began; rows of any content are survived."""
-    reader = _Reader()
-    for row in rows:
-        reader.add(row)
-    return list(reader.incidents.values())
-
-
 def moment(row: Row) -> float:
     """Return a row's time, seconds since 1970; 0 where it has none."""
     return number(row.get("time")) or 0.0
@@ -219,48 +245,12 @@ def finding_of(row: Row) -> Found:
     return Found(moment(row), cause, sentence, pool, owner, max(0.0, unanswered_s))
 
 
-class _Reader:
-    """Takes one event after the other."""
+def first_of(row: Row, last_s: float | None) -> Found:
+    """Return what an incident begins with: a finding, else what was done without one.
 
-    def __init__(self) -> None:
-        self.incidents: dict[str, Incident] = {}
-        self._open: dict[str, Incident] = {}
-        self._last_s: float | None = None
-
-    def add(self, row: Row) -> None:
-        event, name, now_s = words(row, "event"), words(row, "incident"), moment(row)
-        if event == "run_started":
-            self._open.clear()  # what a launcher that was killed had at hand is never heard of again
-        if event in UP:
-            for incident in [each for each in self._open.values() if each.stands]:
-                self._settle(incident, now_s, UP[event])
-        if name and words(row, "diagnosis") != Cause.OUT_OF_BAND.value:
-            self._belongs(self._named(name, row), event, row)
-        if event == "run_ended":
-            for incident in self._open.values():
-                incident.over_s = now_s
-            self._open.clear()
-        self._last_s = now_s
-
-    def _belongs(self, incident: Incident, event: str, row: Row) -> None:
-        if event == "run_ended":
-            incident.ended_run = True
-            return
-        self._open[incident.name] = incident
-        incident.add(row)
-        self._settle(incident, moment(row))
-
-    def _settle(self, incident: Incident, now_s: float, back: str = "") -> None:
-        incident.settle(now_s, back)
-        if incident.over_s is not None:
-            self._open.pop(incident.name, None)
-
-    def _named(self, name: str, row: Row) -> Incident:
-        return self.incidents.setdefault(name, Incident(name, [_first(row, self._last_s)]))
-
-
-def _first(row: Row, last_s: float | None) -> Found:
-    """Return what an incident begins with: a finding, else what was done without one."""
+    Args:
+        last_s: when the launchers last gave a sign of life before that; None where there was none.
+    """
     event, now_s = words(row, "event"), moment(row)
     if event == "finding":
         return finding_of(row)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from carla_launcher.show.timeline import OURS, Sample
+from carla_launcher.show.timeline import FOREIGN_REST, UNNAMED, Sample, highest, parts
 
-FOREIGN_DRAWN = 4
 COLUMNS = 240
 GAP_S = 120.0
 """Without a line for longer than this, and than five usual intervals, the launcher didn't look."""
@@ -76,26 +75,18 @@ def extremes(series: Sequence[Sequence[float]], columns: Sequence[int]) -> list[
 
 def _layers(samples: Sequence[Sample]) -> tuple[tuple[Layer, ...], Callable[[Sample], list[float]]]:
     """Return the layers that have anything to show, and what gives a sample's amounts in their order."""
-    peaks: dict[str, float] = {}
-    for sample in samples:
-        for name, mib in sample.owners.items():
-            peaks[name] = max(peaks.get(name, 0.0), mib)
-    ours = [name for name in OURS if name in peaks]
-    others = sorted((name for name in peaks if name not in OURS), key=lambda name: -peaks[name])
-    named, rest = others[:FOREIGN_DRAWN], others[FOREIGN_DRAWN:]
-    layers = [Layer(name, name) for name in ours]
-    layers += [Layer(name, f"foreign-{count}") for count, name in enumerate(named, 1)]
-    layers += [Layer(f"{len(rest)} others", "foreign-rest")] if rest else []
-    unnamed = any(sample.unnamed >= 1 for sample in samples)
-    layers += [Layer("unattributed", "unnamed")] if unnamed else []
+    shown = parts(highest(samples), max(sample.unnamed for sample in samples))
+    rest = [part.name for part in shown if part.colour == FOREIGN_REST]
+    unnamed = [Layer(part.name, part.colour) for part in shown if part.colour == UNNAMED]
+    named = [Layer(part.name, part.colour) for part in shown if part.colour not in (FOREIGN_REST, UNNAMED)]
+    together = [Layer(f"{len(rest)} others", FOREIGN_REST)] if rest else []
 
     def amounts(sample: Sample) -> list[float]:
-        owners = sample.owners
-        found = [owners.get(name, 0.0) for name in (*ours, *named)]
-        found += [sum(owners.get(name, 0.0) for name in rest)] if rest else []
-        return [*found, sample.unnamed] if unnamed else found
+        found = [sample.owners.get(layer.name, 0.0) for layer in named]
+        found += [sum(sample.owners.get(name, 0.0) for name in rest) for _ in together]
+        return [*found, *(sample.unnamed for _ in unnamed)]
 
-    return tuple(layers), amounts
+    return (*named, *together, *unnamed), amounts
 
 
 def _unbroken(samples: Sequence[Sample]) -> list[Sequence[Sample]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from carla_launcher.show.formatting import mib
-from carla_launcher.show.history import kind_of
+from carla_launcher.show.formatting import kind_of, mib
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_objects
 

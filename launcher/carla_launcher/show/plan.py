@@ -48,15 +48,12 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         "values": dict(candidate.values),
         "fits": candidate.fits,
         "refusal": candidate.refusal,
-        "pools": {
-            each.pool: {
-                "needed_mib": each.needed_mib,
-                "total_mib": each.total.mib,
-                "left_mib": each.left_mib,
-            }
-            for each in candidate.sums
-        },
+        "pools": {each.pool: _amounts(each) for each in candidate.sums},
     }
+
+
+def _amounts(each: Sum) -> dict[str, float | None]:
+    return {"needed_mib": each.needed_mib, "total_mib": each.total.mib, "left_mib": each.left_mib}
 
 
 def _items(each: Sum) -> list[dict[str, Any]]:
@@ -85,7 +82,7 @@ def show(found: PlanResult, console: Console, obstacle: str = "") -> None:
     if found.situation.reading.problem:
         console.print(found.situation.reading.problem, highlight=False, soft_wrap=True)
     if plan.asked.sums:
-        console.print(_sums(plan.asked))
+        console.print(_added(f"Memory of {plan.asked}, MiB", plan.asked.sums))
         console.print(_phases(plan.asked.agent))
         console.print(_configurations(plan.configurations))
     start = "Nothing would be started" if plan.start is None else f"Starts with {plan.start}"
@@ -100,10 +97,7 @@ def plain_nodes(found: list[NodePlan]) -> list[dict[str, Any]]:
             "nodes": each.name,
             "collectors": each.collectors,
             "fits": each.fits,
-            "pools": {
-                one.kind.value: {"needed_mib": one.needed_mib, "total_mib": one.total.mib, "left_mib": one.left_mib}
-                for one in each.sums
-            },
+            "pools": {one.kind.value: _amounts(one) for one in each.sums},
             "items_mib": {one.kind.value: _items(one) for one in each.sums},
         }
         for each in found
@@ -124,10 +118,6 @@ def show_nodes(found: list[NodePlan], console: Console) -> None:
     console.print(
         f"{said} What isn't said of a node is taken to be as on this machine.", highlight=False, soft_wrap=True
     )
-
-
-def _sums(asked: Candidate) -> Table:
-    return _added(f"Memory of {asked}, MiB", asked.sums)
 
 
 def _added(title: str, sums: Iterable[Sum]) -> Table:

@@ -11,7 +11,7 @@ import base64
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,22 @@ import jinja2
 
 from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import history, nodes, run_charts, sentences
-from carla_launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
-from carla_launcher.show.history import IncidentReport, RunHistory, kind_of
+from carla_launcher.show.formatting import cause, clock, grouped, kind_of, mib, seconds_as_date, time_of_day
+from carla_launcher.show.history import RunHistory
+from carla_launcher.show.incidents import Incident
 from carla_launcher.show.planned import most_held, planned_bands
 from carla_launcher.show.report_phases import footprint, peaks_by_phase, shortages
 from carla_launcher.show.run_time import RunTime
+from carla_launcher.show.timeline import highest
 from carla_launcher.slurm import record as slurm
 from carla_run.exits import Exit
 from carla_run.files import read_whole, write_whole
-from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_lines, read_object, read_objects
 
 EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
+OWNERS_SHOWN = 8
 LONGEST = 160
 """Characters of a list or an object in an event; the file has the rest."""
 COLUMNS = {
@@ -58,12 +60,12 @@ SPECIAL = "\\`*_{}[]<>#|~!"
 Row = Mapping[str, Any]
 
 
-def main(run: RunPaths) -> int:
-    """Write the report; return the exit code of the process that does."""
+def exit_code(page: Path, write: Callable[[], object]) -> int:
+    """Return the exit code of a process that writes a page; one that can't be written is one line."""
     try:
-        write(run)
+        write()
     except OSError as error:
-        print(f"{run.report}: can't be written ({error.strerror}).", file=sys.stderr)
+        print(f"{page}: can't be written ({error.strerror}).", file=sys.stderr)
         return int(Exit.BAD_CONFIG)
     return 0
 
@@ -75,8 +77,7 @@ def write(run: RunPaths) -> Path:
         OSError: a file can't be written.
     """
     with _uncollected():
-        found = history.examine(run)
-        content = _content(run, found)
+        content = _content(run, history.examine(run))
         write_whole(run.report, templates(escaped=True).get_template("report.html").render(content))
         text = templates(escaped=False).get_template("report.md").render(content)
         write_whole(run.report.with_suffix(".md"), text.rstrip() + "\n")
@@ -127,57 +128,56 @@ def _figure(value: Any, form: str) -> str:
     return "–" if found is None else form.format(found)
 
 
-def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
+def _content(run: RunPaths, found: RunHistory) -> dict[str, Any]:
     """Return all that page and text show; never raises for what is in the files."""
-    launcher, beat = read_object(run.launcher_state), read_heartbeat(run.heartbeat)
-    agent_events, metrics = read_lines(run.agent_events), read_lines(run.metrics)
+    launcher = read_object(run.launcher_state)
     return {
         "title": run.path.name,
         "outcome": outcome(launcher, found),
-        "overview": sentences.overview(found) if found else [],
-        "facts": facts(run, launcher, beat, found),
-        "memory": run_charts.memory(found) if found else None,
-        "pools": _pools(found) if found else [],
-        "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)] if found else [],
-        "incidents": _incidents(found) if found else None,
+        "overview": sentences.overview(found),
+        "facts": facts(run, launcher, found),
+        "memory": run_charts.memory(found),
+        "pools": _pools(found),
+        "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)],
+        "incidents": _incidents(found),
         "driving": driving(read_objects(run.evaluation_json)),
         "pictures": embedded(sorted(run.videos.glob("*.png")) + sorted(run.videos.glob("*.mp4"), reverse=True)),
-        "curves": run_charts.curves(run_charts.CURVES, metrics),
-        "phases": peaks_by_phase(beat.peaks_mib if beat else {}, agent_events),
-        "footprint": footprint(agent_events),
-        "shortages": shortages(agent_events),
-        "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, metrics),
+        "curves": run_charts.curves(run_charts.CURVES, found.metrics),
+        "phases": peaks_by_phase(found.beat.peaks_mib if found.beat else {}, found.agent_events),
+        "footprint": footprint(found.agent_events),
+        "shortages": shortages(found.agent_events),
+        "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, found.metrics),
         "steps": slurm.told(run),
-        "events": _events(run),
+        "events": _events(run, found),
         "config": _configuration(run),
     }
 
 
-def outcome(launcher: Row, found: RunHistory | None) -> str:
+def outcome(launcher: Row, found: RunHistory) -> str:
     """Return how the run ended, a sentence."""
     code, reason = launcher.get("exit_code"), launcher.get("reason")
     if code is not None:
         return f"It ended: {reason} (exit code {code})."
-    if launcher or found:
+    if launcher or found.sessions:
         return "This run has not ended, or its launcher was killed."
     return "Trained without the launcher."
 
 
-def facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHistory | None) -> dict[str, Any]:
+def facts(run: RunPaths, launcher: Row, found: RunHistory) -> dict[str, Any]:
     """Return what is known of the run in figures, by name."""
-    config, agent = saved_config(run), {} if beat is None else beat.data()
+    config, agent = saved_config(run), {} if found.beat is None else found.beat.data()
     known = {
         # Of all launchers and learners that the run had; the files of state know the last one alone.
-        "started": seconds_as_date(number(found.sessions[0].from_s if found else launcher.get("started"))),
-        "duration": clock(found.ran_s) if found else _duration(launcher),
+        "started": seconds_as_date(number(found.sessions[0].from_s if found.sessions else launcher.get("started"))),
+        "duration": clock(found.ran_s) if found.sessions else _duration(launcher),
         "simulator": f"{launcher.get('host')}:{launcher.get('port')}" if launcher else None,
         "map": inner(launcher, "options").get("map") or inner(config, "simulator").get("map"),
         "simulator restarts": launcher.get("simulator_restarts"),
         "steps": agent.get("step"),
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
-        "collector restarts": found.collector_restarts if found else agent.get("collector_restarts"),
-        "unacknowledged steps lost with nodes": nodes.lost(read_lines(run.agent_events)),
+        "collector restarts": found.collector_restarts if found.sessions else agent.get("collector_restarts"),
+        "unacknowledged steps lost with nodes": nodes.lost(found.agent_events),
         "nodes at the end": "; ".join(nodes.nodes(run)),
         "device": agent.get("device"),
         "batch": agent.get("batch"),
@@ -198,11 +198,8 @@ def _pools(run: RunHistory) -> list[dict[str, Any]]:
     """Return each pool's limit, the least that was free, and who held most of it."""
     pools = []
     for name, samples in run.timeline.pools.items():
-        peaks: dict[str, float] = {}
-        for sample in samples:
-            for owner, held in sample.owners.items():
-                peaks[owner] = max(peaks.get(owner, 0.0), held)
-        most = [f"{owner} {mib(held)}" for owner, held in sorted(peaks.items(), key=lambda each: -each[1])[:8]]
+        peaks = sorted(highest(samples).items(), key=lambda each: -each[1])
+        most = [f"{owner} {mib(held)}" for owner, held in peaks[:OWNERS_SHOWN]]
         free = min((sample.free for sample in samples if sample.free is not None), default=None)
         pools.append({"name": kind_of(name), "limit": samples[-1].total, "free": free, "most": most})
     return pools
@@ -213,25 +210,24 @@ def _incidents(run: RunHistory) -> dict[str, Any] | None:
     if not run.incidents:
         return None
     axis = RunTime(run.sessions)
-    costliest = sorted(run.incidents, key=lambda each: (-each.cost.stood_s, not each.incident.is_fault))
-    shown = sorted(costliest[:INCIDENTS_SHOWN], key=lambda each: each.incident.began_s)
+    costliest = sorted(run.incidents, key=lambda each: (-each.cost.stood_s, not each.is_fault))
+    shown = sorted(costliest[:INCIDENTS_SHOWN], key=lambda each: each.began_s)
     return {"count": len(run.incidents), "shown": [incident_row(each, axis) for each in shown]}
 
 
-def incident_row(report: IncidentReport, axis: RunTime) -> dict[str, Any]:
+def incident_row(incident: Incident, axis: RunTime) -> dict[str, Any]:
     """Return an incident as a row of the table."""
-    incident = report.incident
     return {
         "name": incident.name,
         "when": clock(axis.at(incident.began_s)),
         "time": time_of_day(incident.began_s),
         "cause": cause(incident.cause),
         "sentences": incident.sentences,
-        "pool": "" if report.held is None else kind_of(report.pool),
-        "holders": [] if report.held is None else sentences.holders(report.held),
-        "actions": sentences.done(report),
-        "back": sentences.back(report),
-        "price": sentences.price(report),
+        "pool": "" if incident.tightest is None else kind_of(incident.pool),
+        "holders": [] if incident.tightest is None else sentences.holders(incident.tightest),
+        "actions": sentences.done(incident),
+        "back": sentences.back(incident),
+        "price": sentences.price(incident),
     }
 
 
@@ -277,9 +273,9 @@ def embedded(files: Sequence[Path]) -> list[dict[str, Any]]:
 # What happened
 
 
-def _events(run: RunPaths) -> dict[str, Any] | None:
-    sources = {"launcher": run.launcher_events, "agent": run.agent_events}
-    rows = [(number(row.get("time")) or 0.0, who, row) for who, path in sources.items() for row in read_lines(path)]
+def _events(run: RunPaths, found: RunHistory) -> dict[str, Any] | None:
+    sources = {"launcher": read_lines(run.launcher_events), "agent": found.agent_events}
+    rows = [(number(row.get("time")) or 0.0, who, row) for who, told in sources.items() for row in told]
     rows.sort(key=lambda entry: entry[0])
     if not rows:
         return None
@@ -311,4 +307,5 @@ def _configuration(run: RunPaths) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(RunPaths(Path(sys.argv[1]))))
+    RUN = RunPaths(Path(sys.argv[1]))
+    sys.exit(exit_code(RUN.report, lambda: write(RUN)))

@@ -21,6 +21,8 @@ COLUMNS = {
     "device_reserved": "allocator",
     "device_used": "GPU in all",
 }
+BESIDE = {"host_estimate": "host", "device_estimate": "device_used"}
+"""An estimate says something beside a measurement of its pool only."""
 POOLS = {"device": "GPU", "host": "RAM", "disk": "disk"}
 DONE = {
     "collected": "garbage collected, same size again",
@@ -41,7 +43,7 @@ def peaks_by_phase(measured: Mapping[str, Mapping[str, float]], events: Sequence
     estimate = next((row for row in reversed(events) if row.get("event") == "footprint"), {})
     lines = {phase: _line(phase, figures, estimate) for phase, figures in measured.items()}
     held = {kind for line in lines.values() for kind in line}
-    shown = [kind for kind in COLUMNS if kind in held and _belongs(kind, held)]
+    shown = [kind for kind in COLUMNS if {kind, BESIDE.get(kind, kind)} <= held]
     if not shown:
         return None
     return {
@@ -59,10 +61,9 @@ def _highest(lines: Mapping[str, Mapping[str, float]]) -> list[str]:
     said = {"host": "RAM held by learner and collector", "device_used": "GPU memory used by all processes"}
     found = []
     for kind, what in said.items():
-        held = {phase: line[kind] for phase, line in lines.items() if kind in line}
-        if held:
-            phase = max(held, key=lambda name: held[name])
-            found.append(f"Most {what}: {held[phase]:.0f} MiB, while {phase.replace('_', ' ')}.")
+        if held := [(line[kind], phase) for phase, line in lines.items() if kind in line]:
+            most, phase = max(held, key=lambda each: each[0])
+            found.append(f"Most {what}: {most:.0f} MiB, while {phase.replace('_', ' ')}.")
     return found
 
 
@@ -71,11 +72,6 @@ def _line(phase: str, measured: Mapping[str, float], estimate: Row) -> dict[str,
     for pool in ("host", "device"):
         figures[f"{pool}_estimate"] = number(inner(estimate, f"{pool}_by_phase_mib").get(phase))
     return {kind: mib for kind, mib in figures.items() if mib is not None}
-
-
-def _belongs(kind: str, held: set[str]) -> bool:
-    """Return whether a column says something: an estimate does beside a measurement of its pool."""
-    return not kind.endswith("_estimate") or {"host_estimate": "host"}.get(kind, "device_used") in held
 
 
 def shortages(events: Sequence[Row]) -> dict[str, Any] | None:

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.show import charts
-from carla_launcher.show.formatting import cause
-from carla_launcher.show.history import RunHistory, kind_of
+from carla_launcher.show.formatting import cause, kind_of
+from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import RESTORE
 from carla_launcher.show.layers import stacked
 from carla_launcher.show.run_time import RunTime
@@ -65,8 +65,7 @@ def memory(run: RunHistory) -> dict[str, Any] | None:
 
 
 def _marks(run: RunHistory) -> Iterator[charts.Mark]:
-    for report in run.incidents:
-        incident = report.incident
+    for incident in run.incidents:
         if incident.cause != RESTORE:
             said = incident.sentences[0] if incident.sentences else ""
             yield charts.Mark(incident.began_s, "faults", "fault", f"{cause(incident.cause)}: {said}")
@@ -75,8 +74,8 @@ def _marks(run: RunHistory) -> Iterator[charts.Mark]:
                 yield charts.Mark(action.time_s, "ladder", ON_THE_LADDER[action.event], action.words)
             elif action.event in RESTARTS:
                 yield charts.Mark(action.time_s, "restarts", "restart", action.words)
-    for moment_s, what in run.passed:
-        yield charts.Mark(moment_s, "faults", "passed", cause(what))
+    for passed in run.passed:
+        yield charts.Mark(passed.began_s, "faults", "passed", cause(passed.cause))
 
 
 def curves(names: Mapping[str, str], *runs: Sequence[Row]) -> dict[str, Markup]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.show.formatting import capital, cause, clock, counted, grouped, listed, mib, span
-from carla_launcher.show.history import IncidentReport, RunHistory
-from carla_launcher.show.timeline import Sample
+from carla_launcher.show.history import RunHistory
+from carla_launcher.show.incidents import Incident
+from carla_launcher.show.timeline import Sample, spans_s
 
 ACTIONS_SHOWN = 6
 HOLDERS_SHOWN = 4
@@ -13,6 +14,8 @@ HOLDERS_SHOWN = 4
 
 def overview(run: RunHistory) -> list[str]:
     """Return the summary, a sentence each, without markup."""
+    if not run.sessions:
+        return []
     faults = sum(run.faults.values())
     if not run.incidents:
         return [_length(run), f"No incident: nothing went wrong{_passed(run)}."]
@@ -53,13 +56,14 @@ def _actions(run: RunHistory) -> str:
 
 
 def _cost(run: RunHistory) -> str:
-    if not run.stood:
+    stood = run.stood
+    if not stood:
         return "Training never stood still."
-    share = f" ({run.stood_s / run.ran_s:.1%})" if run.ran_s > 0 else ""
-    breaks = counted(len(run.stood), "time")
-    parts = [f"Training stood still {breaks}, {span(run.stood_s)} in all{share}"]
+    stood_s = spans_s(stood)
+    share = f" ({stood_s / run.ran_s:.1%})" if run.ran_s > 0 else ""
+    parts = [f"Training stood still {counted(len(stood), 'time')}, {span(stood_s)} in all{share}"]
     if run.steps_per_s:
-        parts.append(f"about {grouped(run.stood_s * run.steps_per_s)} steps not driven")
+        parts.append(f"about {grouped(stood_s * run.steps_per_s)} steps not driven")
     lost = run.lost("steps_lost")
     parts.append(f"{'unknown how many' if lost is None else grouped(lost)} finished steps lost")
     return f"{listed([*parts, _updates(run)])}."
@@ -74,14 +78,14 @@ def _updates(run: RunHistory) -> str:
     return f"at least {grouped(repeated)} updates repeated{but}" if repeated else "no update repeated"
 
 
-def done(report: IncidentReport) -> list[str]:
+def done(incident: Incident) -> list[str]:
     """Return what was done about an incident, each with its seconds after the beginning."""
-    if not report.incident.actions:
-        collector = report.incident.cause == Cause.COLLECTOR_HANG.value
+    if not incident.actions:
+        collector = incident.cause == Cause.COLLECTOR_HANG.value
         return ["left to the agent, which replaces its collector" if collector else "nothing"]
-    began_s = report.incident.began_s
+    began_s = incident.began_s
     counts: dict[str, tuple[float, int]] = {}
-    for action in report.incident.actions:
+    for action in incident.actions:
         first_s, count = counts.get(action.words, (action.time_s - began_s, 0))
         counts[action.words] = first_s, count + 1
     lines = [_action(what, at_s, count) for what, (at_s, count) in counts.items()]
@@ -94,20 +98,20 @@ def _action(what: str, at_s: float, count: int) -> str:
     return f"{when}{what}" + (f" ({grouped(count)} times)" if count > 1 else "")
 
 
-def back(report: IncidentReport) -> str:
+def back(incident: Incident) -> str:
     """Return when training went on, in words."""
-    if report.incident.ended_run:
+    if incident.ended_run:
         return "the run ended"
-    if not report.cost.stood:
+    if not incident.cost.stood:
         return "never stood"
-    if report.cost.back_s is None:
+    if incident.cost.back_s is None:
         return "not before the run ended"
-    return f"after {span(report.cost.back_s - report.incident.began_s)}"
+    return f"after {span(incident.cost.back_s - incident.began_s)}"
 
 
-def price(report: IncidentReport) -> str:
+def price(incident: Incident) -> str:
     """Return what an incident cost, in words; a dash where that is nothing."""
-    cost = report.cost
+    cost = incident.cost
     parts = [span(cost.stood_s)] if cost.stood else []
     parts += [f"{grouped(cost.steps_lost)} steps lost"] if cost.steps_lost else []
     parts += [f"≥ {grouped(cost.updates_repeated)} updates repeated"] if cost.updates_repeated else []

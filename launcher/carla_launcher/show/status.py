@@ -13,6 +13,7 @@ from typing import Any
 
 from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.observe.tail import Tail
+from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import moment, words
 from carla_launcher.show.nodes import nodes
 from carla_launcher.slurm import record as slurm
@@ -26,8 +27,6 @@ LEAST_SPAN_S = 2.0
 JOB_EVERY_S = 10.0
 """Between two questions to Slurm: its controller answers all users of a cluster."""
 ROWS_KEPT = 100
-CHANGES = ("rung_taken", "rung_adopted", "rung_left", "simulator_restart", "agent_restart")
-"""Events after which a restore's hold time begins again."""
 
 Row = Mapping[str, Any]
 
@@ -45,9 +44,7 @@ class Look:
         self._events, self._memory = (
             Tail(path, from_end=False, most_bytes=None) for path in (run.launcher_events, run.launcher_memory)
         )
-        self._held: dict[tuple[str, str, str], dict[str, Any]] = {}
-        self._since: dict[str, float] = {}
-        self._changed_s: float | None = None
+        self._history = RunHistory()
         self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
 
@@ -79,10 +76,14 @@ class Look:
             "heartbeat_age_s": None if beat is None else round(max(0.0, now - beat.time), 1),
             "ran_s": _ran_s(launcher, now if alive else None),
             **self._progress(beat, alive),
-            "restarts": _restarts(launcher, beat),
+            "restarts": {
+                "simulator": number(launcher.get("simulator_restarts")),
+                "agent": number(launcher.get("agent_restarts")),
+                "collector": None if beat is None else beat.collector_restarts,
+            },
             "rungs": self._rungs(launcher),
             "next_restore_s": self._next_restore_s(launcher, now) if alive else None,
-            "findings": list(self._held.values()) if alive else [],
+            "findings": [_held(row) for row in self._history.findings.values()] if alive else [],
             "memory": self._pools(),
             "nodes": nodes(self._run),
             "job": self._job_at(now),
@@ -96,17 +97,7 @@ class Look:
     def _hear(self) -> None:
         self._rows.extend(self._memory.objects())
         for row in self._events.objects():
-            event = words(row, "event")
-            key = words(row, "diagnosis"), words(row, "pool"), words(row, "owner")
-            if event == "finding":
-                self._held[key] = _held(row)
-            elif event == "finding_over":
-                self._held.pop(key, None)
-            elif event == "run_started":
-                self._held.clear()
-            if event in CHANGES:
-                self._changed_s = moment(row)
-                self._since[words(row, "rung")] = moment(row)
+            self._history.add(row)
 
     def _progress(self, beat: Heartbeat | None, alive: bool) -> dict[str, float | None]:
         step, total = (None, None) if beat is None else (beat.step, beat.total_steps)
@@ -121,21 +112,19 @@ class Look:
         }
 
     def _rungs(self, launcher: Row) -> list[dict[str, Any]]:
-        taken = launcher.get("taken")
-        rungs = []
-        for each in taken if isinstance(taken, list) else []:
-            if isinstance(each, dict):
-                name = _rung(each)
-                why = {"kind": each.get("kind"), "cause": each.get("cause")}
-                rungs.append({"rung": name, **why, "since": self._since.get(name)})
-        return rungs
+        taken, since = launcher.get("taken"), self._history.rung_since
+        rows = [each for each in taken if isinstance(each, dict)] if isinstance(taken, list) else []
+        return [
+            {"rung": _rung(each), "kind": each.get("kind"), "cause": each.get("cause"), "since": since.get(_rung(each))}
+            for each in rows
+        ]
 
     def _next_restore_s(self, launcher: Row, now: float) -> float | None:
         """Return in how many seconds a step may be taken back at the earliest: if memory has room all the while."""
-        hold_s = number(launcher.get("hold_s"))
-        if not launcher.get("taken") or self._changed_s is None or hold_s is None:
+        hold_s, changed_s = number(launcher.get("hold_s")), self._history.changed_s
+        if not launcher.get("taken") or changed_s is None or hold_s is None:
             return None
-        return round(max(0.0, self._changed_s + hold_s - now))
+        return round(max(0.0, changed_s + hold_s - now))
 
     def _pools(self) -> dict[str, Any]:
         row = self._rows[-1] if self._rows else {}
@@ -156,22 +145,8 @@ def _rung(taken: Row) -> str:
 
 
 def _held(row: Row) -> dict[str, Any]:
-    return {
-        "incident": words(row, "incident"),
-        "cause": words(row, "diagnosis"),
-        "sentence": words(row, "cause"),
-        "pool": words(row, "pool"),
-        "owner": words(row, "owner"),
-        "since": number(row.get("time")),
-    }
-
-
-def _restarts(launcher: Row, beat: Heartbeat | None) -> dict[str, float | None]:
-    return {
-        "simulator": number(launcher.get("simulator_restarts")),
-        "agent": number(launcher.get("agent_restarts")),
-        "collector": None if beat is None else beat.collector_restarts,
-    }
+    named = {"incident": "incident", "cause": "diagnosis", "sentence": "cause", "pool": "pool", "owner": "owner"}
+    return {**{name: words(row, key) for name, key in named.items()}, "since": number(row.get("time"))}
 
 
 def _speed(steps: list[tuple[float, float]]) -> float | None:

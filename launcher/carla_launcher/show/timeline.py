@@ -6,7 +6,7 @@ Pure: rows in, plain data out, in order of time; values of another kind are left
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,10 +15,15 @@ from carla_run.readers import inner, number
 
 OURS = tuple(kind.value for kind in OwnerKind if kind is not OwnerKind.FOREIGN)
 """Owners that are this run's; every other name is a foreign process's."""
+FOREIGN_COLOURS = ("foreign-1", "foreign-2", "foreign-3", "foreign-4")
+FOREIGN_REST, UNNAMED = "foreign-rest", "unnamed"
+"""The page's colours of the biggest foreign processes, of all further ones, and of what no process is known to hold."""
 DRIVES = ("warming", "collecting", "updating")
 """Phases of an agent in which steps or updates are to grow."""
 
 Row = Mapping[str, Any]
+Spans = Sequence[tuple[float, float]]
+"""From and until, seconds since 1970."""
 
 
 class Sample(NamedTuple):
@@ -37,6 +42,32 @@ class Sample(NamedTuple):
         return max(0.0, self.total - self.free - sum(self.owners.values()))
 
 
+class Part(NamedTuple):
+    """One owner's part of a pool, MiB, and the page's colour for it."""
+
+    name: str
+    mib: float
+    colour: str
+
+
+def parts(owners: Mapping[str, float], unnamed: float) -> list[Part]:
+    """Return this run's programs, foreign processes by size, and what none is known to hold."""
+    ours = [Part(name, owners[name], name) for name in OURS if name in owners]
+    names = sorted((name for name in owners if name not in OURS), key=lambda name: -owners[name])
+    colours = [*FOREIGN_COLOURS, *[FOREIGN_REST] * len(names)]
+    foreign = [Part(name, owners[name], colour) for name, colour in zip(names, colours, strict=False)]
+    return [*ours, *foreign, *([Part("unattributed", unnamed, UNNAMED)] if unnamed >= 1 else [])]
+
+
+def highest(samples: Iterable[Sample]) -> dict[str, float]:
+    """Return the most that each owner held."""
+    most: dict[str, float] = {}
+    for sample in samples:
+        for name, mib in sample.owners.items():
+            most[name] = max(most.get(name, 0.0), mib)
+    return most
+
+
 class Progress(NamedTuple):
     """How far training had come at one moment; None where no file says."""
 
@@ -44,15 +75,15 @@ class Progress(NamedTuple):
     phase: str
     step: float | None
     updates: float | None
-    taken: tuple[str, ...]
 
 
 @dataclass
 class Timeline:
-    """A run's rows: ``pools`` by name, ``progress`` with one entry a row."""
+    """A run's rows: ``pools`` by name, ``progress`` with one entry a row, and the ``steps`` with their times."""
 
     pools: dict[str, list[Sample]] = field(default_factory=dict)
     progress: list[Progress] = field(default_factory=list)
+    steps: list[tuple[float, float]] = field(default_factory=list)
 
     def tightest(self, pool: str, moment_s: float, before_s: float, after_s: float) -> Sample | None:
         """Return the sample with the least free memory about a moment, the last one before it always among them."""
@@ -63,17 +94,22 @@ class Timeline:
         known = [sample for sample in samples[max(0, min(start, last - 1)) : end] if sample.free is not None]
         return min(known, key=lambda sample: sample.free or 0.0, default=None)
 
-    def until(self, moment_s: float) -> int:
-        """Return how many entries of ``progress`` there are up to a moment."""
-        return bisect_right(self.progress, moment_s, key=lambda each: each.time_s)
-
     def backwards(self, moment_s: float) -> Iterator[Progress]:
         """Yield the progress up to a moment, the last one first."""
-        return (self.progress[index] for index in range(self.until(moment_s) - 1, -1, -1))
+        until = bisect_right(self.progress, moment_s, key=lambda each: each.time_s)
+        return (self.progress[index] for index in range(until - 1, -1, -1))
 
-    def after(self, moment_s: float) -> Iterator[Progress]:
-        """Yield the progress from a moment on."""
-        return (self.progress[index] for index in range(self.until(moment_s), len(self.progress)))
+    def last_step(self, moment_s: float) -> tuple[float, float] | None:
+        """Return time and step of the last row up to a moment that has one."""
+        index = self._after(moment_s)
+        return self.steps[index - 1] if index else None
+
+    def steps_after(self, moment_s: float) -> Iterator[tuple[float, float]]:
+        """Yield time and step of each later row."""
+        return (self.steps[index] for index in range(self._after(moment_s), len(self.steps)))
+
+    def _after(self, moment_s: float) -> int:
+        return bisect_right(self.steps, moment_s, key=lambda each: each[0])
 
 
 def read(rows: Iterable[Row]) -> Timeline:
@@ -81,14 +117,18 @@ def read(rows: Iterable[Row]) -> Timeline:
     timeline = Timeline()
     timed = [(time_s, row) for row in rows if (time_s := number(row.get("time"))) is not None]
     for time_s, row in sorted(timed, key=lambda entry: entry[0]):
-        timeline.progress.append(_progress(time_s, row))
+        progress = _progress(time_s, row)
+        timeline.progress.append(progress)
+        if progress.step is not None:
+            timeline.steps.append((time_s, progress.step))
         for name, pool in inner(row, "pools").items():
             if isinstance(pool, dict):
-                timeline.pools.setdefault(name, []).append(_sample(time_s, pool))
+                timeline.pools.setdefault(name, []).append(sample_of(time_s, pool))
     return timeline
 
 
-def _sample(time_s: float, pool: Row) -> Sample:
+def sample_of(time_s: float, pool: Row) -> Sample:
+    """Return a pool of ``launcher-memory.jsonl`` at a moment."""
     held = {name: number(mib) for name, mib in inner(pool, "owners").items()}
     owners = {name: mib for name, mib in held.items() if mib is not None and mib > 0}
     return Sample(time_s, _amount(pool.get("total")), _amount(pool.get("free")), owners)
@@ -100,9 +140,23 @@ def _amount(value: Any) -> float | None:
 
 
 def _progress(time_s: float, row: Row) -> Progress:
-    taken = row.get("taken")
-    steps = tuple(str(each) for each in taken) if isinstance(taken, list) else ()
     phase = row.get("phase")
     return Progress(
-        time_s, phase if isinstance(phase, str) else "", number(row.get("step")), number(row.get("updates")), steps
+        time_s, phase if isinstance(phase, str) else "", number(row.get("step")), number(row.get("updates"))
     )
+
+
+def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return spans in order, those that touch as one."""
+    merged: list[tuple[float, float]] = []
+    for from_s, until_s in sorted(spans):
+        if merged and from_s <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], until_s))
+        else:
+            merged.append((from_s, until_s))
+    return merged
+
+
+def spans_s(spans: Spans) -> float:
+    """Return how long spans last in all."""
+    return sum(until_s - from_s for from_s, until_s in spans)

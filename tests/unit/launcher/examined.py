@@ -6,12 +6,13 @@ import json
 import platform
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from carla_launcher.show.checks.machine import Machine
+from carla_launcher.show.checks.machine import Finding, Machine, Verdict
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DRIVER = """
@@ -22,24 +23,26 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "570.1
 """
 
 
-def program(folder: Path, name: str, text: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / name).chmod(0o755)
-
-
 def with_programs(machine: Machine, **programs: str) -> Machine:
     """Return the machine with these programs alone on its PATH."""
     folder = machine.stack / "bin"
     folder.mkdir(exist_ok=True)
     for name, text in programs.items():
-        program(folder, name.replace("_", "-"), text)
+        path = folder / name.replace("_", "-")
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
     return changed(machine, PATH=str(folder))
 
 
 def changed(machine: Machine, **environment: str) -> Machine:
-    found: dict[str, Any] = {**vars(machine), "environment": {**machine.environment, **environment}}
-    return Machine(**found)
+    return replace(machine, environment={**machine.environment, **environment})
+
+
+def expect(found: Finding, verdict: Verdict, said: str = "", do: str = "") -> None:
+    """Fail unless a check found this, and says what to do with these words."""
+    assert found.verdict is verdict, found
+    assert said in found.found
+    assert do in found.do
 
 
 def driver_library(folder: Path, code: int) -> str:

@@ -73,9 +73,7 @@ def long_course(rows: int) -> list[Sample]:
 
 
 @given(st.lists(st.lists(AMOUNT, min_size=30, max_size=30), min_size=1, max_size=4), st.data())
-def test_thinning_keeps_each_columns_extremes_of_every_series_and_of_their_sum(
-    series: list[list[float]], data: st.DataObject
-) -> None:
+def test_thinning_keeps_each_columns_extremes(series: list[list[float]], data: st.DataObject) -> None:
     columns = sorted(data.draw(st.lists(st.integers(0, 9), min_size=30, max_size=30)))
     kept = extremes(series, columns)
     assert kept == sorted(set(kept))
@@ -91,7 +89,7 @@ def test_thinning_keeps_each_columns_extremes_of_every_series_and_of_their_sum(
 
 @settings(max_examples=25)
 @given(courses())
-def test_layers_are_stacked_in_order_and_every_point_lies_inside_the_frame(samples: list[Sample]) -> None:
+def test_layers_are_stacked_inside_the_frame(samples: list[Sample]) -> None:
     axis, stack = drawn(samples)
     for run in stack.runs:
         for _, tops in run:
@@ -104,7 +102,7 @@ def test_layers_are_stacked_in_order_and_every_point_lies_inside_the_frame(sampl
         assert 0 <= y <= MEMORY_HEIGHT
 
 
-def test_a_spike_of_one_line_in_ten_hours_is_drawn_and_the_picture_stays_small() -> None:
+def test_a_spike_in_ten_hours_is_drawn_in_a_small_picture() -> None:
     samples = long_course(36_000)
     axis, stack = drawn(samples)
     agent = [layer.name for layer in stack.layers].index("agent")
@@ -122,14 +120,14 @@ def test_where_nobody_looked_nothing_is_drawn() -> None:
     assert stack.runs[1][0][0] - stack.runs[0][-1][0] > GAP_S
 
 
-def test_what_nobody_is_known_to_hold_is_a_layer_of_its_own_and_small_strangers_are_one() -> None:
+def test_small_foreign_processes_are_one_layer() -> None:
     owners = {"agent": 100.0, **{name: 10.0 - count for count, name in enumerate("abcdef")}}
     _, stack = drawn([Sample(0.0, 1000.0, 500.0, owners), Sample(10.0, 1000.0, 500.0, owners)])
     assert [layer.name for layer in stack.layers] == ["agent", "a", "b", "c", "d", "2 others", "unattributed"]
     assert stack.runs[0][0][1][-1] == pytest.approx(500.0)
 
 
-def test_what_is_used_fills_the_chart_where_the_limit_is_far_away() -> None:
+def test_a_far_limit_is_left_out_of_the_chart() -> None:
     axis = RunTime([Session(0.0, 100.0)])
     for limit, drawn_to in ((24_000.0, "24 times"), (1500.0, "limit 1\u202f500 MiB")):
         stack = Stack((Layer("agent", "agent"),), ([(0.0, (990.0,)), (100.0, (1000.0,))],), limit)
@@ -150,7 +148,7 @@ def test_a_rung_that_is_taken_is_a_line_in_the_memory_it_frees() -> None:
         assert places(line)[0][0] == pytest.approx(LEFT + share * (WIDTH - LEFT - RIGHT), abs=0.2)
 
 
-def test_a_chart_holds_no_name_colour_or_font_of_its_own_and_is_the_same_each_time() -> None:
+def test_a_chart_has_no_ids_colours_or_fonts() -> None:
     axis, stack = drawn(long_course(500))
     svg, again = (memory_chart("RAM", axis, stack, [(0.0, 50.0)], []) for _ in range(2))
     assert svg == again
@@ -181,9 +179,7 @@ def test_all_lanes_lie_inside_the_frame() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1e5), st.floats(0, 1e5)), min_size=1, max_size=5), st.floats(-1e6, 1e7))
-def test_a_moment_lies_on_the_axis_and_later_ones_never_before_it(
-    spans: list[tuple[float, float]], moment_s: float
-) -> None:
+def test_the_axis_of_a_run_never_goes_back(spans: list[tuple[float, float]], moment_s: float) -> None:
     sessions, at_s = [], 0.0
     for length_s, away_s in spans:
         sessions.append(Session(at_s, at_s + length_s))

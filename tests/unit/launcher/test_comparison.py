@@ -11,9 +11,10 @@ from carla_launcher.cli import app
 from carla_launcher.show import comparison
 from carla_launcher.show.charts import line_chart
 from carla_run.paths import RunPaths
+from tests.unit.launcher.journalled import lines
 from tests.unit.launcher.test_report import FILES, Balance
 
-LATER = "".join(json.dumps({"step": step, "rollout/ep_rew_mean": 1 + step / 5}) + "\n" for step in range(0, 9000, 500))
+LATER = lines(*({"step": step, "rollout/ep_rew_mean": 1 + step / 5} for step in range(0, 9000, 500)))
 
 
 def run(folder: Path, **changed: str) -> RunPaths:
@@ -33,7 +34,7 @@ def compared(one: RunPaths, other: RunPaths) -> str:
     return text
 
 
-def test_drivers_curves_and_differences_of_both_runs_stand_side_by_side(tmp_path: Path) -> None:
+def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
     evaluation = json.dumps([{"name": "td3", "map": "Lite02", "totals": {"success": 0.9, "route_completion": 0.97}}])
     config = "seed: 4\nsimulator: {map: Town01}\n"
     other = run(tmp_path / "b", **{"evaluation.json": evaluation, "config.yaml": config, "metrics.jsonl": LATER})
@@ -65,7 +66,7 @@ def test_two_curves_share_their_axes(tmp_path: Path) -> None:
     assert line_chart("one", [(0, 0.0), (10, 1.0)], [(0, 1.0)]).count("foreign-1") == 0
 
 
-def test_the_command_writes_the_page_and_names_a_run_that_is_missing(tmp_path: Path) -> None:
+def test_the_command_compares_and_names_a_missing_run(tmp_path: Path) -> None:
     for name in ("a", "b"):
         run(tmp_path / name)
     told = CliRunner().invoke(app, ["report", "--compare", "a", "b", "--runs-dir", str(tmp_path)])

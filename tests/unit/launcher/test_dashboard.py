@@ -23,6 +23,7 @@ from carla_run.locks import Lock
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
 from tests.unit.beats import BEAT
+from tests.unit.launcher.journalled import ANYTHING, lines
 
 NOW = 2_000_000_000.0
 OWNERS = {"simulator": 4800.0, "agent": 490.0, "Xorg": 85.0, "blender": 200.0}
@@ -68,8 +69,8 @@ MEMORY = [
 FILES = {
     "launcher.json": json.dumps(STATE),
     "agent.json": DRIVING.json(),
-    "launcher-events.jsonl": "".join(json.dumps(row) + "\n" for row in EVENTS),
-    "launcher-memory.jsonl": "".join(json.dumps(row) + "\n" for row in MEMORY),
+    "launcher-events.jsonl": lines(*EVENTS),
+    "launcher-memory.jsonl": lines(*MEMORY),
 }
 
 
@@ -127,7 +128,7 @@ def test_each_card_has_its_own_bar(tmp_path: Path) -> None:
     assert "simulator 4800" not in second
 
 
-def test_what_the_plan_has_each_hold_in_the_present_phase_is_shown(tmp_path: Path) -> None:
+def test_the_plans_figures_of_the_phase_are_shown(tmp_path: Path) -> None:
     bands = {"agent": {"vram:0": {"updating": 490.0, "warming": 300.0}}, "simulator": {"vram:0": {"": 4800.0}}}
     text = text_of({**dashboard.status(written(tmp_path), NOW), "planned_bands_mib": bands})
     assert "agent 490 MiB of VRAM of GPU 0 while updating" in text
@@ -155,7 +156,7 @@ def test_keys_are_the_same_with_files_and_without(tmp_path: Path) -> None:
     assert nothing["restarts"] == {"simulator": None, "agent": None, "collector": None}
 
 
-def test_a_launcher_that_is_gone_holds_no_findings_and_drives_nothing(tmp_path: Path) -> None:
+def test_a_killed_launcher_has_no_findings_and_no_speed(tmp_path: Path) -> None:
     found = dashboard.status(written(tmp_path), NOW)
     assert (found["state"], found["findings"], found["steps_per_s"], found["eta_s"]) == ("killed", [], None, None)
     assert "Memory as it last was" in text_of(found)
@@ -193,7 +194,7 @@ def test_following_ends_with_the_run_and_says_how(
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_a_launcher_that_comes_or_goes_during_a_look_was_not_killed(
+def test_a_launcher_that_ends_during_a_look_wasnt_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool
 ) -> None:
     run = written(tmp_path)
@@ -243,16 +244,14 @@ def test_what_holds_is_followed_over_many_looks(tmp_path: Path) -> None:
 
 def test_a_run_that_began_again_has_no_speed_until_it_moves(tmp_path: Path) -> None:
     rows = [{"time": NOW - 40, "step": 200_000}, {"time": NOW - 5, "step": 120_000}]
-    run = written(tmp_path, **{"launcher-memory.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
+    run = written(tmp_path, **{"launcher-memory.jsonl": lines(*rows)})
     lock = Lock(run.launcher_lock)
     assert dashboard.status(run, NOW)["steps_per_s"] is None
     lock.release()
 
 
 @given(st.lists(st.floats(0, 1e5), min_size=1, max_size=8), st.floats(0, 4e5))
-def test_a_bar_is_never_wider_than_it_may_be_and_full_when_the_pool_is_told_wholly(
-    amounts: list[float], total: float
-) -> None:
+def test_a_bar_is_as_wide_as_what_is_known(amounts: list[float], total: float) -> None:
     cells = cells_of(amounts, total, 30)
     assert all(count >= 0 for count in cells)
     assert sum(cells) <= 30
@@ -264,11 +263,6 @@ def test_a_pool_whose_total_is_unknown_is_said_to_be() -> None:
     assert bar({"total": None, "free": 3}).plain == "unknown"
 
 
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=4,
-)
 POOLS = st.dictionaries(st.text(max_size=6), st.dictionaries(st.sampled_from(["total", "free", "owners"]), ANYTHING))
 
 
@@ -284,7 +278,7 @@ def test_values_of_any_kind_and_torn_lines_never_stop_it(
     changed = {
         "launcher.json": json.dumps(some(STATE)),
         "agent.json": json.dumps(some(DRIVING.data())),
-        "launcher-events.jsonl": "".join(json.dumps(some(each)) + "\n" for each in EVENTS) + '{"torn',
+        "launcher-events.jsonl": lines(*map(some, EVENTS)) + '{"torn',
         "launcher-memory.jsonl": json.dumps(row)
         + "\n"
         + FILES["launcher-memory.jsonl"][: data.draw(st.integers(0, 300))],

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from carla_launcher.show.checks import engines, pytorch, vulkan
+from carla_launcher.show.checks import cards, engines
 from carla_launcher.show.checks.machine import Finding, Machine, Verdict
-from tests.unit.launcher.examined import RUNC, answering, changed, driver_library, with_programs
+from tests.unit.launcher.examined import RUNC, answering, changed, driver_library, expect, with_programs
 
+OK, PROBLEM, UNKNOWN = Verdict.OK, Verdict.PROBLEM, Verdict.UNKNOWN
 NVIDIA = {**RUNC, "nvidia": {"path": "nvidia-container-runtime"}}
 
 
@@ -22,69 +23,69 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @pytest.mark.parametrize(
-    ("said", "verdict"),
+    ("programs", "verdict", "said"),
     [
-        ("echo 2.24.4", Verdict.OK),
-        ("echo v2.26.1-4", Verdict.OK),
-        ("echo 5.0.0+ds1", Verdict.OK),
-        ("echo 2.24.3", Verdict.PROBLEM),
-        ("echo 1.29.2", Verdict.PROBLEM),
-        ("echo dev", Verdict.UNKNOWN),
-        ("echo \"docker: 'compose' is not a docker command.\" >&2; exit 1", Verdict.PROBLEM),
+        ({"docker": "echo 2.24.4"}, OK, ""),
+        ({"docker": "echo v2.26.1-4"}, OK, ""),
+        ({"docker": "echo 5.0.0+ds1"}, OK, ""),
+        ({"docker": "echo 2.24.3"}, PROBLEM, ""),
+        ({"docker": "echo 1.29.2"}, PROBLEM, ""),
+        ({"docker": "echo dev"}, UNKNOWN, ""),
+        ({"docker": "exit 1"}, PROBLEM, "no Compose plugin"),
+        (
+            {"docker": "exit 1", "docker_compose": "echo 1.29.2"},
+            PROBLEM,
+            "no Compose plugin, only docker-compose 1.29.2",
+        ),
+        ({}, UNKNOWN, "no Docker"),
     ],
 )
-def test_compose_must_know_the_tags_that_our_files_use(machine: Machine, said: str, verdict: Verdict) -> None:
-    assert engines.compose(with_programs(machine, docker=said)).verdict is verdict
+def test_compose_must_know_the_tags_that_our_files_use(
+    machine: Machine, programs: dict[str, str], verdict: Verdict, said: str
+) -> None:
+    found = engines.compose(with_programs(machine, **programs))
+    assert (found.verdict, found.found) == (verdict, said or found.found)
 
 
-def test_an_engine_that_does_not_answer_is_a_problem_and_none_at_all_is_not(machine: Machine) -> None:
+def test_an_engine_that_does_not_answer_is_a_problem(machine: Machine) -> None:
     dead = engines.engine(with_programs(machine, docker="echo Cannot connect to the daemon. >&2; exit 1"))
-    assert dead.verdict is Verdict.PROBLEM
-    assert dead.found == "Cannot connect to the daemon."
+    expect(dead, PROBLEM, "Cannot connect to the daemon.")
     old = 'case "$1" in info) echo \'{"ServerErrors": ["refused"]}\';; *) echo Cannot connect. >&2; exit 1;; esac'
-    assert engines.engine(with_programs(machine, docker=old)) == Finding(Verdict.PROBLEM, "Cannot connect.", dead.do)
+    assert engines.engine(with_programs(machine, docker=old)) == Finding(PROBLEM, "Cannot connect.", dead.do)
     shutil.rmtree(machine.stack / "bin")
-    assert engines.engine(with_programs(machine)).verdict is Verdict.UNKNOWN
+    expect(engines.engine(with_programs(machine)), UNKNOWN)
 
 
 @pytest.mark.parametrize(
-    ("info", "server", "expected"),
+    ("info", "server", "verdict", "said", "do"),
     [
-        ({}, {}, (Verdict.OK, "Docker 28.1.1", "")),
-        ({"SecurityOptions": ["name=rootless"]}, {}, (Verdict.OK, "rootless Docker 28.1.1", "RUN_UID=0")),
-        ({"SecurityOptions": ["name=userns"]}, {}, (Verdict.UNKNOWN, "Docker 28.1.1", "userns-remap")),
-        ({"OperatingSystem": "Docker Desktop"}, {}, (Verdict.UNKNOWN, "Docker Desktop 28.1.1", "isn't counted")),
-        ({"KernelVersion": "5.4.0-1"}, {}, (Verdict.UNKNOWN, "Docker 28.1.1", "isn't counted")),
-        ({}, {"Components": [{"Name": "Podman Engine"}]}, (Verdict.UNKNOWN, "Podman 28.1.1", "hasn't been run")),
+        ({}, {}, OK, "Docker 28.1.1", ""),
+        ({"SecurityOptions": ["name=rootless"]}, {}, OK, "rootless Docker 28.1.1", "RUN_UID=0"),
+        ({"SecurityOptions": ["name=userns"]}, {}, UNKNOWN, "Docker 28.1.1", "userns-remap"),
+        ({"OperatingSystem": "Docker Desktop"}, {}, UNKNOWN, "Docker Desktop 28.1.1", "isn't counted"),
+        ({"KernelVersion": "5.4.0-1"}, {}, UNKNOWN, "Docker 28.1.1", "isn't counted"),
+        ({}, {"Components": [{"Name": "Podman Engine"}]}, UNKNOWN, "Podman 28.1.1", "hasn't been run"),
     ],
 )
 def test_the_engine_is_named_with_what_is_different_with_it(
-    machine: Machine, info: dict[str, Any], server: dict[str, Any], expected: tuple[Verdict, str, str]
+    machine: Machine, info: dict[str, Any], server: dict[str, Any], verdict: Verdict, said: str, do: str
 ) -> None:
     found = engines.engine(answering(machine, server=server, **info))
-    verdict, words, todo = expected
-    assert (found.verdict, found.found) == (verdict, words)
-    assert todo in found.do
-    assert bool(todo) is bool(found.do)
-
-
-def test_a_docker_compose_of_old_is_named_where_the_plugin_is_missing(machine: Machine) -> None:
-    old = with_programs(machine, docker="exit 1", docker_compose="echo 1.29.2")
-    assert engines.compose(old).found == "no Compose plugin, only docker-compose 1.29.2"
-    assert engines.compose(with_programs(machine, docker_compose="exit 1")).found == "no Compose plugin"
+    expect(found, verdict, do=do)
+    assert (found.found, bool(found.do)) == (said, bool(do))
 
 
 @pytest.mark.parametrize(
-    ("code", "info", "settings", "hook", "expected"),
+    ("code", "info", "variables", "hook", "verdict", "do"),
     [
-        (9, {}, {}, False, (Verdict.UNKNOWN, "not needed without a GPU")),
-        (0, {}, {}, False, (Verdict.PROBLEM, "install the NVIDIA Container Toolkit")),
-        (0, {}, {}, True, (Verdict.OK, "register its runtime")),
-        (0, {"Runtimes": NVIDIA}, {}, False, (Verdict.OK, "for plain `docker compose up` set GPU_RUNTIME=nvidia")),
-        (0, {"Runtimes": NVIDIA}, {"GPU_RUNTIME": "nvidia"}, False, (Verdict.OK, "")),
-        (0, {}, {"GPU_RUNTIME": "nvidia"}, True, (Verdict.PROBLEM, "leave it empty")),
-        (0, {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}]}, {}, False, (Verdict.OK, "register its runtime")),
-        (0, {"KernelVersion": "5.4.0-1"}, {}, False, (Verdict.UNKNOWN, "by hand")),
+        (9, {}, {}, False, UNKNOWN, "not needed without a GPU"),
+        (0, {}, {}, False, PROBLEM, "install the NVIDIA Container Toolkit"),
+        (0, {}, {}, True, OK, "register its runtime"),
+        (0, {"Runtimes": NVIDIA}, {}, False, OK, "for plain `docker compose up` set GPU_RUNTIME=nvidia"),
+        (0, {"Runtimes": NVIDIA}, {"GPU_RUNTIME": "nvidia"}, False, OK, ""),
+        (0, {}, {"GPU_RUNTIME": "nvidia"}, True, PROBLEM, "leave it empty"),
+        (0, {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}]}, {}, False, OK, "register its runtime"),
+        (0, {"KernelVersion": "5.4.0-1"}, {}, False, UNKNOWN, "by hand"),
     ],
 )
 def test_the_toolkit_is_missed_only_where_there_is_a_gpu(
@@ -92,82 +93,50 @@ def test_the_toolkit_is_missed_only_where_there_is_a_gpu(
     tmp_path: Path,
     code: int,
     info: dict[str, Any],
-    settings: dict[str, str],
+    variables: dict[str, str],
     hook: bool,
-    expected: tuple[Verdict, str],
+    verdict: Verdict,
+    do: str,
 ) -> None:
-    programs = {"nvidia_container_runtime_hook": "true"} if hook else {}
-    with_programs(machine, **programs)
-    asked = changed(answering(machine, **info), LD_LIBRARY_PATH=driver_library(tmp_path, code), **settings)
-    found = engines.toolkit(asked)
-    assert found.verdict is expected[0]
-    assert expected[1] in found.do
+    with_programs(machine, **{"nvidia_container_runtime_hook": "true"} if hook else {})
+    asked = changed(answering(machine, **info), LD_LIBRARY_PATH=driver_library(tmp_path, code), **variables)
+    expect(engines.toolkit(asked), verdict, do=do)
+
+
+REFUSED = "echo 'carla: Vulkan finds no driver: the GPU is here; install the graphics part.' >&2; exit 65"
+NO_DEVICE, NO_CONTAINER = "echo 'could not select device driver' >&2; exit 125", "Docker starts no container with the"
+TORCH = {"torch": "2.13.0", "built_for": "13.0", "card": None, "why": "No CUDA GPUs are available"}
+SEES_NONE = "torch 2.13.0, for CUDA 13.0, sees no GPU: No CUDA GPUs are available"
+VULKAN, PYTORCH = cards.vulkan_in_the_image, cards.torch_in_the_image
+ASKED = {
+    VULKAN: "--gpus device=1 --runtime nvidia --entrypoint carla-vulkan carla-td3-simulator:0.9.16",
+    PYTORCH: "--gpus device=1 --runtime nvidia --entrypoint python carla-td3-agent:latest -c",
+}
 
 
 @pytest.mark.parametrize(
-    ("run", "images", "verdict", "found", "todo"),
+    ("check", "run", "verdict", "found", "do"),
     [
-        ("echo /etc/vulkan/icd.d/nvidia_icd.json", "exit 0", Verdict.OK, "NVIDIA's driver, by /etc/vulkan", ""),
-        ("exit 0", "exit 0", Verdict.OK, "drivers are left to Vulkan's own search", ""),
-        (
-            "echo 'carla: Vulkan finds no driver: the GPU is here; install the graphics part.' >&2; exit 65",
-            "exit 0",
-            Verdict.PROBLEM,
-            "Vulkan finds no driver: the GPU is here",
-            "install the graphics part",
-        ),
-        ("exit 127", "exit 0", Verdict.PROBLEM, "carla-td3-simulator:0.9.16 has no carla-vulkan", "build carla"),
-        (
-            "echo 'could not select device driver' >&2; exit 125",
-            "exit 0",
-            Verdict.PROBLEM,
-            "Docker starts no container with the GPU",
-            "install the NVIDIA Container Toolkit",
-        ),
-        ("exit 137", "exit 0", Verdict.UNKNOWN, "can't be asked", "look by hand"),
-        ("exit 0", "exit 1", Verdict.UNKNOWN, "no image carla-td3-simulator:0.9.16", "build carla"),
+        (VULKAN, "echo /etc/vulkan/icd.d/nvidia_icd.json", OK, "NVIDIA's driver, by /etc/vulkan", ""),
+        (VULKAN, "exit 0", OK, "drivers are left to Vulkan's own search", ""),
+        (VULKAN, REFUSED, PROBLEM, "Vulkan finds no driver: the GPU is here", "install the graphics part"),
+        (VULKAN, "exit 127", PROBLEM, "carla-td3-simulator:0.9.16 has no carla-vulkan", "build carla"),
+        (VULKAN, NO_DEVICE, PROBLEM, NO_CONTAINER, "install the NVIDIA Container Toolkit"),
+        (VULKAN, "exit 137", UNKNOWN, "can't be asked", "look by hand"),
+        (VULKAN, "", UNKNOWN, "no image carla-td3-simulator:0.9.16", "build carla"),
+        (PYTORCH, f"echo '{json.dumps(TORCH)}'", PROBLEM, SEES_NONE, ""),
+        (PYTORCH, f"echo '{json.dumps({**TORCH, 'torch': None})}'", PROBLEM, "the image has no torch", "build agent"),
+        (PYTORCH, "exit 125", PROBLEM, NO_CONTAINER, ""),
+        (PYTORCH, "echo killed >&2; exit 137", UNKNOWN, "can't be asked: killed", ""),
+        (PYTORCH, "", UNKNOWN, "no image carla-td3-agent:latest", "build agent"),
     ],
 )
-def test_the_simulator_s_image_is_asked_for_vulkan_s_driver(
-    machine: Machine, tmp_path: Path, run: str, images: str, verdict: Verdict, found: str, todo: str
+def test_an_image_is_asked_with_the_card_that_its_container_gets(
+    machine: Machine, tmp_path: Path, check: Any, run: str, verdict: Verdict, found: str, do: str
 ) -> None:
-    programs = f'case "$1" in image) {images};; run) echo "$@" > {tmp_path}/asked; {run};; esac'
-    asked = answering(machine, programs, Runtimes=NVIDIA)
-    reported = vulkan.in_the_image(changed(asked, LD_LIBRARY_PATH=driver_library(tmp_path, 0), CARLA_GPU="1"))
-    assert reported.verdict is verdict
-    assert reported.found.startswith(found)
-    assert todo in reported.do
-    if images == "exit 0":
-        words = "--gpus device=1 --runtime nvidia --entrypoint carla-vulkan carla-td3-simulator:0.9.16"
-        assert words in (tmp_path / "asked").read_text()
-
-
-def in_docker(machine: Machine, folder: Path, run: str, images: str = "exit 0") -> Finding:
-    docker = f'case "$1" in image) {images};; run) echo "$@" > {folder}/asked; {run};; esac'
-    given = changed(with_programs(machine, docker=docker), LD_LIBRARY_PATH=driver_library(folder, 0), AGENT_GPU="1")
-    return pytorch.in_the_image(given)
-
-
-def test_under_compose_the_image_s_torch_is_asked_with_the_card_that_its_container_gets(
-    machine: Machine, tmp_path: Path
-) -> None:
-    answer = json.dumps({"torch": "2.13.0", "built_for": "13.0", "card": None, "why": "No CUDA GPUs are available"})
-    found = in_docker(machine, tmp_path, f"echo '{answer}'")
-    assert found.verdict is Verdict.PROBLEM
-    assert found.found == "torch 2.13.0, for CUDA 13.0, sees no GPU: No CUDA GPUs are available"
-    assert "--gpus device=1 --entrypoint python carla-td3-agent:latest -c" in (tmp_path / "asked").read_text()
-
-
-@pytest.mark.parametrize(
-    ("run", "images", "verdict", "found"),
-    [
-        ("exit 125", "exit 0", Verdict.PROBLEM, "Docker starts no container with the GPU"),
-        ("echo killed >&2; exit 137", "exit 0", Verdict.UNKNOWN, "can't be asked: killed"),
-        ("exit 0", "exit 1", Verdict.UNKNOWN, "no image carla-td3-agent:latest"),
-    ],
-)
-def test_an_image_that_can_t_be_asked_is_told(
-    machine: Machine, tmp_path: Path, run: str, images: str, verdict: Verdict, found: str
-) -> None:
-    reported = in_docker(machine, tmp_path, run, images)
-    assert (reported.verdict, reported.found) == (verdict, found)
+    answers = f'case "$1" in image) {"exit 0" if run else "exit 1"};; run) echo "$@" > {tmp_path}/asked; {run or ":"};;'
+    asked = answering(machine, f"{answers} esac", Runtimes=NVIDIA)
+    library = driver_library(tmp_path, 0)
+    expect(check(changed(asked, LD_LIBRARY_PATH=library, CARLA_GPU="1", AGENT_GPU="1")), verdict, found, do)
+    if run:
+        assert ASKED[check] in (tmp_path / "asked").read_text()

@@ -12,6 +12,8 @@ from carla_launcher.act.effects import State
 from carla_launcher.act.launcher_state import recall
 from carla_launcher.act.runtime import Role
 from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.show import history, sentences
+from carla_launcher.show.history import RunHistory
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 from tests.unit.launcher.simulated import World
@@ -31,28 +33,60 @@ def rows(world: World) -> list[dict[str, Any]]:
     return read_lines(world.run.launcher_events)
 
 
-def test_all_that_a_crash_leads_to_carries_its_id_and_nothing_before_or_after(world: World) -> None:
-    before = len(rows(world))
+def told(world: World) -> RunHistory:
+    """Return what the run's files say of it."""
+    return history.examine(world.run)
+
+
+def test_a_crash_and_its_repair_are_one_incident(world: World) -> None:
+    before, struck_s = len(rows(world)), world.clock.now_s
     world.last(Role.SIMULATOR).end(139)
     world.steps_for(120)
-    reported = rows(world)
-    named = {row["event"] for row in reported if row.get("incident") == "i1"}
+    named = {row["event"] for row in rows(world) if row.get("incident") == "i1"}
     assert {"finding", "finding_over", "simulator_restart", "simulator_starts", "simulator_healthy"} <= named
-    assert not [row for row in reported[:before] if "incident" in row]
-    assert world.journal.state.incident == ""
-    assert world.journal.state.incidents == 1
+    assert not [row for row in rows(world)[:before] if "incident" in row]
+    assert (world.journal.state.incident, world.journal.state.incidents) == ("", 1)
+    (crashed,) = told(world).incidents
+    (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
+    assert crashed.cause == "simulator_crash"
+    assert [action.event for action in crashed.actions] == ["simulator_restart"]
+    assert abs(crashed.began_s - struck_s) <= 2
+    assert crashed.pauses[0].until_s == healthy
+    assert crashed.cost.back_s is not None
+    assert healthy <= crashed.cost.back_s <= healthy + world.config.memory.timeline_s
+    assert told(world).events["simulator_restart"] == world.journal.state.simulator_restarts == 1
 
 
-def test_an_agent_that_comes_back_names_the_incident_that_it_was_started_again_for(world: World) -> None:
+def test_out_of_memory_and_the_new_start_are_one_incident(world: World) -> None:
     world.last(Role.AGENT).end(71)
     world.steps_for(5)
     world.steps_until(State.RUNNING)
     ids = {row["event"]: row.get("incident") for row in rows(world)}
     events = ("agent_ended", "finding", "rung_taken", "agent_restart", "agent_starts", "verified")
     assert {ids[event] for event in events} == {"i1"}
+    (incident,) = told(world).incidents
+    assert incident.cause == "agent_cuda_oom"
+    assert [action.event for action in incident.actions] == ["rung_taken", "agent_restart"]
+    assert incident.pauses[0].until_s == world.events("verified")[-1]["time"]
+    assert incident.over_s is not None
+    world.steps_while(lambda: not world.events("rung_left"))
+    world.steps_for(120)
+    assert [each.cause for each in told(world).incidents] == ["agent_cuda_oom", "restore"]
+    assert dict(told(world).faults) == {"agent_cuda_oom": 1}
+    assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(told(world)))
 
 
-def test_trouble_that_goes_on_is_one_incident_and_trouble_that_comes_back_another(world: World) -> None:
+def test_an_agent_that_no_finding_explains_is_an_incident(world: World) -> None:
+    world.diagnose = lambda _seen: ()
+    world.last(Role.AGENT).end(3)
+    world.steps_for(5)
+    world.steps_until(State.RUNNING)
+    (incident,) = told(world).incidents
+    assert (incident.cause, incident.sentences) == ("agent_crash", ["the agent ended (exit code 3)"])
+    assert [action.event for action in incident.actions] == ["agent_restart"]
+
+
+def test_trouble_that_comes_back_is_another_incident(world: World) -> None:
     found = replace(SHORT, deficit_mib=0.0)
     for sentence in ("100 MiB", "90 MiB"):
         world.findings = (replace(found, sentence=sentence),)
@@ -70,7 +104,7 @@ def test_what_one_look_finds_is_one_incident(world: World) -> None:
     assert {row["incident"] for row in world.events("finding")} == {"i1"}
 
 
-def test_ids_go_on_after_a_launcher_that_was_killed_which_is_an_incident_itself(world: World) -> None:
+def test_ids_go_on_after_a_launcher_that_was_killed(world: World) -> None:
     world.findings = (replace(SHORT, deficit_mib=0.0),)
     world.steps_for(5)
     world.findings = ()
@@ -86,7 +120,7 @@ def test_ids_go_on_after_a_launcher_that_was_killed_which_is_an_incident_itself(
     assert world.events("simulator_restart")[-1]["incident"] == "i3"
 
 
-def test_what_ended_the_run_is_named_and_a_request_to_stop_is_no_incident(world: World, tmp_path: Path) -> None:
+def test_what_ended_the_run_is_named(world: World, tmp_path: Path) -> None:
     asked = World(RunPaths(tmp_path / "asked"))
     asked.steps_until(State.RUNNING)
     asked.stop.count = 1

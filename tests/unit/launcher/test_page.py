@@ -52,7 +52,7 @@ def parts_of(run: RunPaths) -> Parts:
 # What is shown
 
 
-def test_figures_memory_rungs_and_curves_are_drawn_from_the_files(run: RunPaths) -> None:
+def test_all_parts_are_drawn_from_the_files(run: RunPaths) -> None:
     run.launcher_state.write_text(
         json.dumps({"state": "running", "rungs_free_mib": {"ram": {"no_video (x = 1)": {"ram": 45.0, "disk": -2.0}}}})
     )
@@ -67,7 +67,7 @@ def test_figures_memory_rungs_and_curves_are_drawn_from_the_files(run: RunPaths)
     assert "style=" not in "".join(shown.values())  # the page's policy forbids it
 
 
-def test_only_what_changed_is_sent_again_and_an_event_is_drawn_soon(run: RunPaths) -> None:
+def test_only_what_changed_is_sent_again(run: RunPaths) -> None:
     parts = parts_of(run)
     first = parts.changed((), NOW)["parts"]
     keys = {part["key"] for part in first.values()}
@@ -83,7 +83,7 @@ def test_only_what_changed_is_sent_again_and_an_event_is_drawn_soon(run: RunPath
 @pytest.mark.parametrize(
     "torn", [b"", b"{", b"[]", b"\xff\xfe{}\n", b'{"time": "x", "pools": 3, "rungs_free_mib": 1}\n']
 )
-def test_files_that_are_missing_or_torn_are_shown_as_far_as_they_go(run: RunPaths, torn: bytes) -> None:
+def test_missing_and_torn_files_are_shown_as_far_as_they_go(run: RunPaths, torn: bytes) -> None:
     files = (run.heartbeat, run.launcher_state, run.launcher_events, run.launcher_memory, run.metrics, run.request)
     for path in files:
         path.write_bytes(torn)
@@ -93,7 +93,7 @@ def test_files_that_are_missing_or_torn_are_shown_as_far_as_they_go(run: RunPath
     assert "figures" in parts_of(run).changed((), NOW)["parts"]
 
 
-def test_whoever_looks_has_the_collector_asked_for_pictures_and_gets_each_new_one(page: Page) -> None:
+def test_a_viewer_gets_each_new_picture(page: Page) -> None:
     assert not page.run.live_wanted.exists()
     page.ask("/", cookie=page.cookie)
     assert not page.run.live_wanted.exists()  # the page itself shows nothing yet
@@ -155,93 +155,75 @@ def test_without_anybody_to_ask_a_button_is_shut_and_says_why(page: Page) -> Non
 # Beginning and end
 
 
-def test_a_port_that_is_taken_is_one_sentence_and_the_run_goes_on(run: RunPaths) -> None:
+def test_a_page_that_cant_be_served_is_one_sentence(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+
+    def refused(port: int | None) -> str:
         with live_page.beside(run, port, said.append) as process:
             assert process is None
+        return said.pop()
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        sentence = refused(port)
         with pytest.raises(live_page.NoPageError, match=f"Port {port} is taken by"):
             live_page.serve(run, port, config.load(), said.append)
-    assert len(said) == 1
-    assert said[0].startswith(f"Port {port} is taken by python")
-    assert "The run goes on without its page" in said[0]
-
-
-def test_without_its_packages_the_page_is_one_sentence(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    assert sentence.startswith(f"Port {port} is taken by python")
+    assert "The run goes on without its page" in sentence
+    run.page_address.mkdir()
+    assert "page.url: can't be written (Is a directory)" in refused(0)
     monkeypatch.setattr(live_page, "NEEDED", ("starlette", "no_such_package"))
-    with live_page.beside(run, 0, said.append) as process:
+    assert "needs no_such_package: `pip install" in refused(0)
+    with live_page.beside(run, None, said.append) as process:
         assert process is None
-    assert "needs no_such_package: `pip install" in said[0]
+    assert said == []
 
 
-def test_without_a_port_nothing_is_started(run: RunPaths) -> None:
-    with live_page.beside(run, None, lambda _: pytest.fail("nothing to say")) as process:
-        assert process is None
-
-
-def opened(said: list[str]) -> urllib.request.OpenerDirector:
-    """Return what has shown the token once."""
+def opened(said: str) -> urllib.request.OpenerDirector:
+    """Return what has shown the token once; the address is in the file that the sentence names."""
+    found = re.search(r"its address is in (\S+), for you only", said)
+    assert found
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    opener.open(address_of(said[0]), timeout=PATIENCE_S).read()
+    opener.open(Path(found[1]).read_text().strip(), timeout=PATIENCE_S).read()
     return opener
 
 
-def address_of(said: str) -> str:
-    """Return the page's address as its user finds it: in the file that the sentence names."""
-    found = re.search(r"its address is in (\S+), for you only", said)
-    assert found
-    return Path(found[1]).read_text().strip()
-
-
-def test_the_page_lives_beside_the_run_and_shows_who_looks_how_it_ended(run: RunPaths) -> None:
+def test_the_page_lives_beside_the_run_for_its_user_only(run: RunPaths, tmp_path: Path) -> None:
+    """A job's log, or a file that output goes to, may be open to other users of the machine."""
     said: list[str] = []
-    with live_page.beside(run, 0, said.append) as process:
-        assert process is not None
-        url = address_of(said[0]).partition("?")[0]
-        opener = opened(said)
-        assert json.load(opener.open(f"{url}parts", timeout=PATIENCE_S))["parts"]
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(url, timeout=PATIENCE_S)
+    limits, before = tmp_path / "own.yaml", os.umask(0)
+    limits.write_text(config.SHIPPED.read_text())
+    try:
+        with live_page.beside(run, 0, said.append, limits) as process:
+            address = run.page_address.read_text().strip()
+            url, _, token = address.partition("?token=")
+            opener = opened(said[0])
+            assert json.load(opener.open(f"{url}parts", timeout=PATIENCE_S))["parts"]
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(url, timeout=PATIENCE_S)
+            assert psutil.Process(process).cmdline()[-1] == str(limits)
+            assert run.page_address.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
+    assert token not in said[0]
     with pytest.raises(urllib.error.URLError, match="refused"):
         opener.open(url, timeout=PATIENCE_S)
     assert (run.logs / "page.log").read_text() == ""
     assert not run.page_address.exists()
 
 
-@pytest.mark.parametrize("to_terminal", [True, False])
-def test_the_token_is_said_on_a_terminal_only_and_lies_in_a_file_of_its_user_s(
-    run: RunPaths, to_terminal: bool
-) -> None:
-    """A job's log, or a file that output goes to, may be open to other users of the machine."""
+def test_a_terminal_is_told_the_token(run: RunPaths) -> None:
     said: list[str] = []
-    before = os.umask(0)
-    try:
-        with live_page.beside(run, 0, said.append, to_terminal=to_terminal):
-            address = run.page_address.read_text().strip()
-            assert run.page_address.stat().st_mode & 0o777 == 0o600
-    finally:
-        os.umask(before)
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=\S+", address)
-    assert (address.partition("token=")[2] in said[0]) is to_terminal
-
-
-def test_where_its_address_can_neither_be_said_nor_written_there_is_no_page(run: RunPaths) -> None:
-    said: list[str] = []
-    run.page_address.mkdir()
-    with live_page.beside(run, 0, said.append) as process:
-        assert process is None
-    assert "page.url: can't be written (Is a directory)" in said[0]
-    with live_page.beside(run, 0, said.append, to_terminal=True) as process:
-        assert process is not None
-    assert "/?token=" in said[1]
-
-
-def test_another_page_s_address_is_left_where_it_is(run: RunPaths) -> None:
-    with live_page.beside(run, 0, lambda _: None):
+    with live_page.beside(run, 0, said.append, to_terminal=True):
+        assert said == [f"live page: {run.page_address.read_text().strip()}"]
+        assert "/?token=" in said[0]
         run.page_address.write_text("http://127.0.0.1:1/?token=later")
     assert run.page_address.exists()
+    run.page_address.unlink()
+    run.page_address.mkdir()  # it can't be written, and needn't be
+    with live_page.beside(run, 0, said.append, to_terminal=True) as process:
+        assert process is not None
 
 
 def test_the_page_ends_with_a_launcher_that_is_killed(run: RunPaths) -> None:
@@ -259,28 +241,14 @@ def test_the_page_ends_with_a_launcher_that_is_killed(run: RunPaths) -> None:
     )
     assert launcher.stdout is not None
     said, pid = launcher.stdout.readline(), int(launcher.stdout.readline())
-    opened([said])
+    opened(said)
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
     launcher.stdout.close()
-    until(lambda: not _lives(pid))
+    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        return "Z (zombie)" not in Path(f"/proc/{pid}/status").read_text()
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-
-
-def test_what_starts_the_page_loads_nothing_that_it_is_served_with() -> None:
-    program = "import carla_launcher.cli, sys; print({'starlette', 'uvicorn', 'jinja2'} & set(sys.modules))"
-    answer = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "set()"
-
-
-def test_a_stop_that_fails_however_is_said_and_the_button_is_open_again(
+def test_after_a_stop_that_failed_the_button_is_open_again(
     run: RunPaths, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> str:
@@ -294,13 +262,11 @@ def test_a_stop_that_fails_however_is_said_and_the_button_is_open_again(
     lock.release()
 
 
-def test_the_button_stops_the_run_by_its_own_launcher_configuration(
+def test_the_button_stops_by_the_runs_own_configuration(
     run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(config.SHIPPED.read_text().replace("stop_grace_s: 60", "stop_grace_s: 600"))
-    with live_page.beside(run, 0, lambda _: None, own) as process:
-        assert psutil.Process(process).cmdline()[-1] == str(own)
     asked: list[config.LauncherConfig] = []
 
     def stop(_: RunPaths, limits: config.LauncherConfig) -> str:

@@ -34,7 +34,7 @@ def _nobody_was_asked(page: Page) -> Iterator[None]:
     assert not page.run.request.exists()
 
 
-def test_the_token_gives_a_cookie_that_no_script_and_no_other_site_gets(page: Page) -> None:
+def test_the_token_gives_a_cookie_that_no_script_gets(page: Page) -> None:
     welcome = page.ask(f"/?token={TOKEN}")
     given = welcome.headers["set-cookie"]
     assert welcome.status == 200
@@ -64,9 +64,7 @@ def test_a_wrong_token_or_one_in_the_wrong_place_gives_no_cookie(page: Page, pat
 
 
 @pytest.mark.parametrize("path", PLACES)
-def test_a_name_that_was_bent_to_this_machine_is_refused_though_its_browser_has_the_cookie(
-    page: Page, path: str
-) -> None:
+def test_another_host_name_is_refused(page: Page, path: str) -> None:
     for host in (f"evil.example:{page.port}", "127.0.0.1.evil.example", "[::1", "", "127.0.0.1@evil.example"):
         assert page.ask(path, host=host, cookie=page.cookie).status in (400, 403), host
     assert page.ask(f"/?token={TOKEN}", host="evil.example").status == 403
@@ -89,7 +87,7 @@ def test_what_asks_for_something_must_say_where_it_comes_from(page: Page) -> Non
     assert page.ask("/do/stop", **page.own).status == 405  # a picture's address, say
 
 
-def test_the_page_runs_its_own_script_alone_and_tells_nobody_its_address(page: Page) -> None:
+def test_the_page_runs_its_own_script_only(page: Page) -> None:
     shown = page.ask("/", cookie=page.cookie)
     policy = shown.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -129,9 +127,7 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out_for_longer(page: Page, monke
         each.close()
 
 
-def test_who_falls_asleep_over_the_camera_is_left_and_others_see_on(
-    page: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_falls_asleep_is_left(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SLOW_S", 0.5)
     cookie = page.cookie
     page.run.live_frame.write_bytes(bytes(8_000_000))

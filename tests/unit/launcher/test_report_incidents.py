@@ -2,76 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from carla_launcher.act.effects import State
-from carla_launcher.act.runtime import Role
 from carla_launcher.show import history, sentences
 from carla_launcher.show.history import RunHistory
-from carla_launcher.show.incidents import Incident, read_incidents
+from carla_launcher.show.incidents import Incident
 from carla_run.paths import RunPaths
-from carla_run.readers import read_lines
-from tests.unit.launcher.simulated import World
-
-Row = dict[str, Any]
-
-
-def event(time_s: float, name: str, cause: str = "", **more: Any) -> Row:
-    return {"time": time_s, "event": name, "cause": cause, **more}
-
-
-def finding(
-    time_s: float,
-    diagnosis: str,
-    sentence: str,
-    pool: str = "",
-    owner: str = "",
-    incident: str = "i1",
-    **numbers: float,
-) -> Row:
-    about = {"incident": incident, "diagnosis": diagnosis, "pool": pool, "owner": owner}
-    return event(time_s, "finding", sentence, **about, numbers=numbers)
-
-
-def over(time_s: float, diagnosis: str, pool: str = "", owner: str = "", incident: str = "i1") -> Row:
-    return event(time_s, "finding_over", incident=incident, diagnosis=diagnosis, pool=pool, owner=owner)
-
-
-def of(incident: str, rows: Sequence[Row]) -> list[Row]:
-    """Return rows as those of one incident."""
-    return [{**row, "incident": incident} for row in rows]
-
-
-def memory(time_s: float, step: float | None, free: float = 500.0, **more: Any) -> Row:
-    pools = {"vram:0": {"total": 5745.0, "free": free, "owners": {"simulator": 4800.0, "Xorg": 85.0}}}
-    return {"time": time_s, "state": "running", "phase": "updating", "step": step, "taken": [], "pools": pools, **more}
-
-
-def crash(time_s: float, back_s: float, incident: str = "i1") -> list[Row]:
-    said = "the simulator ended by itself (signal 11)"
-    rows = [
-        finding(time_s, "simulator_crash", said, owner="simulator"),
-        event(time_s, "simulator_restart", said, delay_s=0.5),
-        over(time_s, "simulator_crash", owner="simulator"),
-        event(time_s + 1, "simulator_starts"),
-        event(back_s, "simulator_healthy", took_s=back_s - time_s - 1),
-    ]
-    return of(incident, rows)
-
-
-def agent_again(time_s: float, said: str, back_s: float) -> list[Row]:
-    rows = [
-        event(time_s, "agent_restart", said, delay_s=0.5),
-        event(time_s, "agent_killed", said),
-        event(time_s + 1, "agent_starts", resume=True, overrides={}),
-        event(back_s, "verified"),
-    ]
-    return of("i1", rows)
+from tests.unit.launcher.journalled import (
+    CRASHED,
+    Row,
+    agent_again,
+    agent_crash,
+    crash,
+    event,
+    finding,
+    lines,
+    memory,
+    of,
+    over,
+)
 
 
 def examined(
@@ -82,11 +34,17 @@ def examined(
     metrics: Sequence[Row] = (),
 ) -> RunHistory:
     files = {"launcher-events": events, "launcher-memory": rows, "agent-events": agent, "metrics": metrics}
-    for name, lines in files.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = history.examine(RunPaths(folder))
-    assert found is not None
-    return found
+    for name, written in files.items():
+        (folder / f"{name}.jsonl").write_text(lines(*written))
+    return history.examine(RunPaths(folder))
+
+
+def read_incidents(rows: Sequence[Row]) -> list[Incident]:
+    """Return all incidents, those that passed too."""
+    read = RunHistory()
+    for row in rows:
+        read.add(row)
+    return list(read.gathered.values())
 
 
 def only(incidents: Sequence[Incident]) -> Incident:
@@ -94,65 +52,7 @@ def only(incidents: Sequence[Incident]) -> Incident:
     return incident
 
 
-# By the real supervisor
-
-
-def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path) -> None:
-    world = World(RunPaths(tmp_path / "run"))
-    world.steps_until(State.RUNNING)
-    world.steps_for(60)
-    struck_s = world.clock.now_s
-    world.last(Role.SIMULATOR).end(139)
-    world.steps_for(120)
-    reported = history.examine(world.run)
-    assert reported is not None
-    (crashed,) = reported.incidents
-    (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
-    assert crashed.incident.cause == "simulator_crash"
-    assert [action.event for action in crashed.incident.actions] == ["simulator_restart"]
-    assert abs(crashed.incident.began_s - struck_s) <= 2
-    assert crashed.incident.pauses[0].until_s == healthy
-    assert crashed.cost.back_s is not None
-    assert healthy <= crashed.cost.back_s <= healthy + world.config.memory.timeline_s
-    assert reported.events["simulator_restart"] == world.journal.state.simulator_restarts == 1
-
-
-def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(tmp_path: Path) -> None:
-    world = World(RunPaths(tmp_path / "run"))
-    world.steps_until(State.RUNNING)
-    world.steps_for(60)
-    world.last(Role.AGENT).end(71)
-    world.steps_for(5)
-    world.steps_until(State.RUNNING)
-    incident = only(read_incidents(read_lines(world.run.launcher_events)))
-    assert incident.cause == "agent_cuda_oom"
-    assert [action.event for action in incident.actions] == ["rung_taken", "agent_restart"]
-    assert incident.pauses[0].until_s == world.events("verified")[-1]["time"]
-    assert incident.over_s is not None
-
-
-def test_a_restore_is_told_apart_from_faults(tmp_path: Path) -> None:
-    world = World(RunPaths(tmp_path / "run"))
-    world.steps_until(State.RUNNING)
-    world.steps_for(60)
-    world.last(Role.AGENT).end(71)
-    world.steps_while(lambda: not world.events("rung_left"))
-    world.steps_for(120)
-    reported = history.examine(world.run)
-    assert reported is not None
-    assert [each.incident.cause for each in reported.incidents] == ["agent_cuda_oom", "restore"]
-    assert dict(reported.faults) == {"agent_cuda_oom": 1}
-    assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(reported))
-
-
-# By hand
-
-
-def test_two_crashes_are_two_incidents_and_the_order_is_kept() -> None:
-    assert [each.began_s for each in read_incidents([*crash(100, 115), *crash(300, 320, "i2")])] == [100, 300]
-
-
-def test_what_is_found_at_one_look_is_one_incident_named_by_its_gravest_cause() -> None:
+def test_one_looks_findings_are_named_by_the_gravest() -> None:
     rows = [finding(100, "foreign_process", "blender took 1200 MiB", "vram:0", "blender"), *crash(100.01, 115)]
     incident = only(read_incidents(rows))
     assert incident.cause == "simulator_crash"
@@ -160,23 +60,13 @@ def test_what_is_found_at_one_look_is_one_incident_named_by_its_gravest_cause() 
 
 
 def test_what_fails_during_a_repair_belongs_to_it() -> None:
-    said = "the agent crashed (signal 6)"
     repair = crash(100, 200)
-    within = [finding(150, "agent_crash", said, owner="agent"), over(155, "agent_crash", owner="agent")]
-    incident = only(read_incidents([*repair[:-1], *within, repair[-1], *agent_again(200, said, 215)]))
+    within = [finding(150, "agent_crash", CRASHED, owner="agent"), over(155, "agent_crash", owner="agent")]
+    incident = only(read_incidents([*repair[:-1], *within, repair[-1], *agent_again(200, CRASHED, 215)]))
     assert [(pause.from_s, pause.until_s) for pause in incident.pauses] == [(100, 200), (200, 215)]
 
 
-def test_a_foreign_process_that_comes_during_a_repair_is_an_incident_of_its_own() -> None:
-    *repair, healthy = crash(100, 200)
-    crashed, foreign = read_incidents(
-        [*repair, finding(150, "foreign_process", "blender took the disk", "disk", incident="i2"), healthy]
-    )
-    assert (crashed.cause, crashed.over_s) == ("simulator_crash", 200)
-    assert (foreign.cause, foreign.over_s) == ("foreign_process", None)
-
-
-def test_a_crash_while_memory_is_short_for_an_hour_is_an_incident_of_its_own() -> None:
+def test_a_crash_during_a_shortage_is_another_incident() -> None:
     short = "disk has 95 MiB free, 512 should be"
     rows = [
         finding(50, "pressure", short, "disk"),
@@ -191,7 +81,7 @@ def test_a_crash_while_memory_is_short_for_an_hour_is_an_incident_of_its_own() -
     assert crashed.over_s == 115
 
 
-def test_what_is_done_belongs_to_the_incident_that_it_names_whatever_its_sentence_says() -> None:
+def test_an_action_belongs_to_the_incident_that_it_names() -> None:
     rows = [
         finding(10, "leak", "simulator holds 4900 MiB and grows by 20 MiB a minute", "vram:0", "simulator"),
         finding(20, "pressure", "ram has 100 MiB free, 256 should be", "ram", incident="i2"),
@@ -221,7 +111,7 @@ def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
     assert restore.pauses[-1].until_s == 85
 
 
-def test_a_launcher_that_was_killed_is_an_incident_and_one_that_ended_is_none() -> None:
+def test_a_killed_launcher_is_an_incident_an_ended_one_isnt() -> None:
     first = [event(10, "run_started"), event(20, "verified")]
     again = [event(100, "run_started"), event(101, "agent_starts", resume=True), event(120, "verified")]
     gone = only(read_incidents([*first, *of("i1", again)]))
@@ -235,12 +125,11 @@ def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> 
     again = [*of("i1", [event(100, "run_started"), event(120, "verified")]), event(150, "run_ended", exit_code=0)]
     alive = [{"time": at, "phase": "collecting", "step": at} for at in (30, 60, 90, 130)]
     for path, rows in ((run.launcher_events, [*first, *again]), (run.launcher_memory, alive)):
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        path.write_text(lines(*rows), encoding="utf-8")
     reported = history.examine(run)
-    assert reported is not None
     assert [(each.from_s, each.until_s) for each in reported.sessions] == [(10, 90), (100, 150)]
     (gone,) = reported.incidents
-    assert (gone.incident.cause, gone.incident.began_s, gone.cost.stood[0][0]) == ("launcher_gone", 90, 90)
+    assert (gone.cause, gone.began_s, gone.cost.stood[0][0]) == ("launcher_gone", 90, 90)
 
 
 def test_an_agent_that_goes_on_without_its_launcher_never_stood() -> None:
@@ -248,18 +137,6 @@ def test_an_agent_that_goes_on_without_its_launcher_never_stood() -> None:
     adopted = of("i1", [*adopted, event(101, "simulator_healthy")])
     gone = only(read_incidents([event(10, "run_started"), event(20, "verified"), *adopted]))
     assert not gone.pauses
-
-
-def test_an_agent_that_no_finding_explains_is_an_incident_too(tmp_path: Path) -> None:
-    world = World(RunPaths(tmp_path / "run"))
-    world.steps_until(State.RUNNING)
-    world.diagnose = lambda _seen: ()
-    world.last(Role.AGENT).end(3)
-    world.steps_for(5)
-    world.steps_until(State.RUNNING)
-    incident = only(read_incidents(read_lines(world.run.launcher_events)))
-    assert (incident.cause, incident.sentences) == ("agent_crash", ["the agent ended (exit code 3)"])
-    assert [action.event for action in incident.actions] == ["agent_restart"]
 
 
 def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
@@ -270,16 +147,14 @@ def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
         event(11, "run_ended", "another sentence", incident="i1", exit_code=70),
     ]
     (reported,) = examined(tmp_path, rows).incidents
-    assert reported.incident.ended_run
+    assert reported.ended_run
     assert sentences.back(reported) == "the run ended"
 
 
-def test_what_failed_is_told_even_if_the_files_end_before_anything_was_done(tmp_path: Path) -> None:
-    (reported,) = examined(
-        tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]
-    ).incidents
+def test_a_failure_at_the_files_end_is_told(tmp_path: Path) -> None:
+    (reported,) = examined(tmp_path, [finding(10, "agent_crash", CRASHED, owner="agent")]).incidents
     assert sentences.done(reported) == ["nothing"]
-    assert reported.incident.is_fault
+    assert reported.is_fault
 
 
 def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path) -> None:
@@ -290,79 +165,73 @@ def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path)
     ]
     found = examined(tmp_path, rows)
     assert not found.incidents
-    assert found.passed == ((20, "foreign_process"),)
+    assert [(each.began_s, each.cause) for each in found.passed] == [(20, "foreign_process")]
     assert sentences.overview(found)[-1].startswith("No incident")
 
 
 # What it cost
 
 
-def test_a_pause_lasts_until_steps_grow_again(tmp_path: Path) -> None:
-    rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
-    (reported,) = examined(tmp_path, crash(104, 115), rows).incidents
-    assert reported.cost.stood == ((104, 130),)
-    assert reported.cost.back_s == 130
+SILENT = "the agent has given no heartbeat for 62 s, 60 are allowed"
+HUNG = [
+    finding(152, "agent_hang", SILENT, owner="agent"),
+    over(153, "agent_hang", owner="agent"),
+    *agent_again(153, SILENT, 170),
+]
+REPLACED = [
+    finding(125, "collector_hang", "a call has been out for 25 s", owner="agent", no_tick_for_s=25.0),
+    over(130, "collector_hang", owner="agent"),
+]
+STALLED = [memory(80, 900), memory(90, 1000), *(memory(at, 1000) for at in range(100, 160, 10)), memory(180, 1010)]
+GROWS = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
+READY = {"time": 121.5, "event": "collector_ready", "steps": 1100}
 
 
-def test_between_two_lines_of_the_timeline_the_speed_tells_when_it_drove_again(tmp_path: Path) -> None:
-    rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
-    (reported,) = examined(tmp_path, crash(104, 115), [*rows, memory(140, 1290)]).incidents
-    assert reported.cost.back_s == 125
-
-
-def test_a_collector_that_says_when_it_is_ready_is_believed(tmp_path: Path) -> None:
-    rows = [memory(100, 1100), memory(110, 1100), memory(130, 1150)]
-    ready = [{"time": 121.5, "event": "collector_ready", "steps": 1100}]
-    assert examined(tmp_path, crash(104, 115), rows, ready).incidents[0].cost.back_s == 121.5
-
-
-def test_an_evaluation_after_a_repair_isnt_taken_for_standing_still(tmp_path: Path) -> None:
-    rows = [memory(100, 1100), memory(2000, 1150)]
-    assert examined(tmp_path, crash(104, 115), rows).incidents[0].cost.back_s == 115
-
-
-def test_a_hang_is_counted_from_when_nothing_went_on(tmp_path: Path) -> None:
-    said = "the agent has given no heartbeat for 62 s, 60 are allowed"
-    rows = [memory(80, 900), memory(90, 1000), *(memory(at, 1000) for at in range(100, 160, 10)), memory(180, 1010)]
-    hung = [finding(152, "agent_hang", said, owner="agent"), *agent_again(152, said, 170)]
-    assert examined(tmp_path, hung, rows).incidents[0].cost.stood == ((90, 180),)
-
-
-def test_a_collector_that_the_agent_replaces_costs_what_it_hung(tmp_path: Path) -> None:
-    hung = finding(125, "collector_hang", "a call has been out for 25 s", owner="agent", no_tick_for_s=25.0)
-    (reported,) = examined(tmp_path, [hung, over(130, "collector_hang", owner="agent")]).incidents
-    assert reported.cost.stood == ((100, 130),)
+@pytest.mark.parametrize(
+    ("events", "rows", "agent", "stood"),
+    [
+        pytest.param(crash(104, 115), GROWS, [], (104, 130), id="until steps grow again"),
+        pytest.param(crash(104, 115), [*GROWS, memory(140, 1290)], [], (104, 125), id="between two lines by the speed"),
+        pytest.param(
+            crash(104, 115), [GROWS[1], memory(110, 1100), memory(130, 1150)], [READY], (104, 121.5), id="by its word"
+        ),
+        pytest.param(crash(104, 115), [GROWS[1], memory(2000, 1150)], [], (104, 115), id="not for an evaluation"),
+        pytest.param(HUNG, STALLED, [], (90, 180), id="a hang from when nothing went on"),
+        pytest.param(REPLACED, [], [], (100, 130), id="a collector that the agent replaces"),
+    ],
+)
+def test_training_stood_until_it_really_drove_again(
+    tmp_path: Path, events: list[Row], rows: list[Row], agent: list[Row], stood: tuple[float, float]
+) -> None:
+    cost = examined(tmp_path, events, rows, agent).incidents[0].cost
+    assert (cost.stood, cost.back_s) == ((stood,), stood[1])
 
 
 @pytest.mark.parametrize("told_by", ["timeline", "metrics"])
-def test_updates_that_were_made_again_and_steps_that_are_gone_are_counted(tmp_path: Path, told_by: str) -> None:
-    said = "the agent crashed (signal 6)"
+def test_repeated_updates_and_lost_steps_are_counted(tmp_path: Path, told_by: str) -> None:
     rows = [memory(90, 1000), memory(100, 1100), memory(130, 1100)]
     metrics: list[Row] = [{"step": 1100, "train/n_updates": 700}] if told_by == "metrics" else []
     if told_by == "timeline":
         rows[1]["updates"] = 700
     resumed = [{"time": 110, "event": "resumed", "steps": 1095, "updates": 640}]
-    struck = [finding(104, "agent_crash", said, owner="agent"), *agent_again(104, said, 120)]
-    cost = examined(tmp_path, struck, rows, resumed, metrics).incidents[0].cost
+    cost = examined(tmp_path, agent_crash(104, 120), rows, resumed, metrics).incidents[0].cost
     assert (cost.updates_repeated, cost.steps_lost) == (60, 5)
 
 
 def test_nothing_is_claimed_where_nobody_told(tmp_path: Path) -> None:
-    said = "the agent crashed (signal 6)"
-    struck = [finding(104, "agent_crash", said, owner="agent"), *agent_again(104, said, 120)]
-    found = examined(tmp_path, struck)
+    found = examined(tmp_path, agent_crash(104, 120))
     assert (found.incidents[0].cost.updates_repeated, found.incidents[0].cost.steps_lost) == (None, None)
     assert "unknown how many updates" in sentences.overview(found)[-1]
 
 
-def test_who_held_what_is_told_of_the_tightest_moment_about_the_beginning(tmp_path: Path) -> None:
+def test_who_held_what_is_told_of_the_tightest_moment(tmp_path: Path) -> None:
     said = "the agent ran out of GPU memory (exit code 71)"
     rows = [memory(80, 900, free=900), memory(95, 1000, free=20), memory(103, 1100, free=60), memory(104.5, 1100, 4000)]
     rows.append(memory(112, 1100, free=1))
     found = examined(tmp_path, [finding(104, "agent_cuda_oom", said), *agent_again(104, said, 120)], rows)
-    assert found.incidents[0].held is not None
-    assert (found.incidents[0].pool, found.incidents[0].held.free) == ("vram:0", 20)
-    holders = ", ".join(sentences.holders(found.incidents[0].held))
+    assert found.incidents[0].tightest is not None
+    assert (found.incidents[0].pool, found.incidents[0].tightest.free) == ("vram:0", 20)
+    holders = ", ".join(sentences.holders(found.incidents[0].tightest))
     assert holders == "simulator 4\u202f800 MiB, Xorg 85 MiB, others 840 MiB, free 20 MiB"
 
 
@@ -376,7 +245,7 @@ def test_of_two_cards_the_fuller_one_is_told(tmp_path: Path) -> None:
     assert examined(tmp_path, struck, [{"time": 100, "step": 5, "pools": cards}]).incidents[0].pool == "vram:10"
 
 
-def test_times_of_two_launches_are_added_without_the_time_between(tmp_path: Path) -> None:
+def test_times_of_two_launches_are_added(tmp_path: Path) -> None:
     first = [event(0.5, "run_started"), event(100.5, "run_ended", "stopped on request", exit_code=75)]
     found = examined(tmp_path, [*first, event(9000, "run_started"), event(9050, "run_ended", "done", exit_code=0)])
     assert found.ran_s == 150

@@ -36,6 +36,21 @@ class Finding:
     do: str = ""
 
 
+def ok(found: str, do: str = "") -> Finding:
+    """Return that all is well."""
+    return Finding(Verdict.OK, found, do)
+
+
+def problem(found: str, do: str) -> Finding:
+    """Return what is wrong, and how to mend it."""
+    return Finding(Verdict.PROBLEM, found, do)
+
+
+def unknown(found: str, do: str) -> Finding:
+    """Return what couldn't be found out, or isn't there."""
+    return Finding(Verdict.UNKNOWN, found, do)
+
+
 @dataclass(frozen=True)
 class Ran:
     """How a command ended; 127 if there is no such program."""

@@ -1,0 +1,152 @@
+"""Checks of the machine itself: ports, disk, shared memory, the runs' folder, Python, the client, and what is set."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.ports import holder
+from carla_launcher.resolve.footprint import Footprint, FootprintError
+from carla_launcher.show.checks import engines
+from carla_launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, ok, problem, unknown
+from carla_run.paths import from_anywhere
+
+SHM_MIB = 64
+"""As docker-compose.yml gives the containers: nothing of ours lies there, libraries may want a little."""
+MIB = 2**20
+CARLA_CLIENT = "0.9.16"
+PYTHONS = ((3, 10), (3, 12))
+
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_CLIENT = "import importlib.metadata, carla.libcarla; print(importlib.metadata.version('carla'))"
+
+
+def ports(machine: Machine) -> Finding:
+    """Return whether the simulator's ports are free, and who has those that aren't."""
+    wanted = machine.ports or _of_the_stack(machine)
+    if wanted is None:
+        given = machine.setting("CARLA_PORTS")
+        return problem(f"CARLA_PORTS is {given}", "give three in a row, as 2100-2102")
+    taken = {port: who for port in wanted if (who := holder(port))}
+    if taken:
+        reported = ", ".join(f"{port} is taken by {who}" for port, who in taken.items())
+        return problem(reported, "end it, or choose others with --port or CARLA_PORTS")
+    return ok(f"{wanted[0]}-{wanted[-1]} are free")
+
+
+def _of_the_stack(machine: Machine) -> tuple[int, int, int] | None:
+    """Return the ports that Compose publishes; None if they aren't three in a row."""
+    first, _, last = (machine.setting("CARLA_PORTS") or "2000-2002").partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(last) == int(first) + 2 <= 65535):
+        return None
+    return int(first), int(first) + 1, int(first) + 2
+
+
+def disk(machine: Machine) -> Finding:
+    """Return whether the runs' disk holds a whole replay and the checkpoints of one more run."""
+    place = _existing(machine.runs)
+    room = os.statvfs(place)
+    free = room.f_bavail * room.f_frsize / MIB
+    try:
+        (size,) = Footprint(str(machine.config), limit_s=COMMAND_LIMIT_S).sizes([{}])
+    except FootprintError as error:
+        return unknown(f"{free:.0f} MiB free in {place}", f"what a run takes isn't known: {error}")
+    needed = size.mib.get(PoolKind.DISK, 0.0)
+    reported = f"{free:.0f} MiB free in {place}, a run of {machine.config.name} takes {needed:.0f}"
+    if free < needed:
+        return problem(reported, "free some, lower replay.capacity, or choose another --runs-dir")
+    return ok(reported)
+
+
+def shared_memory(machine: Machine) -> Finding:
+    """Return whether /dev/shm is there and not tiny."""
+    if not machine.shm.is_dir():
+        return unknown(f"no {machine.shm}", "none is needed: what processes share is in files")
+    room = os.statvfs(machine.shm)
+    size = room.f_blocks * room.f_frsize / MIB
+    if size < SHM_MIB:
+        return problem(f"{size:.0f} MiB", f"give {SHM_MIB} MiB or more: --shm-size, shm_size")
+    return ok(f"{size:.0f} MiB")
+
+
+def runs_folder(machine: Machine) -> Finding:
+    """Return whether runs can be written; nothing is tried, permissions are read."""
+    place = _existing(machine.runs)
+    if not os.access(place, os.W_OK | os.X_OK):
+        todo = "give it to yourself (chown), or choose another --runs-dir"
+        return problem(f"{place} can't be written", todo)
+    if place != machine.runs.resolve():
+        return ok(f"{machine.runs} isn't there yet", "for Compose: mkdir it before `up`")
+    return ok(f"{machine.runs} can be written")
+
+
+def _existing(folder: Path) -> Path:
+    folder = folder.resolve()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def python(_: Machine) -> Finding:
+    """Return whether the client has a wheel for this Python."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    first, last = PYTHONS
+    if first <= sys.version_info[:2] <= last:
+        return ok(version)
+    return problem(version, "use 3.10, 3.11 or 3.12: the carla client has no other wheels")
+
+
+def carla_client(machine: Machine) -> Finding:
+    """Return whether the client's library loads; its name alone says nothing, the folder ``carla/`` here has it too."""
+    asked = machine.ask(sys.executable, "-c", _CLIENT)
+    if asked.code == 0 and asked.out == CARLA_CLIENT:
+        return ok(asked.out)
+    install = f"pip install carla=={CARLA_CLIENT}"
+    if asked.code == 0:
+        return problem(f"{asked.out}, the simulator's is {CARLA_CLIENT}", install)
+    if "ModuleNotFoundError" not in asked.said:
+        return problem(asked.said, f"{install}, and what its library misses")
+    if importlib.util.find_spec("torch"):
+        return problem("not installed beside the agent", install)
+    return unknown("not installed", "pip install '.[agent]' for local processes; Compose needs none")
+
+
+def allocator(machine: Machine) -> Finding:
+    """Return whether the agent would take the allocator's setting: both names alike, the rest as the agent says."""
+    given = {name: text for name in _ALLOCATOR if (text := machine.setting(name).strip())}
+    if not given:
+        return ok("not set: the agent chooses")
+    reported = ", ".join(f"{name}={text}" for name, text in given.items())
+    if len(set(given.values())) > 1:
+        return problem(reported, "give both the same value, or unset one")
+    command = ("footprint", "--config", str(from_anywhere(machine.config)), "--device", "cpu", "--variants", "[]")
+    program = (sys.executable, "-m", "carla_td3", *command)
+    asked = machine.run(program, {**machine.environment, **given}, COMMAND_LIMIT_S)
+    named = any(name in asked.said for name in _ALLOCATOR)
+    if asked.out.startswith("{"):
+        return ok(reported, asked.said if named else "")  # what it leaves out
+    if named:
+        return problem(reported, asked.said)
+    return unknown(reported, f"the agent, which checks it, can't be asked here: {asked.said}")
+
+
+def dotenv(machine: Machine) -> Finding:
+    """Return whether containers would write files that belong to the caller."""
+    there = (machine.stack / ".env").is_file()
+    reported = ".env" if there else "no .env"
+    wanted = machine.setting("RUN_UID") or "1000"
+    copy = "" if there else "cp .env.example .env, and "
+    found, _ = engines.kind(machine)
+    if found is not None and found.rootless:
+        reported = f"{reported}, RUN_UID is {wanted}, and a rootless engine's root is you"
+        todo = "" if wanted == "0" else f"{copy}set RUN_UID=0 and RUN_GID=0 for Compose; the launcher does"
+        return problem(reported, todo) if todo else ok(reported)
+    if not wanted.isdigit() or int(wanted) == 0:
+        return problem(f"{reported}, RUN_UID is {wanted}", f"{copy}set RUN_UID to a user's id, not root's")
+    own = os.getuid()
+    if own in (0, int(wanted)):
+        return ok(f"{reported}, RUN_UID is {wanted}", f"chown {wanted} runs" if own == 0 else "")
+    return problem(f"{reported}, RUN_UID is {wanted}, yours {own}", f"{copy}set RUN_UID={own} for Compose")

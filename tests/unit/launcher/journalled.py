@@ -1,0 +1,79 @@
+"""Rows of a run's files as launcher and agent write them, and values that nobody should write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+Row = dict[str, Any]
+CRASHED = "the agent crashed (signal 6)"
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def lines(*rows: Mapping[str, Any]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def event(time_s: float, name: str, cause: str = "", **more: Any) -> Row:
+    return {"time": time_s, "event": name, "cause": cause, **more}
+
+
+def finding(
+    time_s: float,
+    diagnosis: str,
+    sentence: str,
+    pool: str = "",
+    owner: str = "",
+    incident: str = "i1",
+    **numbers: float,
+) -> Row:
+    about = {"incident": incident, "diagnosis": diagnosis, "pool": pool, "owner": owner}
+    return event(time_s, "finding", sentence, **about, numbers=numbers)
+
+
+def over(time_s: float, diagnosis: str, pool: str = "", owner: str = "", incident: str = "i1") -> Row:
+    return event(time_s, "finding_over", incident=incident, diagnosis=diagnosis, pool=pool, owner=owner)
+
+
+def of(incident: str, rows: Sequence[Row]) -> list[Row]:
+    """Return rows as those of one incident."""
+    return [{**row, "incident": incident} for row in rows]
+
+
+def memory(time_s: float, step: float | None, free: float = 500.0, **more: Any) -> Row:
+    pools = {"vram:0": {"total": 5745.0, "free": free, "owners": {"simulator": 4800.0, "Xorg": 85.0}}}
+    return {"time": time_s, "state": "running", "phase": "updating", "step": step, "taken": [], "pools": pools, **more}
+
+
+def crash(
+    time_s: float, back_s: float, incident: str = "i1", said: str = "the simulator ended by itself (signal 11)"
+) -> list[Row]:
+    rows = [
+        finding(time_s, "simulator_crash", said, owner="simulator"),
+        event(time_s, "simulator_restart", said, delay_s=0.5),
+        over(time_s, "simulator_crash", owner="simulator"),
+        event(time_s + 1, "simulator_starts"),
+        event(back_s, "simulator_healthy", took_s=back_s - time_s - 1),
+    ]
+    return of(incident, rows)
+
+
+def agent_crash(time_s: float, back_s: float, cause: str = "agent_crash", said: str = CRASHED) -> list[Row]:
+    return [finding(time_s, cause, said, owner="agent"), *agent_again(time_s, said, back_s)]
+
+
+def agent_again(time_s: float, said: str, back_s: float) -> list[Row]:
+    rows = [
+        event(time_s, "agent_restart", said, delay_s=0.5),
+        event(time_s, "agent_killed", said),
+        event(time_s + 1, "agent_starts", resume=True, overrides={}),
+        event(back_s, "verified"),
+    ]
+    return of("i1", rows)

@@ -1,7 +1,7 @@
 """``python -m carla_td3.cluster SOCKET PARENT RUN SETTINGS``: the run's Ray driver, started by ``trainer.remote``.
 
 A process of its own, as collectors are: a client library of a cluster, too, can end the process it lives in, and the
-learner survives that. Is handed two sockets for each collector's life, and ends with its learner.
+learner survives that. Is handed a socket for each collector's life, and ends with its learner.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ class Driver:
         self._written_s = 0.0
 
     def serve(self, learner: socket.socket) -> None:
-        """Begin a life for each pair of sockets that the learner hands over, until it closes its end.
+        """Begin a life for each socket that the learner hands over, until it closes its end.
 
-        A message without them is the number of a collector whose place isn't needed any more.
+        A message without one is the number of a collector whose place isn't needed any more.
         """
-        while (given := socket.recv_fds(learner, 16, 2))[0]:
+        while (given := socket.recv_fds(learner, 16, 1))[0]:
+            for descriptor in given[1]:
+                life = Life(self._connected, Channel(socket.socket(fileno=descriptor)), self._tell)
+                threading.Thread(target=life.run, daemon=True).start()
             if not given[1]:
                 self._release(int(given[0]))
-                continue
-            channel, control = (socket.socket(fileno=descriptor) for descriptor in given[1])
-            life = Life(self._connected, Channel(channel), control, self._tell)
-            threading.Thread(target=life.run, daemon=True).start()
         if (actors := self._actors()) is not None:
             actors.close()
 

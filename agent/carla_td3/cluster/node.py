@@ -27,8 +27,7 @@ from carla_td3 import config
 from carla_td3.cluster.chunks import ROWS, STEPS, UNACKNOWLEDGED, Chunk, Head, begin_at, cut
 from carla_td3.cluster.simulator import Simulator
 from carla_td3.cluster.versions import Versions
-from carla_td3.exchange.ended import Ended
-from carla_td3.exchange.messages import Evaluated, Failed, Order, Placed, Report, Stop
+from carla_td3.exchange.messages import Ended, Evaluated, Failed, Order, Placed, Report, Stop
 from carla_td3.exchange.status import Pace, Snapshot, Status
 from carla_td3.exchange.weights import FloatArray, WeightsFile
 from carla_td3.td3.replay.frames import FrameStack
@@ -172,7 +171,8 @@ class Node:
         life = self._life
         if life is None or life.id != ask.life:
             nobody = Snapshot(CollectorState.ABSENT, 0, 0, in_call=False, silent_s=0.0, limit_s=0.0)
-            return Told(nobody, ask.head.steps, ended=Ended("its node knows nothing of it", CollectorEnd.LOST))
+            lost = Ended(cause="its node knows nothing of it", end=CollectorEnd.LOST)
+            return Told(nobody, ask.head.steps, ended=lost)
         if life.told is not None and life.answered == ask.turn:
             return life.told
         if weights is not None:

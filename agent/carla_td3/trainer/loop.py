@@ -18,7 +18,6 @@ from carla_run.signals import StopRequests
 from carla_td3.exchange.status import Status
 from carla_td3.exits import AgentError, exhausted_pool, exit_code, gpu_is_lost
 from carla_td3.memory.preflight import Admitted
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer.announcement import announce
 from carla_td3.trainer.checkpoint_store import CheckpointStore
 from carla_td3.trainer.fleet import Fleet
@@ -41,20 +40,16 @@ class TrainingLoop:
         self._run = run
         self._stop = stop
         self._stop_asked = ""
-        self._events = EventLog(run.agent_events)
         self._statuses = [Status.of(run.exchange, number) for number in range(config.training.collectors)]
-        self._requests = Requests(run, self._events)
         self._learner = Learner(config, run, admitted.device, admitted.gave_way)
         self._plan = Plan.of(config, self._learner.pacing)
         self._reporter = Reporter(config, run, self._learner, self._statuses, out)
+        self._events = self._reporter.events
         self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda
-        self._store = CheckpointStore(self._learner, self._reporter, self._events)
+        self._requests = Requests(run, self._events)
+        self._store = CheckpointStore(self._learner, self._reporter)
         self._fleet = Fleet(
-            *(config, run, self._statuses),
-            learner=self._learner,
-            store=self._store,
-            reporter=self._reporter,
-            events=self._events,
+            *(config, run, self._statuses), learner=self._learner, store=self._store, reporter=self._reporter
         )
 
     @property

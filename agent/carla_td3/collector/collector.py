@@ -6,7 +6,6 @@ that hangs ends with the process, which the trainer kills. Never trains.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import deque
 
@@ -19,7 +18,7 @@ from carla_td3.collector.rollout import Rollout
 from carla_td3.collector.watchdog import WatchdogEnv
 from carla_td3.config import AgentConfig
 from carla_td3.evaluation.drivers import PolicyDriver
-from carla_td3.evaluation.routes import Steps
+from carla_td3.evaluation.routes import Steps, completed_unless
 from carla_td3.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Rests, Stop
 from carla_td3.exchange.status import Pace, Status
 from carla_td3.exchange.weights import WeightsFile, unflatten
@@ -114,13 +113,8 @@ class Collector:
 
     def _report(self, work: Steps[Rehearsed] | Steps[Evaluated]) -> None:
         """Do work of many steps and report its result, unless a stop is ordered between two of them."""
-        with contextlib.closing(work):
-            while not self._stop_ordered():
-                try:
-                    next(work)
-                except StopIteration as end:
-                    self._channel.send(end.value)
-                    return
+        if (found := completed_unless(work, self._stop_ordered)) is not None:
+            self._channel.send(found)
 
     def _step(self) -> None:
         if self._env.session.connected:  # until then another collector gets what this one may step

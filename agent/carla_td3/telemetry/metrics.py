@@ -19,6 +19,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from carla_run.readers import leaves
 from carla_td3.exchange.messages import EpisodeEnded
 from carla_td3.telemetry.events import JsonLines
 
@@ -56,7 +57,10 @@ class Metrics:
         """Write a configuration's values for the table of runs, beside ``FINAL_FIGURES``."""
         with self._surviving_a_full_disk():
             if self._writer is not None and self._writer.file_writer is not None:
-                for each in hparams(dict(_flat(config)), dict.fromkeys(FINAL_FIGURES, 0.0)):
+                flat = {
+                    name: each if isinstance(each, bool | int | float) else str(each) for name, each in leaves(config)
+                }
+                for each in hparams(flat, dict.fromkeys(FINAL_FIGURES, 0.0)):
                     self._writer.file_writer.add_summary(each)
 
     def picture(self, step: int, name: str, path: Path) -> None:
@@ -136,15 +140,6 @@ class Episodes:
                 for name in sorted(terms)
             },
         }
-
-
-def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, bool | float | str]]:
-    """Yield each value of nested sections by its dotted key; lists, and what isn't set, as text."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value if isinstance(value, bool | int | float | str) else str(value)
 
 
 def _mean(values: list[float]) -> float | None:

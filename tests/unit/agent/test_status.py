@@ -46,20 +46,6 @@ def test_a_call_that_failed_is_in_flight_no_more(tmp_path: Path) -> None:
     assert status.read().outstanding_s == 0
 
 
-def test_a_call_within_another_leaves_that_one_in_flight_with_its_limit(tmp_path: Path) -> None:
-    status = Status(tmp_path / "status.bin")
-    status.begin_collector(start_limit_s=60.0, idle_limit_s=25.0)
-    with status.calling(145.0):
-        with status.calling(25.0), status.calling(200.0):
-            assert status.read().limit_s == 200.0
-        assert (status.read().in_call, status.read().limit_s) == (True, 145.0)
-        with pytest.raises(RuntimeError), status.calling(25.0):
-            raise RuntimeError
-        status.alive()
-        assert (status.read().in_call, status.read().limit_s) == (True, 145.0)
-    assert (status.read().in_call, status.read().limit_s) == (False, 25.0)
-
-
 def test_a_sign_of_life_within_a_call_begins_its_limit_again(tmp_path: Path) -> None:
     status = Status(tmp_path / "status.bin")
     with status.calling(60.0):

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Driver:
 
     def __init__(self, run: RunPaths, settings: ClusterConfig) -> None:
         self._run, self._settings = run, settings
+        self._connector = ThreadPoolExecutor(max_workers=1)
         self._connecting: Future[Any] | None = None
         self._lock = threading.Lock()
         self._nodes: dict[int, Mapping[str, Any]] = {}
@@ -64,28 +65,16 @@ class Driver:
     def _actors(self) -> Any:
         """Return the cluster, None if it isn't reached."""
         connecting = self._connecting
-        reached = connecting is not None and connecting.done() and connecting.exception() is None
-        return connecting.result() if connecting is not None and reached else None
+        if connecting is None or not connecting.done() or connecting.exception() is not None:
+            return None
+        return connecting.result()
 
     def _connected(self) -> Future[Any]:
         """Return the cluster as it will be; one that couldn't be had is tried again."""
         with self._lock:
             if self._connecting is None or (self._connecting.done() and self._connecting.exception() is not None):
-                self._connecting = Future()
-                threading.Thread(target=self._connect, args=(self._connecting,), daemon=True).start()
+                self._connecting = self._connector.submit(_connect, self._settings)
             return self._connecting
-
-    def _connect(self, connecting: Future[Any]) -> None:
-        try:
-            # Imported late: without Ray, a life ends with a sentence.
-            from carla_td3.cluster.actors import Actors
-
-            connecting.set_result(Actors(self._settings))
-        except ImportError as error:
-            words = f"cluster.address needs Ray, and it isn't installed here ({error}): pip install '.[ray]'"
-            connecting.set_exception(AgentError(words, Exit.BAD_CONFIG))
-        except Exception as error:
-            connecting.set_exception(error)
 
     def _tell(self, seen: Mapping[str, Any]) -> None:
         """Keep what is known of a node; a disk that refuses it stops nothing."""
@@ -96,6 +85,16 @@ class Driver:
                 content = json.dumps([self._nodes[number] for number in sorted(self._nodes)], indent=1)
                 with contextlib.suppress(OSError):
                     write_whole(self._run.nodes, content, durable=False)
+
+
+def _connect(settings: ClusterConfig) -> Any:
+    try:
+        # Imported late: without Ray, a life ends with a sentence.
+        from carla_td3.cluster.actors import Actors
+    except ImportError as error:
+        words = f"cluster.address needs Ray, and it isn't installed here ({error}): pip install '.[ray]'"
+        raise AgentError(words, Exit.BAD_CONFIG) from None
+    return Actors(settings)
 
 
 def main() -> None:

@@ -124,11 +124,7 @@ class Life:
         file = WeightsFile(self._run.exchange / "weights.bin")
         version, weights = actors.newest(file)
         seen, head = self._status.read(), self._received.head
-        begin = Begin(
-            *(self._id, self._number, order.config, order.until_episode, order.rehearse, head),
-            episodes=seen.episodes,
-            ticks=seen.ticks,
-        )
+        begin = Begin(self._id, order, head, seen)
         actor = actors.actor(self._number)
         placed: Placed | Failed = actors.answer_of(actor.begin.remote, self._waits, begin, weights)
         self._channel.send(placed)

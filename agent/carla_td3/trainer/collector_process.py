@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -24,6 +22,7 @@ from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig
 from carla_td3.exchange.messages import Channel, ChannelClosedError, Configure, Ended, Order, Report, Stop
 from carla_td3.exchange.status import Status
+from carla_td3.trainer.child import spawned
 
 # One thread for every library that would start more: acting at batch 1 gains nothing from them, and the learner
 # needs the cores. No CUDA: only one process ever holds a context (docs/architecture.md).
@@ -57,23 +56,10 @@ Launch = Callable[[Channel, socket.socket], Driver]
 
 
 class LocalProcess:
-    """A collector in a child process.
-
-    Start it from the main thread: the kernel ends the child when the thread that started it ends.
-    """
+    """A collector in a child process."""
 
     def __init__(self, run: RunPaths, number: int, _: Channel, theirs: socket.socket) -> None:
-        # A session of its own: Ctrl-C is for the learner, which then stops the collector in order.
-        with run.log_of(number).open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "carla_td3.collector", str(theirs.fileno()), str(os.getpid())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **_ENVIRONMENT},
-                start_new_session=True,
-            )
+        self._process = spawned("carla_td3.collector", theirs, run.log_of(number), _ENVIRONMENT)
         self.pid = self._process.pid
 
     def ended(self) -> Ended | None:

@@ -7,10 +7,8 @@ collector's life is told by. Never imports Ray.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -18,6 +16,7 @@ from carla_run.events import CollectorEnd
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig
 from carla_td3.exchange.messages import Channel, ChannelClosedError, Ended, Kill
+from carla_td3.trainer.child import spawned
 
 KILLED_S = 15.0
 """For a collector's end after it was killed: its last steps are fetched, if its node answers."""
@@ -60,10 +59,7 @@ class RemoteCollector:
 
 
 class Cluster:
-    """The run's driver: started at the first collector, and again after it ended.
-
-    Call all from the main thread: the kernel ends the child when the thread that started it ends.
-    """
+    """The run's driver: started at the first collector, and again after it ended."""
 
     def __init__(self, config: AgentConfig, run: RunPaths) -> None:
         self._settings, self._run = config.cluster, run
@@ -105,16 +101,8 @@ class Cluster:
             return self._socket
         self.close()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        folder, settings = str(self._run.path.resolve()), self._settings.model_dump_json()
-        words = ("-m", "carla_td3.cluster", str(theirs.fileno()), str(os.getpid()), folder, settings)
-        with theirs, (self._run.path / "cluster.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *words],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-            )
+        words = (str(self._run.path.resolve()), self._settings.model_dump_json())
+        log, environment = self._run.path / "cluster.log", {"CUDA_VISIBLE_DEVICES": ""}
+        with theirs:
+            self._process = spawned("carla_td3.cluster", theirs, log, environment, *words)
         return self._socket

@@ -51,23 +51,6 @@ def test_a_killed_agent_resumes_with_every_finished_transition(start_server: Sta
     assert (run.beat["step"], run.beat["updates"]) == (600, 580)
 
 
-@pytest.mark.long
-def test_a_stopped_run_leaves_a_checkpoint_and_goes_on(start_server: StartServer, forked_run: NewRun) -> None:
-    run = forked_run("run", start_server())
-    process = run.start("--max-timesteps", "800")
-    run.wait(lambda: run.steps >= 60)
-    collector = run.beat["collector"]["pid"]
-    process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE_S) == Exit.STOPPED
-    assert not running(collector)
-    stopped = run.events("stopped")[0]
-    assert stopped["cause"] == "SIGINT"
-    assert run.events("checkpoint")[-1]["updates"] == stopped["updates"]
-    run.train("--max-timesteps", "800", "--resume")
-    assert run.events("resumed")[0]["updates"] == stopped["updates"]
-    assert run.steps == 800
-
-
 def test_training_survives_the_death_of_its_simulator(start_server: StartServer, forked_run: NewRun) -> None:
     server = start_server()
     run = forked_run("run", server)

@@ -25,18 +25,8 @@ from carla_td3 import config
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
 from carla_td3.cluster.node import Ask, Begin, Told
 from carla_td3.cluster.waiting import GaveUpError, LostError
-from carla_td3.exchange.messages import (
-    Channel,
-    ChannelClosedError,
-    ChunkLost,
-    Configure,
-    Ended,
-    Failed,
-    Kill,
-    Order,
-    Placed,
-    Report,
-)
+from carla_td3.exchange import messages
+from carla_td3.exchange.messages import Channel, ChannelClosedError, Ended, Order, Report
 from carla_td3.exchange.status import Pace, Status
 from carla_td3.exchange.weights import WeightsFile
 from carla_td3.exits import exit_code, sentence
@@ -92,12 +82,12 @@ class Life:
             if code is None:
                 traceback.print_exc()
                 return _exited(f"{type(error).__name__}: {error}", Exit.CRASH)
-            self._channel.send(Failed(code=code, sentence=sentence(error)))
+            self._channel.send(messages.Failed(code=code, sentence=sentence(error)))
             return _exited(sentence(error), code)
 
     def _lived(self) -> Ended:
         order = self._channel.receive(CONFIGURE_S)
-        assert isinstance(order, Configure), f"the first order is {order!r}, expected Configure"
+        assert isinstance(order, messages.Configure), f"the first order is {order!r}, expected Configure"
         settings = config.validate(order.config, source="the learner's configuration")
         self._run, self._number = RunPaths(Path(order.run_directory)), order.collector
         exchange = self._run.exchange
@@ -113,7 +103,7 @@ class Life:
         finally:
             self._received.close()
 
-    def _driven(self, order: Configure, patience_s: float) -> Ended:
+    def _driven(self, order: messages.Configure, patience_s: float) -> Ended:
         connected = self._connect()
         while not connected.done():
             if not self._waits():
@@ -126,9 +116,9 @@ class Life:
         seen, head = self._status.read(), self._received.head
         begin = Begin(self._id, order, head, seen)
         actor = actors.actor(self._number)
-        placed: Placed | Failed = actors.answer_of(actor.begin.remote, self._waits, begin, weights)
+        placed: messages.Placed | messages.Failed = actors.answer_of(actor.begin.remote, self._waits, begin, weights)
         self._channel.send(placed)
-        if isinstance(placed, Failed):
+        if isinstance(placed, messages.Failed):
             return _exited(placed.sentence, placed.code)
         self._seen_steps = head.steps
         where = {**placed.model_dump(exclude={"kind"}), "collector": self._number}
@@ -189,7 +179,9 @@ class Life:
         here = self._received.head.steps
         at_most = max(0, min(self._limit - here, UNACKNOWLEDGED))
         if at_most:
-            self._channel.send(ChunkLost(node=self._node, at_most=at_most, seen=max(0, self._seen_steps - here)))
+            self._channel.send(
+                messages.ChunkLost(node=self._node, at_most=at_most, seen=max(0, self._seen_steps - here))
+            )
         where = self._node or "the cluster"
         return Ended(cause=f"lost with its place on {where}: {cause}", end=CollectorEnd.LOST)
 
@@ -216,7 +208,7 @@ class Life:
     def _heard(self, timeout_s: float = 0.0) -> bool:
         """Return whether there are orders to pass on or to obey."""
         while (order := self._channel.receive(timeout_s)) is not None:
-            if isinstance(order, Kill):
+            if isinstance(order, messages.Kill):
                 self._killed = True
             else:
                 self._orders.append(order)

@@ -82,17 +82,16 @@ class Collector:
     def _turn(self) -> None:
         if self._orders:
             self._evaluate(self._orders.popleft())
-        elif self._rests:
-            self._status.state = CollectorState.WAITING
-            if not self._said_rests:
-                self._said_rests = True
-                self._channel.send(Rests())
-            self._stop_ordered(WAIT_S)
-        elif self._replay.steps < self._pace.step_limit:
+            return
+        rests = self._rests
+        if not rests and self._replay.steps < self._pace.step_limit:
             self._step()
-        else:
-            self._status.state = CollectorState.WAITING
-            self._stop_ordered(WAIT_S)
+            return
+        self._status.state = CollectorState.WAITING
+        if rests and not self._said_rests:
+            self._said_rests = True
+            self._channel.send(Rests())
+        self._stop_ordered(WAIT_S)
 
     @property
     def _rests(self) -> bool:

@@ -21,21 +21,8 @@ from carla_run.events import AgentEvent, CollectorRestarted, MemoryPool
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig
-from carla_td3.exchange.messages import (
-    ChunkLost,
-    Driving,
-    Ended,
-    EpisodeEnded,
-    Evaluate,
-    Evaluated,
-    Failed,
-    Order,
-    Placed,
-    Ready,
-    Rehearsed,
-    Report,
-    Rests,
-)
+from carla_td3.exchange import messages
+from carla_td3.exchange.messages import Ended, Order, Report
 from carla_td3.exits import AgentError
 from carla_td3.trainer.checkpoint_store import CheckpointStore
 from carla_td3.trainer.collector_process import CollectorProcess
@@ -204,32 +191,32 @@ class CollectorSupervisor:
 
     def _order_evaluation(self) -> None:
         steps = self._store.counters.steps
-        self.process.send(Evaluate(step=steps, final=steps >= self._total_steps))
+        self.process.send(messages.Evaluate(step=steps, final=steps >= self._total_steps))
 
     def _take(self, report: Order | Report) -> None:
-        if isinstance(report, EpisodeEnded | Driving):
+        if isinstance(report, messages.EpisodeEnded | messages.Driving):
             self._reporter.take(report)
-        elif isinstance(report, Evaluated):
+        elif isinstance(report, messages.Evaluated):
             self._take_evaluation(report)
-        elif isinstance(report, Failed):
+        elif isinstance(report, messages.Failed):
             code = Exit(report.code)
             if code is Exit.NO_SIMULATOR and not self._evaluating and self._goes_on_without():
                 return  # its process ends, and the next one tries again
             # A collector computes on the CPU, so what it runs out of is the host's.
             raise AgentError(report.sentence, code, MemoryPool.HOST if code is Exit.OUT_OF_MEMORY else None)
-        elif isinstance(report, Rehearsed):
+        elif isinstance(report, messages.Rehearsed):
             self._rehearsed = self._may_leave = True
             self._events.append("evaluation_rehearsed", **report.model_dump(exclude={"kind"}))
-        elif isinstance(report, Rests):
+        elif isinstance(report, messages.Rests):
             self._may_leave = True
-        elif isinstance(report, Ready):
+        elif isinstance(report, messages.Ready):
             self._learner.open_ring(self._number)
             self._events.append("collector_ready", pid=self.process.pid, steps=report.steps, **self._which)
-        elif isinstance(report, Placed | ChunkLost):
-            event = AgentEvent.CHUNK_LOST if isinstance(report, ChunkLost) else AgentEvent.COLLECTOR_PLACED
+        elif isinstance(report, messages.Placed | messages.ChunkLost):
+            event = AgentEvent.CHUNK_LOST if isinstance(report, messages.ChunkLost) else AgentEvent.COLLECTOR_PLACED
             self._events.append(event, **report.model_dump(exclude={"kind"}), collector=self._number)
 
-    def _take_evaluation(self, report: Evaluated) -> None:
+    def _take_evaluation(self, report: messages.Evaluated) -> None:
         self._fruitless = 0  # it took no steps, but it did something
         self._may_leave = True
         self._reporter.take(report)

@@ -79,13 +79,15 @@ def test_bad_options_are_one_sentence_and_leave_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_no_simulator_is_one_sentence_within_the_patience(tmp_path: Path) -> None:
-    ended = agent(
-        "train", "--run-dir", str(tmp_path), "--set", "simulator.patience_s=1", CARLA_PORT="1", CARLA_HOST="127.0.0.1"
-    )
+def test_without_a_simulator_training_ends_within_the_patience(tmp_path: Path) -> None:
+    """With a precision that the processor only emulates, which is said once."""
+    asked = ("--set", "td3.precision=bfloat16", "--set", "simulator.patience_s=1", "--device", "cpu")
+    where = {"CARLA_HOST": "127.0.0.1", "CARLA_PORT": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    ended = agent("train", "--run-dir", str(tmp_path), *asked, **where)
     assert ended.returncode == Exit.NO_SIMULATOR, ended.stderr
     assert "No simulator answered at 127.0.0.1:1" in ended.stderr
     assert "Traceback" not in ended.stderr
+    assert ended.stdout.count("td3.precision is bfloat16, which this processor only emulates") == 1
     beat = json.loads((tmp_path / "agent.json").read_text())
     assert beat["exit_code"] == Exit.NO_SIMULATOR
     assert json.loads((tmp_path / "agent-events.jsonl").read_text().splitlines()[-1])["event"] == "failed"
@@ -125,22 +127,17 @@ def test_an_end_with_an_error_is_written_down_with_what_ran_out_or_was_lost(
     assert ("Traceback" in ended.stderr) is (code is Exit.CRASH)
 
 
-def test_a_precision_that_the_processor_only_emulates_is_said_once_to_the_person_too(tmp_path: Path) -> None:
-    asked = ("--set", "td3.precision=bfloat16", "--set", "simulator.patience_s=0.1", "--device", "cpu")
-    ended = agent("train", "--run-dir", str(tmp_path), *asked, CARLA_PORT="1", ONEDNN_MAX_CPU_ISA="AVX2")
-    assert ended.stdout.count("td3.precision is bfloat16, which this processor only emulates") == 1
-
-
-def test_evaluating_without_a_simulator_is_one_sentence() -> None:
-    ended = agent("evaluate", "--set", "simulator.patience_s=0.5", CARLA_PORT="1")
-    assert ended.returncode == Exit.NO_SIMULATOR, ended.stderr
-    assert ended.stderr.startswith("No simulator answered")
-
-
-def test_evaluating_a_run_that_is_none_is_one_sentence(tmp_path: Path) -> None:
-    ended = agent("evaluate", "--checkpoint", str(tmp_path / "absent"))
-    assert ended.returncode == Exit.BAD_CONFIG
-    assert "holds no checkpoint" in ended.stderr
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("--set", "simulator.patience_s=0.5"), Exit.NO_SIMULATOR, "No simulator answered"),
+        (("--checkpoint", "absent"), Exit.BAD_CONFIG, "absent: holds no checkpoint"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_sentence(arguments: tuple[str, ...], code: Exit, sentence: str) -> None:
+    ended = agent("evaluate", *arguments, CARLA_PORT="1")
+    assert ended.returncode == code, ended.stderr
+    assert ended.stderr.startswith(sentence)
 
 
 def test_stopped_while_it_waits_for_a_simulator(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,11 +19,12 @@ from carla_run.exits import Exit
 from carla_run.heartbeat import CollectorState
 from carla_run.paths import RunPaths
 from carla_td3 import config
+from carla_td3.cluster.__main__ import Driver
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, cut
 from carla_td3.cluster.life import Life
 from carla_td3.cluster.node import Ask, Begin, Told
 from carla_td3.cluster.waiting import GaveUpError, LostError
-from carla_td3.config import dump
+from carla_td3.config import ClusterConfig, dump
 from carla_td3.exchange.messages import Channel, Configure, Ended, Failed, Kill, Placed, Rests, Stop
 from carla_td3.exchange.status import Pace, Snapshot, Status
 from carla_td3.exchange.weights import WeightsFile
@@ -216,3 +218,15 @@ def test_a_simulator_that_cannot_be_started_on_its_node_is_told_too(tmp_path: Pa
     learner.cluster.begin = lambda *_: failed  # type: ignore[assignment,method-assign]
     ended = Ended(cause=failed.sentence, end=CollectorEnd.EXIT, exit_code=Exit.NO_SIMULATOR)
     assert learner.live() == ([failed], ended)
+
+
+def test_without_ray_it_says_how_to_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "carla_td3.cluster.actors", raising=False)
+    driver = Driver(RunPaths(tmp_path), ClusterConfig(address="127.0.0.1:6379"))
+    first = driver._connected()
+    error = first.exception(timeout=PATIENCE_S)
+    assert isinstance(error, AgentError)
+    assert error.code is Exit.BAD_CONFIG
+    assert "pip install '.[ray]'" in str(error)
+    assert driver._connected() is not first, "the next collector tries again"

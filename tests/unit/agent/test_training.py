@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,51 +161,52 @@ def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_las
     assert (resolved.td3.batch_size, resolved.td3.tau, resolved.seed) == (16, 0.01, 7)
 
 
-def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None:
-    small = config.validate({"td3": {"network": SMALL}}, source="test")
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunPaths]:
+    """A run's folder, which this process trains in."""
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
-        Learner(small, run).save(Counters(steps=5, updates=0), score=None)
-    save_config(run, small)
+        yield run
+
+
+TINY = config.validate({"td3": {"network": SMALL}}, source="test")
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
+        Learner(TINY, run).save(Counters(steps=5, updates=0), score=None)
+    save_config(run, TINY)
     ended = agent("train", "--run-dir", str(tmp_path), "--resume", "--set", "td3.network.features=32")
     assert ended.returncode == Exit.BAD_CONFIG
     assert "td3.network.features = 16, the configuration says 32" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_a_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    small = config.validate({"td3": {"network": SMALL}}, source="test")
-    run = RunPaths(tmp_path)
-    with prepare(run, resume=False):
-        first = Learner(small, run)
-        first.save(Counters(steps=5, updates=0, evaluated_at=3, finally_evaluated=0), score=None)
-        second = Learner(small, run)
-    assert second.counters() == Counters(
+def test_a_learner_goes_on_from_its_checkpoint(run: RunPaths) -> None:
+    Learner(TINY, run).save(Counters(steps=5, updates=0, evaluated_at=3, finally_evaluated=0), score=None)
+    assert Learner(TINY, run).counters() == Counters(
         steps=0, updates=0, evaluated_at=3, saved_updates=0, saved_steps=5, finally_evaluated=0
     )  # steps are counted on disk, and there is no replay
-    assert architecture(small)["td3.network.features"] == 16
+    assert architecture(TINY)["td3.network.features"] == 16
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["says where they began", "of before that was kept"])
-def test_the_final_updates_of_a_checkpoint_are_known_and_over_once_the_run_is_made_longer(
-    tmp_path: Path, kept: bool
-) -> None:
+def test_final_updates_are_over_once_the_run_is_made_longer(run: RunPaths, kept: bool) -> None:
     def settings(steps: int) -> config.AgentConfig:
         training = {"total_steps": steps, "warmup_steps": 20, "final_updates": 3}
         td3 = {"network": SMALL, "batch_size": 8}
         return config.validate({"td3": td3, "replay": {"capacity": 1000}, "training": training}, source="test")
 
-    run = RunPaths(tmp_path)
-    with prepare(run, resume=False):
-        driven(Replay.create(run.replay, 1000), 22)
-        first = Learner(settings(22), run)
-        for _ in range(2 + 3):
-            first.update()
-        ended = replace(first.counters(), evaluated_at=22, final_from=2, finally_evaluated=5)
-        first.save(ended, score=None)
-        if not kept:
-            drop(run.checkpoints / "step-000000022", "final_from")
-        again, longer = Learner(settings(22), run), Learner(settings(30), run)
+    driven(Replay.create(run.replay, 1000), 22)
+    first = Learner(settings(22), run)
+    for _ in range(2 + 3):
+        first.update()
+    ended = replace(first.counters(), evaluated_at=22, final_from=2, finally_evaluated=5)
+    first.save(ended, score=None)
+    if not kept:
+        drop(run.checkpoints / "step-000000022", "final_from")
+    again, longer = Learner(settings(22), run), Learner(settings(30), run)
     assert again.counters() == replace(ended, saved_updates=5, saved_steps=22)
     assert (longer.counters().final_from, longer.pacing.owed(23)) == (-1, 5 + 1)
 
@@ -218,14 +220,11 @@ def drop(checkpoint: Path, value: str) -> None:
     (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:
-    small = config.validate({"td3": {"network": SMALL}}, source="test")
-    run = RunPaths(tmp_path)
-    with prepare(run, resume=False):
-        for steps in (5, 9):
-            Learner(small, run).save(Counters(steps=steps, updates=0, evaluated_at=steps), score=None)
-        (run.checkpoints / "step-000000009" / "tensors.safetensors").write_bytes(b"torn")
-        assert Learner(small, run).counters().evaluated_at == 5
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(run: RunPaths) -> None:
+    for steps in (5, 9):
+        Learner(TINY, run).save(Counters(steps=steps, updates=0, evaluated_at=steps), score=None)
+    (run.checkpoints / "step-000000009" / "tensors.safetensors").write_bytes(b"torn")
+    assert Learner(TINY, run).counters().evaluated_at == 5
     event = json.loads(run.agent_events.read_text().splitlines()[-1])
     assert (event["event"], event["used"]) == ("checkpoint_skipped", "step-000000005")
     assert "step-000000009/tensors.safetensors: is damaged" in event["cause"]
@@ -234,12 +233,8 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path)
 def test_draws_depend_on_seed_purpose_and_counter_alone() -> None:
     first = generator(1, Purpose.SAMPLING, 7).random(4)
     assert np.array_equal(first, generator(1, Purpose.SAMPLING, 7).random(4))
-    for other in (
-        generator(2, Purpose.SAMPLING, 7),
-        generator(1, Purpose.WARM_UP, 7),
-        generator(1, Purpose.SAMPLING, 8),
-    ):
-        assert not np.array_equal(first, other.random(4))
+    for other in ((2, Purpose.SAMPLING, 7), (1, Purpose.WARM_UP, 7), (1, Purpose.SAMPLING, 8)):
+        assert not np.array_equal(first, generator(*other).random(4))
     assert 0 <= derived_seed(0, Purpose.EPISODE, 10**9) < 2**32
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import sys
 import threading
@@ -24,6 +23,7 @@ from carla_run.paths import RunPaths
 from carla_td3.cluster.life import Life
 from carla_td3.collector.parent import die_with
 from carla_td3.config import ClusterConfig
+from carla_td3.exchange.child import run_spawned
 from carla_td3.exchange.messages import Channel
 from carla_td3.exits import AgentError
 
@@ -42,7 +42,7 @@ class Driver:
         self._nodes: dict[int, Mapping[str, Any]] = {}
         self._written_s = 0.0
 
-    def serve(self, learner: socket.socket) -> None:
+    def serve(self, learner: socket.socket) -> Exit:
         """Begin a life for each socket that the learner hands over, until it closes its end.
 
         A message without one is the number of a collector whose place isn't needed any more.
@@ -55,6 +55,7 @@ class Driver:
                 self._release(int(given[0]))
         if (actors := self._actors()) is not None:
             actors.close()
+        return Exit.FINISHED
 
     def _release(self, number: int) -> None:
         if (actors := self._actors()) is not None:
@@ -101,10 +102,7 @@ def main() -> None:
     """Entry point of the child process."""
     die_with(parent_pid=int(sys.argv[2]))
     driver = Driver(RunPaths(Path(sys.argv[3])), ClusterConfig.model_validate_json(sys.argv[4]))
-    driver.serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(Exit.FINISHED)
+    run_spawned(driver.serve)
 
 
 if __name__ == "__main__":

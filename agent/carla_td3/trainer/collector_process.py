@@ -20,9 +20,9 @@ from carla_run.events import CollectorEnd
 from carla_run.heartbeat import CollectorState
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig
+from carla_td3.exchange.child import spawned
 from carla_td3.exchange.messages import Channel, ChannelClosedError, Configure, Ended, Order, Report, Stop
 from carla_td3.exchange.status import Status
-from carla_td3.trainer.child import spawned
 
 # One thread for every library that would start more: acting at batch 1 gains nothing from them, and the learner
 # needs the cores. No CUDA: only one process ever holds a context (docs/architecture.md).

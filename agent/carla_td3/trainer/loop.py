@@ -69,7 +69,7 @@ class TrainingLoop:
         """
         announce(self._events, self._run, self._config, self._counters)
         self._requests.begin(self.standing)
-        with self._reporter:
+        with self._reporter.running():
             try:
                 if self._stop.signal is None:  # asked while this process was starting: there is nothing to prepare for
                     self._prepare()
@@ -93,7 +93,7 @@ class TrainingLoop:
             return
         for status in self._statuses:
             status.end_collector()
-        with self._reporter:
+        with self._reporter.running():
             self._reporter.tell(self._counters, Phase.FINISHED)
             self._reporter.vitals.exit_code = Exit.FINISHED
         self._record("finished", "nothing was left to do")

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from carla_run.events import CollectorEnd
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig
+from carla_td3.exchange.child import spawned
 from carla_td3.exchange.messages import Channel, ChannelClosedError, Ended, Kill
-from carla_td3.trainer.child import spawned
 
 KILLED_S = 15.0
 """For a collector's end after it was killed: its last steps are fetched, if its node answers."""

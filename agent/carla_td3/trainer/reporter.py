@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
@@ -30,7 +29,7 @@ RATE_WINDOW_S = 2.0
 
 
 class Reporter:
-    """Use as a context manager around the run."""
+    """What of one run is told, while it is :meth:`running`."""
 
     def __init__(
         self, config: AgentConfig, run: RunPaths, learner: Learner, statuses: Sequence[Status], out: Console
@@ -56,18 +55,12 @@ class Reporter:
         self._progress = ProgressLine(config.training.total_steps, out)
         self.memory = Watermarks(learner.device)
         self._heartbeat = Pulse(run, self.vitals, statuses, self.memory)
-        self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Reporter:
-        self._stack.callback(self._metrics.close)
-        self._stack.enter_context(self._heartbeat)
-        self._stack.enter_context(self._progress)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Beat, show and write while the block lasts."""
+        with contextlib.closing(self._metrics), self._heartbeat, self._progress:
+            yield
 
     def take(self, said: EpisodeEnded | Driving | Evaluated) -> None:
         """Take in what a collector says: an evaluation's row and pictures are written, its table kept for the end."""

@@ -79,7 +79,7 @@ class Requests:
         self._open = found
         self._events.append("requested", found.kind, id=found.id, values=found.values)
         try:
-            _ACTIONS[found.kind](training, found)
+            _ACTIONS[found.kind](training, found.values, f"request {found.id}")
         except (ConfigError, CheckpointError) as error:
             self._refuse(found, str(error), training.standing)
         else:
@@ -132,16 +132,12 @@ def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:
     return config.validate(plain, source="the request")
 
 
-def _cause(request: Request) -> str:
-    return f"request {request.id}"
-
-
-_ACTIONS: dict[RequestKind, Callable[[Training, Request], None]] = {
-    RequestKind.CHECKPOINT: lambda training, request: training.checkpoint(_cause(request)),
-    RequestKind.DRAIN: lambda training, request: training.drain(_cause(request)),
-    RequestKind.RESUME: lambda training, request: training.resume(_cause(request)),
-    RequestKind.APPLY: lambda training, request: training.apply(request.values, _cause(request)),
-    RequestKind.STOP: lambda training, request: training.stop(_cause(request)),
+_ACTIONS: dict[RequestKind, Callable[[Training, Mapping[str, Any], str], None]] = {
+    RequestKind.CHECKPOINT: lambda training, _, cause: training.checkpoint(cause),
+    RequestKind.DRAIN: lambda training, _, cause: training.drain(cause),
+    RequestKind.RESUME: lambda training, _, cause: training.resume(cause),
+    RequestKind.APPLY: lambda training, values, cause: training.apply(values, cause),
+    RequestKind.STOP: lambda training, _, cause: training.stop(cause),
 }
 _DONE = {
     RequestKind.CHECKPOINT: "A checkpoint is written.",

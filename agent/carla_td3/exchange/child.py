@@ -1,4 +1,4 @@
-"""How the learner starts a program of its own, which speaks with it over a socket and ends with it."""
+"""A program that the learner starts, and that speaks with it over a socket: both sides of its start, and its end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
+
+from carla_run.exits import Exit
 
 
 def spawned(
@@ -35,3 +39,18 @@ def spawned(
             env={**os.environ, **environment},
             start_new_session=True,
         )
+
+
+def run_spawned(program: Callable[[socket.socket], Exit]) -> NoReturn:
+    """Run a program that :func:`spawned` has started, with its end of the socket.
+
+    Leaves by ``os._exit``: at interpreter exit a sensor just stopped can abort (protocol section 5.5).
+    """
+    code = Exit.CRASH
+    try:
+        code = program(socket.socket(fileno=int(sys.argv[1])))
+    except Exception:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

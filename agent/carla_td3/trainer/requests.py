@@ -73,8 +73,9 @@ class Requests:
     def obey(self, training: Training) -> None:
         """Do what is newly asked for, if anything; a stop is answered at the end of the run."""
         found = self._inbox.poll()
-        if not isinstance(found, Request):
+        if isinstance(found, Unfit):
             self._refuse(found, "", training.standing)
+        if not isinstance(found, Request):
             return
         self._open = found
         self._events.append("requested", found.kind, id=found.id, values=found.values)

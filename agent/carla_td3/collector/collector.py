@@ -110,9 +110,10 @@ class Collector:
             timeout_s = 0.0
         return self._stopping
 
-    def _report(self, work: Steps[Rehearsed] | Steps[Evaluated]) -> None:
+    def _report(self, work: Steps[Rehearsed | Evaluated]) -> None:
         """Do work of many steps and report its result, unless a stop is ordered between two of them."""
-        if (found := completed_unless(work, self._stop_ordered)) is not None:
+        found = completed_unless(work, self._stop_ordered)
+        if found is not None:
             self._channel.send(found)
 
     def _step(self) -> None:

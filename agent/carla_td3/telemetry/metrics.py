@@ -54,7 +54,7 @@ class Metrics:
     def hyperparameters(self, config: Mapping[str, Any]) -> None:
         """Write a configuration's values for the table of runs, beside ``FINAL_FIGURES``."""
         flat = {name: each if isinstance(each, bool | int | float) else str(each) for name, each in leaves(config)}
-        for each in hparams(flat, dict.fromkeys(FINAL_FIGURES, 0.0)):
+        for each in hparams(flat, dict.fromkeys(FINAL_FIGURES, 0.0)):  # type: ignore[no-untyped-call]
             self._add(each, None)
 
     def picture(self, step: int, name: str, path: Path) -> None:

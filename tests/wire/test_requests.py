@@ -59,6 +59,7 @@ def test_a_running_training_does_what_it_is_asked(start_server: StartServer, for
     os.kill(run.beat["collector"]["pid"], signal.SIGKILL)
     assert ask(run, "checkpoint").result == "ok", "though a collector was killed"
     run.wait(lambda: run.beat["collector_restarts"] == 1)
+    assert "SIGKILL" in run.events("collector_restarted")[0]["cause"]
 
     refused = ask(run, "apply", td3__micro_batch=2, td3__batch_size=4)
     assert refused.result == "refused"

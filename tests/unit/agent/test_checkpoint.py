@@ -155,37 +155,6 @@ def test_a_file_in_the_directorys_place_is_one_sentence(tmp_path: Path) -> None:
         save(tmp_path, 1)
 
 
-WRITER = """
-import sys
-from pathlib import Path
-import torch
-from carla_td3.trainer import checkpoint
-tensors = {"weight": torch.zeros(200_000)}
-step = 0
-while True:
-    step += 1
-    tensors["weight"].fill_(step)
-    checkpoint.save(Path(sys.argv[1]), step, tensors, {"updates": step}, architecture={}, config_digest="", keep=2)
-    print(step, flush=True)
-"""
-
-
-@pytest.mark.parametrize("after", [1, 4, 9])
-def test_killed_while_saving_the_last_finished_one_loads(tmp_path: Path, after: int) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert writer.stdout is not None
-    finished = 0
-    while finished < after:
-        finished = int(writer.stdout.readline())
-    writer.kill()
-    writer.wait()
-    writer.stdout.close()
-    loaded = checkpoint.load(tmp_path, {})
-    assert loaded.step >= finished
-    assert loaded.skipped == ()
-    assert (loaded.tensors["weight"] == loaded.step).all()
-
-
 # Saves twice at one step, and dies by SIGKILL just before the n-th rename of the second time.
 KILLED = """
 import os, pathlib, signal, sys

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from measuring import machine, spread
 from ray_nodes import add_node, ray_cluster
-from trainings import DISTURBED_CORES, FIGURES, Pinned, Rates, TrainingInTurns, training, undisturbed
+from trainings import DISTURBED_CORES, Rates, figures, starting, undisturbed
 
 HERE, RAY = "local", "ray"
 
@@ -50,22 +50,16 @@ def main(
     }
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-
         cluster = stack.enter_context(ray_cluster(directory)) if ray else None
         for _ in range(ray):
             add_node(cluster, -(-sum(wanted) // ray))
-
-        def start(where: str, count: int) -> TrainingInTurns:
-            address = cluster.address if cluster is not None and where == RAY else None
-            name = f"{where}-{count}"
-            started = stack.enter_context(
-                training(directory, name, config, settings, Pinned(), map, count, tick_ms, address)
-            )
-            started.warm_up(warm_up)
-            return started
-
-        places = (HERE, RAY) if ray else (HERE,)
-        started = {(where, count): start(where, count) for where in places for count in wanted}
+        start = stack.enter_context(starting(config, map, warm_up, settings))
+        places = {HERE: None} if cluster is None else {HERE: None, RAY: cluster.address}
+        started = {
+            (where, count): start(f"{where}-{count}", {}, collectors=count, tick_ms=tick_ms, cluster=address)
+            for where, address in places.items()
+            for count in wanted
+        }
         turns = undisturbed(started, seconds, repeats, busy)
     report: dict[str, Any] = {
         "what": "steps a second of several collectors, each in a simulator of its own, over those of one",
@@ -90,7 +84,7 @@ def _figures(turns: list[dict[tuple[str, int], Rates]], where: str, count: int) 
         "to_one": over(where, 1),
         **({"to_local": over(HERE, count)} if where == RAY else {}),
         "learner_idle": spread([1 - turn[where, count].learner_cores for turn in turns]),
-        **{name: spread([getattr(turn[where, count], name) for turn in turns]) for name in FIGURES},
+        **figures(turn[where, count] for turn in turns),
     }
 
 

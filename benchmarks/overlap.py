@@ -9,16 +9,14 @@ Run: ``python benchmarks/overlap.py --batch 64 --json``.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import statistics
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from measuring import machine, spread
-from trainings import FIGURES, FILLED, Pinned, Rates, TrainingInTurns, training, undisturbed
+from trainings import FILLED, Pinned, Rates, figures, starting, undisturbed
 
 _COLLECTING = {"training.updates_per_step": 1e-6}
 _UPDATING = {"training.updates_per_step": 20, "training.warmup_steps": 0, "training.total_steps": FILLED}
@@ -39,21 +37,15 @@ def main(
     """Measure how much of the slower process's rate is left when both run."""
     simulation, learner = (int(core) for core in cores.split(","))
     fixed = {"td3.batch_size": batch, "td3.precision": precision, "training.learner_threads": 1}
-    with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-
-        def start(name: str, settings: dict[str, Any]) -> TrainingInTurns:
-            both = training(directory, name, config, {**fixed, **settings}, Pinned(simulation, learner), map)
-            started = stack.enter_context(both)
-            started.warm_up(warm_up)
-            return started
-
-        started = {"collecting": start("collecting", _COLLECTING), "updating": start("updating", _UPDATING)}
+    pinned = Pinned(simulation, learner)
+    with starting(config, map, warm_up, fixed) as start:
+        alone = {"collecting": _COLLECTING, "updating": _UPDATING}
+        started = {name: start(name, settings, pinned=pinned) for name, settings in alone.items()}
         first = undisturbed(started, seconds, 1)[0]
         balanced = float(f"{first['updating'].updates_per_s / first['collecting'].steps_per_s:.2g}")
         paced = [*dict.fromkeys([*(float(ratio) for ratio in ratios.split(",")), balanced])]
         for ratio in paced:
-            started[str(ratio)] = start(f"both-{ratio}", {"training.updates_per_step": ratio})
+            started[str(ratio)] = start(f"both-{ratio}", {"training.updates_per_step": ratio}, pinned=pinned)
         turns = undisturbed(started, seconds, repeats)
     report = {
         "what": "steps a second of collecting and updating at once, over those of the slower of the two alone",
@@ -63,10 +55,7 @@ def main(
         "map": map,
         "seconds": seconds,
         "repeats": repeats,
-        "alone": {
-            name: {figure: spread([getattr(turn[name], figure) for turn in turns]) for figure in FIGURES}
-            for name in ("collecting", "updating")
-        },
+        "alone": {name: figures(turn[name] for turn in turns) for name in alone},
         "balanced_updates_per_step": balanced,
         "by_updates_per_step": {str(ratio): _overlap(ratio, turns) for ratio in paced},
         "machine": machine("torch", "carla", "numpy"),
@@ -80,7 +69,7 @@ def _overlap(ratio: float, turns: list[dict[str, Rates]]) -> dict[str, Any]:
         slower = min(turn["collecting"].steps_per_s, turn["updating"].updates_per_s / ratio)
         # The mean: within a turn either may fall behind, or catch up, by training.max_lead_steps.
         shares.append(statistics.mean((both.steps_per_s, both.updates_per_s / ratio)) / slower)
-    return {"ratio": spread(shares), **{name: spread([getattr(rates, name) for rates in found]) for name in FIGURES}}
+    return {"ratio": spread(shares), **figures(found)}
 
 
 def _text(report: dict[str, Any]) -> str:

@@ -7,15 +7,13 @@ steps. Run: ``python benchmarks/threads.py --batch 64 --json``.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from measuring import machine, spread
-from trainings import FIGURES, Pinned, TrainingInTurns, training, undisturbed
+from measuring import machine
+from trainings import figures, starting, undisturbed
 
 _BUSY = {"training.updates_per_step": 20, "training.max_lead_steps": 10**9}
 
@@ -38,15 +36,12 @@ def main(
         **{ratio: {"training.updates_per_step": float(ratio)} for ratio in ratios.split(",")},
     }
     counts = [int(count) for count in threads.split(",")]
-    with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        started: dict[tuple[str, int], TrainingInTurns] = {}
-        for mode, settings in modes.items():
-            for count in counts:
-                fixed = {"td3.batch_size": batch, "td3.precision": precision, "training.learner_threads": count}
-                whole = training(directory, f"{mode}-{count}", config, {**fixed, **settings}, Pinned(), map)
-                started[mode, count] = stack.enter_context(whole)
-                started[mode, count].warm_up(warm_up)
+    with starting(config, map, warm_up, {"td3.batch_size": batch, "td3.precision": precision}) as start:
+        started = {
+            (mode, count): start(f"{mode}-{count}", {"training.learner_threads": count, **settings})
+            for mode, settings in modes.items()
+            for count in counts
+        }
         turns = undisturbed(started, seconds, repeats)
     report: dict[str, Any] = {
         "what": "steps and updates a second of trainings that differ in the learner's threads, nothing pinned",
@@ -56,12 +51,7 @@ def main(
         "seconds": seconds,
         "repeats": repeats,
         "by_updates_per_step": {
-            mode: {
-                f"{count} threads": {
-                    name: spread([getattr(turn[mode, count], name) for turn in turns]) for name in FIGURES
-                }
-                for count in counts
-            }
+            mode: {f"{count} threads": figures(turn[mode, count] for turn in turns) for count in counts}
             for mode in modes
         },
         "machine": machine("torch", "carla", "numpy"),

@@ -11,14 +11,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lite_server import lite_process
-from measuring import counted
+from measuring import counted, spread
 from ray_nodes import actors_of
 from replay import fill
 
@@ -77,6 +78,12 @@ class Rates:
 
 
 FIGURES = tuple(field.name for field in fields(Rates))
+
+
+def figures(rates: Iterable[Rates]) -> dict[str, Any]:
+    """Return the spread of each figure over some turns."""
+    found = list(rates)
+    return {name: spread([getattr(each, name) for each in found]) for name in FIGURES}
 
 
 class TrainingInTurns:
@@ -198,13 +205,32 @@ def _used_s(pid: int) -> float:
 
 
 @contextlib.contextmanager
+def starting(
+    config: Path, map: str, warm_up: float, fixed: Mapping[str, Any]
+) -> Iterator[Callable[..., TrainingInTurns]]:
+    """Give what starts a training by its name and settings, over ``fixed`` ones, and brings it to its pace.
+
+    What else :func:`training` takes, it takes too. All end with the block.
+    """
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+
+        def start(name: str, settings: Mapping[str, Any], **more: Any) -> TrainingInTurns:
+            started = stack.enter_context(training(directory, name, config, {**fixed, **settings}, map=map, **more))
+            started.warm_up(warm_up)
+            return started
+
+        yield start
+
+
+@contextlib.contextmanager
 def training(
     directory: Path,
     name: str,
     config: Path,
     settings: Mapping[str, Any],
-    pinned: Pinned,
     map: str,
+    pinned: Pinned = Pinned(),
     collectors: int = 1,
     tick_ms: float = 0.0,
     cluster: str | None = None,
@@ -231,19 +257,9 @@ def training(
             fleet |= {"cluster.address": cluster, "cluster.simulator": simulator, "simulator.patience_s": _START_S}
         assignments = [f"{key}={value}" for key, value in {**_SETTINGS, **fleet, **settings}.items()]
         options = [word for assignment in assignments for word in ("--set", assignment)]
-        command = [
-            sys.executable,
-            "-m",
-            "carla_td3",
-            "train",
-            "--resume",
-            "--run-dir",
-            str(run.path),
-            "--device",
-            "cpu",
-        ]
+        words = ("train", "--resume", "--run-dir", str(run.path), "--device", "cpu", "--config", str(config))
         learner = subprocess.Popen(
-            [*command, "--config", str(config), *options],
+            [sys.executable, "-m", "carla_td3", *words, *options],
             env={**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(ports[0])},
             stdout=subprocess.DEVNULL,
         )

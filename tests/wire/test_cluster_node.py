@@ -14,11 +14,13 @@ import psutil
 import pytest
 
 from carla_run.events import CollectorEnd
+from carla_run.heartbeat import CollectorState
 from carla_td3 import config
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
 from carla_td3.cluster.node import Ask, Begin, Node, Told
 from carla_td3.cluster.simulator import Simulator
-from carla_td3.exchange.messages import EpisodeEnded, Ready, Stop
+from carla_td3.exchange.messages import Configure, EpisodeEnded, Ready, Stop
+from carla_td3.exchange.status import Snapshot
 from carla_td3.exchange.weights import flatten
 from carla_td3.td3.networks import Policy
 from carla_td3.td3.replay.frames import FrameStack
@@ -47,7 +49,8 @@ class Learner:
         settings = settings_of(self.config, 0, "Lite01", head.steps, head.steps)
         weights = flatten(Policy(self.config.td3.network, FrameStack.of(self.config.environment.camera)).state_dict())
         self.life, self.turn = life, 0
-        begin = Begin(life, 0, settings, None, rehearse=False, head=head, episodes=0, ticks=0)
+        order = Configure(config=settings, run_directory="", collector=0, rehearse=False, until_episode=None)
+        begin = Begin(life, order, head, Snapshot(CollectorState.ABSENT, 0, 0, False, 0.0, 0.0))
         assert self.node.begin(begin, weights) == self.node.begin(begin, weights), "asked again, it says the same"
 
     def question(self, limit: int, **more: Any) -> Ask:
@@ -79,7 +82,9 @@ def node() -> Iterator[Node]:
 
 
 def family() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """Return what this process has started, but for what forks other tests' trainings."""
+    found = psutil.Process().children(recursive=True)
+    return [each for each in found if not any("multiprocessing." in word for word in each.cmdline())]
 
 
 def test_a_node_hands_out_each_step_once_whatever_answer_is_lost(node: Node, tmp_path: Path) -> None:

@@ -42,9 +42,12 @@ def traces_of_us(connect: Connect, server: Server) -> tuple[bool, list[str]]:
     return world.get_settings().synchronous_mode, vehicles
 
 
-def test_a_checkpoint_is_written_on_request_in_warm_up_and_later(start_server: StartServer, forked_run: NewRun) -> None:
+def test_a_running_training_does_what_it_is_asked(start_server: StartServer, forked_run: NewRun) -> None:
     run = forked_run("run", start_server())
-    run.start("--max-timesteps", "500", "--set", "training.warmup_steps=150")
+    process = run.start(
+        *("--max-timesteps", "20000", "--set", "training.warmup_steps=150"),
+        *("--set", "training.checkpoint_every_steps=100000"),
+    )
     run.wait(lambda: run.steps >= 10)
     early = ask(run, "checkpoint")
     assert early.result == "ok", early
@@ -53,16 +56,40 @@ def test_a_checkpoint_is_written_on_request_in_warm_up_and_later(start_server: S
     later = ask(run, "checkpoint")
     assert saved_updates(run, later.checkpoint) == later.updates > 0
     assert later.steps > early.steps
-    run.finish()
-    assert run.beat["updates"] == 350
+    os.kill(run.beat["collector"]["pid"], signal.SIGKILL)
+    assert ask(run, "checkpoint").result == "ok", "though a collector was killed"
+    run.wait(lambda: run.beat["collector_restarts"] == 1)
+    assert "SIGKILL" in run.events("collector_restarted")[0]["cause"]
+
+    refused = ask(run, "apply", td3__micro_batch=2, td3__batch_size=4)
+    assert refused.result == "refused"
+    assert "`td3.batch_size` can't change in a running agent" in refused.sentence
+    assert run.beat["micro_batch"] == 8
+    assert ask(run, "apply", td3__micro_batch=2, training__checkpoint_every_steps=50).result == "ok"
+    run.wait(lambda: run.beat["micro_batch"] == 2)
+    run.wait(lambda: "interval" in [event["cause"] for event in run.events("checkpoint")])
+    assert run.events("applied")[0]["values"] == {"td3.micro_batch": 2, "training.checkpoint_every_steps": 50}
+
+    command = ("-m", "carla_td3", "request", "--run-dir", str(run.path), "--wait")
+    refusal = program(run.port, *command, "apply", "--set", "seed=1")
+    assert refusal.returncode == Exit.BAD_CONFIG
+    assert "`seed` can't change" in refusal.stderr
+    done = program(run.port, *command, "stop")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("The run has ended. ")
+    assert process.wait(PATIENCE_S) == Exit.STOPPED
+    (stopped,) = run.events("stopped")
+    latest = (run.path / "checkpoints" / "latest").read_text().strip()
+    assert saved_updates(run, latest) == stopped["updates"]
+    assert stopped["cause"].startswith("request ")
 
 
-def test_a_drain_gives_the_simulator_back_and_a_resume_goes_on(
+def test_a_drain_gives_the_simulator_back_and_a_resume_finds_another(
     start_server: StartServer, forked_run: NewRun, connect: Connect
 ) -> None:
     server = start_server()
     run = forked_run("run", server)
-    run.start("--max-timesteps", "400", "--set", "environment.traffic.vehicles=2")
+    run.start("--max-timesteps", "400", "--set", "environment.traffic.vehicles=2", "--set", "simulator.patience_s=30")
     run.wait(lambda: run.steps >= 60)
     learner, collector = run.beat["pid"], run.beat["collector"]["pid"]
     drained = ask(run, "drain")
@@ -72,33 +99,19 @@ def test_a_drain_gives_the_simulator_back_and_a_resume_goes_on(
     assert drained.steps == run.steps
     assert saved_updates(run, drained.checkpoint) == drained.updates
     run.wait(lambda: run.beat["phase"] == "drained")
+    server.kill()
     time.sleep(1.2)
     beat = run.beat
-    assert (beat["step"], beat["updates"]) == (drained.steps, drained.updates)
+    assert (beat["phase"], beat["step"], beat["updates"]) == ("drained", drained.steps, drained.updates)
     assert (beat["collector"], beat["tick_outstanding_s"]) == ({"pid": None, "state": "absent"}, 0.0)
     assert ask(run, "drain").result == "ok", "it is drained: nothing is left to do"
-    assert ask(run, "resume").result == "ok"
-    run.finish()
-    assert (run.beat["pid"], run.beat["step"], run.beat["updates"]) == (learner, 400, 380)
-    assert run.beat["collector_restarts"] == 0
-
-
-def test_a_simulator_may_be_restarted_while_the_run_is_drained(start_server: StartServer, forked_run: NewRun) -> None:
-    server = start_server()
-    run = forked_run("run", server)
-    run.start("--max-timesteps", "300", "--set", "simulator.patience_s=30")
-    run.wait(lambda: run.steps >= 50)
-    drained = ask(run, "drain")
-    server.kill()
-    time.sleep(1.0)
-    assert run.beat["phase"] == "drained"
     assert ask(run, "checkpoint").updates == drained.updates, "nothing is learned meanwhile"
-    resumed = ask(run, "resume")
-    assert resumed.result == "ok"
+    assert ask(run, "resume").result == "ok"
     run.wait(lambda: run.beat["phase"] == "waiting_for_simulator")
     start_server(port=server.port)
     run.finish()
-    assert (run.steps, run.beat["updates"]) == (300, 280)
+    assert (run.beat["pid"], run.beat["step"], run.beat["updates"]) == (learner, 400, 380)
+    assert run.beat["collector_restarts"] == 0
 
 
 def test_a_run_is_drained_while_it_waits_for_a_simulator(start_server: StartServer, forked_run: NewRun) -> None:
@@ -129,69 +142,15 @@ def test_an_evaluation_that_a_drain_breaks_off_is_repeated(start_server: StartSe
     assert [event["step"] for event in run.events("evaluated")] == [40, 80]
 
 
-def test_a_hung_collector_does_not_hold_up_a_drain(start_server: StartServer, forked_run: NewRun) -> None:
+def test_a_hung_collector_holds_up_neither_drain_nor_stop(start_server: StartServer, forked_run: NewRun) -> None:
     run = forked_run("run", start_server())
-    run.start("--max-timesteps", "200", "--set", "collector.stop_grace_s=0.5")
+    process = run.start("--max-timesteps", "2000", "--set", "collector.stop_grace_s=0.5")
     run.wait(lambda: run.steps >= 40)
     collector = run.beat["collector"]["pid"]
     os.kill(collector, signal.SIGSTOP)
     assert ask(run, "drain").result == "ok"
     assert not running(collector)
-    assert ask(run, "resume").result == "ok"
-    run.finish()
-    assert run.steps == 200
-
-
-def test_a_collector_killed_meanwhile_costs_no_request(start_server: StartServer, forked_run: NewRun) -> None:
-    run = forked_run("run", start_server())
-    run.start("--max-timesteps", "300")
-    run.wait(lambda: run.steps >= 40)
-    os.kill(run.beat["collector"]["pid"], signal.SIGKILL)
-    assert ask(run, "checkpoint").result == "ok"
-    run.finish()
-    assert run.beat["collector_restarts"] == 1
-
-
-@pytest.mark.parametrize("drained", [False, True])
-def test_a_stop_on_request_ends_as_sigterm_does(start_server: StartServer, forked_run: NewRun, drained: bool) -> None:
-    run = forked_run("run", start_server())
-    process = run.start("--max-timesteps", "2000")
-    run.wait(lambda: run.steps >= 40)
-    if drained:
-        ask(run, "drain")
     stopped = ask(run, "stop")
     assert process.wait(PATIENCE_S) == Exit.STOPPED
     assert stopped.result == "ok"
     assert saved_updates(run, stopped.checkpoint) == stopped.updates == run.events("stopped")[0]["updates"]
-    assert run.events("stopped")[0]["cause"].startswith("request ")
-
-
-@pytest.mark.long
-def test_values_change_in_the_running_process_or_are_refused(start_server: StartServer, forked_run: NewRun) -> None:
-    run = forked_run("run", start_server())
-    run.start("--max-timesteps", "600", "--set", "training.checkpoint_every_steps=100000")
-    run.wait(lambda: run.steps >= 40)
-    refused = ask(run, "apply", td3__micro_batch=2, td3__batch_size=4)
-    assert refused.result == "refused"
-    assert "`td3.batch_size` can't change in a running agent" in refused.sentence
-    assert run.beat["micro_batch"] == 8
-    assert ask(run, "apply", td3__micro_batch=2, training__checkpoint_every_steps=50).result == "ok"
-    run.wait(lambda: run.beat["micro_batch"] == 2)
-    run.wait(lambda: "interval" in [event["cause"] for event in run.events("checkpoint")])
-    run.finish()
-    assert run.beat["updates"] == 580
-    assert run.events("applied")[0]["values"] == {"td3.micro_batch": 2, "training.checkpoint_every_steps": 50}
-
-
-def test_a_person_asks_and_is_told_what_became_of_it(start_server: StartServer, forked_run: NewRun) -> None:
-    run = forked_run("run", start_server())
-    process = run.start("--max-timesteps", "5000")
-    run.wait(lambda: run.steps >= 40)
-    command = ("-m", "carla_td3", "request", "--run-dir", str(run.path), "--wait")
-    refused = program(run.port, *command, "apply", "--set", "seed=1")
-    assert refused.returncode == Exit.BAD_CONFIG
-    assert "`seed` can't change" in refused.stderr
-    done = program(run.port, *command, "stop")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("The run has ended. ")
-    assert process.wait(PATIENCE_S) == Exit.STOPPED

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 
-import pytest
-
 from carla_run.exits import Exit
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S, until
@@ -14,10 +12,7 @@ from tests.wire.conftest import NewRun
 from tests.wire.trainee import program, running
 
 
-@pytest.mark.parametrize("death", [pytest.param(signal.SIGKILL, marks=pytest.mark.long), signal.SIGSTOP])
-def test_a_collector_that_dies_or_hangs_is_replaced(
-    start_server: StartServer, new_run: NewRun, death: signal.Signals
-) -> None:
+def test_a_collector_that_hangs_is_replaced(start_server: StartServer, new_run: NewRun) -> None:
     run = new_run("run", start_server())
     run.start(
         *("--max-timesteps", "400", "--set", "environment.traffic.vehicles=2"),
@@ -25,12 +20,11 @@ def test_a_collector_that_dies_or_hangs_is_replaced(
     )
     run.wait(lambda: run.steps >= 40)
     pid, steps = run.beat["collector"]["pid"], run.steps
-    os.kill(pid, death)
+    os.kill(pid, signal.SIGSTOP)
     run.finish()
     assert run.beat["collector_restarts"] >= 1
     assert run.steps == 400 > steps
-    cause = run.events("collector_restarted")[0]["cause"]
-    assert ("hung" if death is signal.SIGSTOP else death.name) in cause
+    assert "hung" in run.events("collector_restarted")[0]["cause"]
     assert not running(pid)
 
 
@@ -49,23 +43,6 @@ def test_a_killed_agent_resumes_with_every_finished_transition(start_server: Sta
     resumed = run.events("resumed")[0]
     assert (resumed["steps"], resumed["updates"]) == (kept, saved)
     assert (run.beat["step"], run.beat["updates"]) == (600, 580)
-
-
-@pytest.mark.long
-def test_a_stopped_run_leaves_a_checkpoint_and_goes_on(start_server: StartServer, forked_run: NewRun) -> None:
-    run = forked_run("run", start_server())
-    process = run.start("--max-timesteps", "800")
-    run.wait(lambda: run.steps >= 60)
-    collector = run.beat["collector"]["pid"]
-    process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE_S) == Exit.STOPPED
-    assert not running(collector)
-    stopped = run.events("stopped")[0]
-    assert stopped["cause"] == "SIGINT"
-    assert run.events("checkpoint")[-1]["updates"] == stopped["updates"]
-    run.train("--max-timesteps", "800", "--resume")
-    assert run.events("resumed")[0]["updates"] == stopped["updates"]
-    assert run.steps == 800
 
 
 def test_training_survives_the_death_of_its_simulator(start_server: StartServer, forked_run: NewRun) -> None:

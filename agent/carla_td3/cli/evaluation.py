@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -33,7 +33,7 @@ from carla_td3.evaluation.drivers import BASELINES, TD3_DRIVER, compared
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import Evaluation, table, write_csv, write_json
 from carla_td3.evaluation.onlooker import Onlooker
-from carla_td3.evaluation.routes import Steps
+from carla_td3.evaluation.routes import completed_unless
 from carla_td3.evaluation.runner import EvaluationRunner
 from carla_td3.exits import AgentError, sentence
 from carla_td3.td3.networks import Policy
@@ -43,7 +43,6 @@ from carla_td3.telemetry.progress import ProgressLine
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.learner import architecture
 
-T = TypeVar("T")
 ONLINE = "online."
 """Before the names of the driving policy's tensors, in a checkpoint."""
 LOOK_S = 0.5
@@ -187,7 +186,7 @@ class _Evaluating:
 
             try:
                 work = runner.compare(self._names, routes, lambda name, each: Onlooker(name, each, told), kept)
-                found = until_stopped(work, stop)
+                found = completed_unless(work, lambda: stop.signal is not None)
             finally:
                 self._leave(found or self._so_far())
         return found is not None
@@ -195,7 +194,10 @@ class _Evaluating:
     def _film(self, runner: EvaluationRunner, routes: Sequence[Route], stop: StopRequests) -> bool:
         """Film the first driver if that was asked for; return whether no signal came first."""
         video = self._outputs.video
-        return video is None or until_stopped(runner.film(self._names[0], routes, video), stop) is not None
+        if video is None:
+            return True
+        film = runner.film(self._names[0], routes, video)
+        return completed_unless(film, lambda: stop.signal is not None) is not None
 
     @property
     def _count(self) -> int:
@@ -229,18 +231,6 @@ def _say_what_is_kept(kept: KeptDrives, count: int, wanted: int) -> None:
             f"{path} keeps {drives} drives with {others}; they don't count here. Delete it once they are of no use.",
             file=sys.stderr,
         )
-
-
-def until_stopped(work: Steps[T], stop: StopRequests) -> T | None:
-    """Do all of it and return what it returns; None where a signal asked to stop between two of its steps."""
-    with closing(work):
-        while stop.signal is None:
-            try:
-                next(work)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-    return None
 
 
 @contextmanager

@@ -1,20 +1,19 @@
 """``python -m carla_td3.cluster SOCKET PARENT RUN SETTINGS``: the run's Ray driver, started by ``trainer.remote``.
 
 A process of its own, as collectors are: a client library of a cluster, too, can end the process it lives in, and the
-learner survives that. Is handed two sockets for each collector's life, and ends with its learner.
+learner survives that. Is handed a socket for each collector's life, and ends with its learner.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from carla_run.paths import RunPaths
 from carla_td3.cluster.life import Life
 from carla_td3.collector.parent import die_with
 from carla_td3.config import ClusterConfig
+from carla_td3.exchange.child import run_spawned
 from carla_td3.exchange.messages import Channel
 from carla_td3.exits import AgentError
 
@@ -36,25 +36,26 @@ class Driver:
 
     def __init__(self, run: RunPaths, settings: ClusterConfig) -> None:
         self._run, self._settings = run, settings
+        self._connector = ThreadPoolExecutor(max_workers=1)
         self._connecting: Future[Any] | None = None
         self._lock = threading.Lock()
         self._nodes: dict[int, Mapping[str, Any]] = {}
         self._written_s = 0.0
 
-    def serve(self, learner: socket.socket) -> None:
-        """Begin a life for each pair of sockets that the learner hands over, until it closes its end.
+    def serve(self, learner: socket.socket) -> Exit:
+        """Begin a life for each socket that the learner hands over, until it closes its end.
 
-        A message without them is the number of a collector whose place isn't needed any more.
+        A message without one is the number of a collector whose place isn't needed any more.
         """
-        while (given := socket.recv_fds(learner, 16, 2))[0]:
+        while (given := socket.recv_fds(learner, 16, 1))[0]:
+            for descriptor in given[1]:
+                life = Life(self._connected, Channel(socket.socket(fileno=descriptor)), self._tell)
+                threading.Thread(target=life.run, daemon=True).start()
             if not given[1]:
                 self._release(int(given[0]))
-                continue
-            channel, control = (socket.socket(fileno=descriptor) for descriptor in given[1])
-            life = Life(self._connected, Channel(channel), control, self._tell)
-            threading.Thread(target=life.run, daemon=True).start()
         if (actors := self._actors()) is not None:
             actors.close()
+        return Exit.FINISHED
 
     def _release(self, number: int) -> None:
         if (actors := self._actors()) is not None:
@@ -65,28 +66,16 @@ class Driver:
     def _actors(self) -> Any:
         """Return the cluster, None if it isn't reached."""
         connecting = self._connecting
-        reached = connecting is not None and connecting.done() and connecting.exception() is None
-        return connecting.result() if connecting is not None and reached else None
+        if connecting is None or not connecting.done() or connecting.exception() is not None:
+            return None
+        return connecting.result()
 
     def _connected(self) -> Future[Any]:
         """Return the cluster as it will be; one that couldn't be had is tried again."""
         with self._lock:
             if self._connecting is None or (self._connecting.done() and self._connecting.exception() is not None):
-                self._connecting = Future()
-                threading.Thread(target=self._connect, args=(self._connecting,), daemon=True).start()
+                self._connecting = self._connector.submit(_connect, self._settings)
             return self._connecting
-
-    def _connect(self, connecting: Future[Any]) -> None:
-        try:
-            # Imported late: without Ray, a life ends with a sentence.
-            from carla_td3.cluster.actors import Actors
-
-            connecting.set_result(Actors(self._settings))
-        except ImportError as error:
-            words = f"cluster.address needs Ray, and it isn't installed here ({error}): pip install '.[ray]'"
-            connecting.set_exception(AgentError(words, Exit.BAD_CONFIG))
-        except Exception as error:
-            connecting.set_exception(error)
 
     def _tell(self, seen: Mapping[str, Any]) -> None:
         """Keep what is known of a node; a disk that refuses it stops nothing."""
@@ -99,14 +88,21 @@ class Driver:
                     write_whole(self._run.nodes, content, durable=False)
 
 
+def _connect(settings: ClusterConfig) -> Any:
+    try:
+        # Imported late: without Ray, a life ends with a sentence.
+        from carla_td3.cluster.actors import Actors
+    except ImportError as error:
+        words = f"cluster.address needs Ray, and it isn't installed here ({error}): pip install '.[ray]'"
+        raise AgentError(words, Exit.BAD_CONFIG) from None
+    return Actors(settings)
+
+
 def main() -> None:
     """Entry point of the child process."""
     die_with(parent_pid=int(sys.argv[2]))
     driver = Driver(RunPaths(Path(sys.argv[3])), ClusterConfig.model_validate_json(sys.argv[4]))
-    driver.serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(Exit.FINISHED)
+    run_spawned(driver.serve)
 
 
 if __name__ == "__main__":

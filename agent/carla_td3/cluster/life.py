@@ -1,15 +1,14 @@
 """One collector's life as seen from the learner's machine: begun on a node, asked again and again, ended.
 
 Stands where a local collector's process would: takes the learner's orders and gives it reports, writes the collector's
-ring, and says in its status block what the node's says. Owns the bookkeeping of what is acknowledged; one thread each.
+ring, and says in its status block what the node's says. Its last report is its end. Owns the bookkeeping of what is
+acknowledged; one thread each.
 """
 
 from __future__ import annotations
 
 import contextlib
-import select
 import signal
-import socket
 import time
 import traceback
 import uuid
@@ -26,9 +25,8 @@ from carla_td3 import config
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
 from carla_td3.cluster.node import Ask, Begin, Told
 from carla_td3.cluster.waiting import GaveUpError, LostError
-from carla_td3.config import AgentConfig
-from carla_td3.exchange.ended import Ended
-from carla_td3.exchange.messages import Channel, ChannelClosedError, ChunkLost, Configure, Failed, Order, Placed, Report
+from carla_td3.exchange import messages
+from carla_td3.exchange.messages import Channel, ChannelClosedError, Ended, Order, Report
 from carla_td3.exchange.status import Pace, Status
 from carla_td3.exchange.weights import WeightsFile
 from carla_td3.exits import exit_code, sentence
@@ -55,111 +53,92 @@ class Life:
     Args:
         actors: connects to the cluster, if nobody has yet.
         channel: to the learner, as a collector's process has it.
-        control: to the learner: whatever comes there means kill, and the end is told there.
         tell: takes what is known of the collector's node.
     """
 
-    def __init__(
-        self, actors: Callable[[], Future[Actors]], channel: Channel, control: socket.socket, tell: Tell
-    ) -> None:
-        self._connect, self._channel, self._control, self._tell = actors, channel, control, tell
+    def __init__(self, actors: Callable[[], Future[Actors]], channel: Channel, tell: Tell) -> None:
+        self._connect, self._channel, self._tell = actors, channel, tell
         self._id = uuid.uuid4().hex[:8]
         self._node = ""
         self._seen_steps = self._limit = self._turn = 0
         self._orders: list[Order | Report] = []
+        self._killed = False
 
     def run(self) -> None:
         """Live it to its end, and tell the learner; where the learner is gone, nobody."""
-        ended = self._told_end()
-        with contextlib.suppress(OSError), self._control:
-            self._channel.close()
-            while self._killed() and self._control.recv(16):
-                pass  # a socket that is closed with something unread takes what was sent along
-            self._control.send(ended.said())
+        with contextlib.suppress(ChannelClosedError):
+            self._channel.send(self._lived_to_its_end())
+        self._channel.close()
 
-    def _told_end(self) -> Ended:
+    def _lived_to_its_end(self) -> Ended:
         try:
             return self._lived()
-        except GaveUpError:
-            return Ended("killed", CollectorEnd.SIGNAL, signal=signal.SIGKILL)
         except ChannelClosedError:
-            return Ended("the learner is gone", CollectorEnd.EXIT, exit_code=Exit.FINISHED)
+            raise
+        except GaveUpError:
+            return Ended(cause="killed", end=CollectorEnd.SIGNAL, signal=signal.SIGKILL)
         except Exception as error:
             code = exit_code(error)
             if code is None:
                 traceback.print_exc()
-                return Ended(f"{type(error).__name__}: {error}", CollectorEnd.EXIT, exit_code=Exit.CRASH)
-            with contextlib.suppress(ChannelClosedError):
-                self._channel.send(Failed(code=code, sentence=sentence(error)))
-            return Ended(sentence(error), CollectorEnd.EXIT, exit_code=code)
+                return _exited(f"{type(error).__name__}: {error}", Exit.CRASH)
+            self._channel.send(messages.Failed(code=code, sentence=sentence(error)))
+            return _exited(sentence(error), code)
 
     def _lived(self) -> Ended:
         order = self._channel.receive(CONFIGURE_S)
-        assert isinstance(order, Configure), f"the first order is {order!r}, expected Configure"
+        assert isinstance(order, messages.Configure), f"the first order is {order!r}, expected Configure"
         settings = config.validate(order.config, source="the learner's configuration")
-        run, number = RunPaths(Path(order.run_directory)), order.collector
-        self._status, self._pace = Status.of(run.exchange, number), Pace.of(run.exchange, number)
+        self._run, self._number = RunPaths(Path(order.run_directory)), order.collector
+        exchange = self._run.exchange
+        self._status, self._pace = Status.of(exchange, self._number), Pace.of(exchange, self._number)
         self._status.state = CollectorState.CONNECTING
         stack, privileged = FrameStack.of(settings.environment.camera), privileged_numbers(settings.environment)
-        received = Received(Ring.create(run.ring(number), settings.replay.capacity, stack, privileged))
+        ring = Ring.create(self._run.ring(self._number), settings.replay.capacity, stack, privileged)
+        self._received = Received(ring)
         try:
-            return self._driven(order, settings, run, received)
+            return self._driven(order, settings.simulator.patience_s)
         except LostError as error:
-            return self._lost(str(error), received)
+            return self._lost(str(error))
         finally:
-            received.close()
+            self._received.close()
 
-    def _driven(self, order: Configure, settings: AgentConfig, run: RunPaths, received: Received) -> Ended:
-        number, connected = order.collector, self._connect()
+    def _driven(self, order: messages.Configure, patience_s: float) -> Ended:
+        connected = self._connect()
         while not connected.done():
             if not self._waits():
                 raise GaveUpError
             time.sleep(WAIT_S)
         actors = connected.result()
-        self._node = actors.node_of(number, self._waits, settings.simulator.patience_s)
-        file = WeightsFile(run.exchange / "weights.bin")
+        self._node = actors.node_of(self._number, self._waits, patience_s)
+        file = WeightsFile(self._run.exchange / "weights.bin")
         version, weights = actors.newest(file)
-        seen = self._status.read()
-        begin = Begin(
-            self._id,
-            number,
-            order.config,
-            order.until_episode,
-            order.rehearse,
-            received.head,
-            episodes=seen.episodes,
-            ticks=seen.ticks,
-        )
-        actor = actors.actor(number)
-        placed: Placed | Failed = actors.answer_of(actor.begin.remote, self._waits, begin, weights)
+        seen, head = self._status.read(), self._received.head
+        begin = Begin(self._id, order, head, seen)
+        actor = actors.actor(self._number)
+        placed: messages.Placed | messages.Failed = actors.answer_of(actor.begin.remote, self._waits, begin, weights)
         self._channel.send(placed)
-        if isinstance(placed, Failed):
-            return Ended(placed.sentence, CollectorEnd.EXIT, exit_code=placed.code)
-        self._seen_steps = received.head.steps
+        if isinstance(placed, messages.Failed):
+            return _exited(placed.sentence, placed.code)
+        self._seen_steps = head.steps
+        where = {**placed.model_dump(exclude={"kind"}), "collector": self._number}
         while True:
-            self._rest(received)
-            ask = self._question(received)
+            self._rest()
+            ask = self._question()
             newest, reference = actors.newest(file)
             told = self._answered(actors, actor, ask, reference if newest != version else None)
             version = newest
-            ended = self._take(told, run, number, received)
-            self._tell(
-                {
-                    **placed.model_dump(exclude={"kind"}),
-                    "collector": number,
-                    "steps": told.steps,
-                    "seen": dict(told.simulator),
-                }
-            )
+            ended = self._take(told)
+            self._tell({**where, "steps": told.steps, "seen": dict(told.simulator)})
             if ended is not None:
                 return ended
 
-    def _question(self, received: Received) -> Ask:
+    def _question(self) -> Ask:
         self._turn += 1
         self._limit = self._pace.step_limit
         self._heard()
         orders, self._orders = tuple(self._orders), []
-        return Ask(self._id, self._turn, received.head, self._limit, orders, end=self._killed())
+        return Ask(self._id, self._turn, self._received.head, self._limit, orders, end=self._killed)
 
     def _answered(self, actors: Actors, actor: Any, ask: Ask, weights: Any) -> Told:
         """Return the answer. Killed while it is waited for, what the collector has finished is still fetched."""
@@ -176,41 +155,43 @@ class Life:
             raise LostError("it doesn't answer any more") from None
         return last
 
-    def _take(self, told: Told, run: RunPaths, number: int, received: Received) -> Ended | None:
+    def _take(self, told: Told) -> Ended | None:
         """Take an answer in: the steps first, for a report may say that they are there."""
         if told.ended is not None and told.ended.end is CollectorEnd.LOST:
             raise LostError(told.ended.cause)
         if told.log:
-            with run.log_of(number).open("ab") as log:
+            with self._run.log_of(self._number).open("ab") as log:
                 log.write(told.log)
         if told.chunk is not None:
-            received.take(told.chunk)
+            self._received.take(told.chunk)
         self._seen_steps = told.steps
         self._status.mirror(told.snapshot)
         for name, content in told.files.items():
-            path = run.path / name
+            path = self._run.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         for report in told.reports:
             self._channel.send(report)
         return told.ended
 
-    def _lost(self, cause: str, received: Received) -> Ended:
+    def _lost(self, cause: str) -> Ended:
         """Say what was lost with the node: at most what it was allowed beyond what is here."""
-        here = received.head.steps
+        here = self._received.head.steps
         at_most = max(0, min(self._limit - here, UNACKNOWLEDGED))
         if at_most:
-            self._channel.send(ChunkLost(node=self._node, at_most=at_most, seen=max(0, self._seen_steps - here)))
-        return Ended(f"lost with its place on {self._node or 'the cluster'}: {cause}", CollectorEnd.LOST)
+            self._channel.send(
+                messages.ChunkLost(node=self._node, at_most=at_most, seen=max(0, self._seen_steps - here))
+            )
+        where = self._node or "the cluster"
+        return Ended(cause=f"lost with its place on {where}: {cause}", end=CollectorEnd.LOST)
 
-    def _rest(self, received: Received) -> None:
+    def _rest(self) -> None:
         """Wait a moment where there is nothing to ask: the collector has taken all its steps, and all are here."""
         until_s = time.monotonic() + LONGEST_WAIT_S
         while (
             self._status.state is CollectorState.WAITING
-            and received.head.steps >= self._pace.step_limit
+            and self._received.head.steps >= self._pace.step_limit
             and not self._heard(WAIT_S)
-            and not self._killed()
             and time.monotonic() < until_s
         ):
             pass
@@ -221,14 +202,19 @@ class Life:
         return self._is_wanted()
 
     def _is_wanted(self) -> bool:
-        return not self._killed()
+        self._heard()
+        return not self._killed
 
     def _heard(self, timeout_s: float = 0.0) -> bool:
-        """Return whether there are orders to pass on."""
+        """Return whether there are orders to pass on or to obey."""
         while (order := self._channel.receive(timeout_s)) is not None:
-            self._orders.append(order)
+            if isinstance(order, messages.Kill):
+                self._killed = True
+            else:
+                self._orders.append(order)
             timeout_s = 0.0
-        return bool(self._orders)
+        return self._killed or bool(self._orders)
 
-    def _killed(self) -> bool:
-        return bool(select.select([self._control], [], [], 0)[0])
+
+def _exited(cause: str, code: int) -> Ended:
+    return Ended(cause=cause, end=CollectorEnd.EXIT, exit_code=code)

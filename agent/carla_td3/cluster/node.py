@@ -23,12 +23,11 @@ from carla_run.events import CollectorEnd
 from carla_run.exits import ExitError
 from carla_run.heartbeat import CollectorState
 from carla_run.paths import RunPaths
-from carla_td3 import config
 from carla_td3.cluster.chunks import ROWS, STEPS, UNACKNOWLEDGED, Chunk, Head, begin_at, cut
 from carla_td3.cluster.simulator import Simulator
 from carla_td3.cluster.versions import Versions
-from carla_td3.exchange.ended import Ended
-from carla_td3.exchange.messages import Evaluated, Failed, Order, Placed, Report, Stop
+from carla_td3.config import validate
+from carla_td3.exchange.messages import Configure, Ended, Evaluated, Failed, Order, Placed, Report, Stop
 from carla_td3.exchange.status import Pace, Snapshot, Status
 from carla_td3.exchange.weights import FloatArray, WeightsFile
 from carla_td3.td3.replay.frames import FrameStack
@@ -53,15 +52,11 @@ class Begin:
 
     life: str
     """Its id: no other one's questions are answered."""
-    number: int
-    settings: Mapping[str, Any]
-    until_episode: int | None
-    rehearse: bool
+    order: Configure
     head: Head
     """Where the learner's ring ends."""
-    episodes: int
-    """As of ``Snapshot``, as are the ticks."""
-    ticks: int
+    seen: Snapshot
+    """Where its episodes and ticks go on."""
 
 
 @dataclass(frozen=True)
@@ -96,30 +91,103 @@ class Told:
     simulator: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass
 class _Life:
     """One collector."""
 
-    id: str
-    number: int
-    run: RunPaths
-    process: CollectorProcess
-    status: Status
-    pace: Pace
-    ring: Ring
-    weights: WeightsFile
-    log_read: int = 0
-    answered: int = -1
-    """The last turn."""
-    told: Told | None = None
-    waits_since_s: float | None = None
-    """How long ago the oldest finished step that wasn't sent was seen."""
+    def __init__(self, begin: Begin, folder: Path, settings: Mapping[str, Any], weights: FloatArray) -> None:
+        self.id, self._number = begin.life, begin.order.collector
+        config = validate(settings, source="the learner's configuration")
+        self._run = run = RunPaths(folder)
+        run.exchange.mkdir(parents=True)
+        stack = FrameStack.of(config.environment.camera)
+        with_lock = Ring.create(run.ring(self._number), ROWS, stack, privileged_numbers(config.environment))
+        begin_at(with_lock, begin.head)
+        assert with_lock.lock is not None
+        with_lock.lock.close()  # the collector's from here on
+        self._ring = Ring.open(run.ring(self._number), writable=False)
+        self._status, self._pace = Status.of(run.exchange, self._number), Pace.of(run.exchange, self._number)
+        self._status.episodes, self._status.ticks = begin.seen.episodes, begin.seen.ticks
+        self._weights = WeightsFile.create(run.exchange / "weights.bin", weights.size)
+        self._weights.publish(weights, 0)
+        self._process = CollectorProcess(config, run, self._status, self._number)
+        self._process.start(settings, begin.order.until_episode, begin.order.rehearse)
+        self._log_read = 0
+        self._turn, self._told = -1, Told(self._status.read(), begin.head.steps)
+        self._waits_since_s: float | None = None
+        """How long ago the oldest finished step that wasn't sent was seen."""
+
+    def answer(self, ask: Ask, weights: FloatArray | None, simulator: Simulator) -> Told:
+        """Take orders, weights and acknowledgement; return what there is, or what comes in a moment."""
+        if ask.turn == self._turn:
+            return self._told
+        if weights is not None:
+            self._weights.publish(weights, 0)
+        self._pace.step_limit = min(ask.step_limit, ask.head.steps + UNACKNOWLEDGED)
+        for order in ask.orders:
+            if isinstance(order, Stop):
+                self._process.ask_to_stop()
+            else:
+                self._process.send(order)
+        if ask.end:
+            self._process.kill()
+        self._turn, self._told = ask.turn, self._found(ask.head, simulator)
+        return self._told
 
     def close(self) -> None:
-        self.process.close()
-        if self.ring.lock is not None:
-            self.ring.lock.close()
-        shutil.rmtree(self.run.path, ignore_errors=True)
+        """End it; its files go."""
+        self._process.close()
+        if self._ring.lock is not None:
+            self._ring.lock.close()
+        shutil.rmtree(self._run.path, ignore_errors=True)
+
+    def _found(self, acknowledged: Head, simulator: Simulator) -> Told:
+        until_s = time.monotonic() + ANSWER_S
+        while True:
+            # Its end first, its words and steps after it: then they are the last ones.
+            ended = self._process.ended()
+            reports = tuple(self._process.reports(0.0 if ended else LOOK_S))
+            chunk = self._chunk(acknowledged, at_once=bool(ended or reports))
+            if ended or reports or chunk or self._rests or time.monotonic() >= until_s:
+                break
+        if ended is not None and (ended.end is CollectorEnd.HUNG or ended.signal == signal.SIGABRT):
+            simulator.restart()
+        files = self._files() if any(isinstance(each, Evaluated) for each in reports) else {}
+        steps = Head.of(self._ring).steps
+        return Told(self._status.read(), steps, chunk, reports, ended, self._log(), files, simulator.seen)
+
+    def _chunk(self, acknowledged: Head, at_once: bool) -> Chunk | None:
+        steps, now_s = Head.of(self._ring).steps, time.monotonic()
+        if steps <= acknowledged.steps:
+            self._waits_since_s = None
+            return None
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
+        waits = self._status.state is not CollectorState.STEPPING or steps >= self._pace.step_limit
+        late = now_s - self._waits_since_s >= OLDEST_S
+        if not (at_once or waits or late or steps - acknowledged.steps >= STEPS):
+            return None
+        self._waits_since_s = None
+        return cut(self._ring, acknowledged.rows)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether it has taken all steps that it may: it waits for the next question."""
+        return self._status.state is CollectorState.WAITING and Head.of(self._ring).steps >= self._pace.step_limit
+
+    def _log(self) -> bytes:
+        try:
+            with self._run.log_of(self._number).open("rb") as file:
+                file.seek(self._log_read)
+                said = file.read(LOG_BYTES)
+        except OSError:
+            return b""
+        self._log_read += len(said)
+        return said
+
+    def _files(self) -> dict[str, bytes]:
+        run = self._run
+        paths = [run.evaluation_json, run.evaluation_csv, *(run.videos.rglob("*") if run.videos.is_dir() else ())]
+        return {str(path.relative_to(run.path)): path.read_bytes() for path in paths if path.is_file()}
 
 
 class Node:
@@ -141,133 +209,45 @@ class Node:
         """Return this node's name, and what it runs."""
         return socket.gethostname(), Versions.here()
 
-    def begin(self, order: Begin, weights: FloatArray) -> Placed | Failed:
+    def begin(self, begin: Begin, weights: FloatArray) -> Placed | Failed:
         """Start a collector, in the place of the last one, or say why it can't be started here.
 
         Asked again, where the answer was lost, it says the same again.
         """
         try:
-            return self._begun(order, weights)
+            return self._begun(begin, weights)
         except ExitError as error:  # in words: an exception loses its code on the way
             return Failed(code=error.code, sentence=str(error))
 
-    def _begun(self, order: Begin, weights: FloatArray) -> Placed:
-        if self._life is not None and self._life.id != order.life:
-            self._life.close()
-            self._life = None
+    def _begun(self, begin: Begin, weights: FloatArray) -> Placed:
+        if self._life is not None and self._life.id != begin.life:
+            self._end()
         host, port = self._simulator.start()
-        placed = Placed(node=socket.gethostname(), incarnation=self.incarnation, simulator=f"{host}:{port}")
-        if self._life is not None:
-            return placed
-        settings = {**order.settings}
-        settings["simulator"] = {**settings["simulator"], "host": host, "port": port}
-        settings["replay"] = {**settings["replay"], "capacity": ROWS}
-        resolved = config.validate(settings, source="the learner's configuration")
-        self._life = life = self._prepared(order, resolved, weights)
-        life.process.start(settings, order.until_episode, order.rehearse)
-        return placed
+        if self._life is None:
+            settings = dict(begin.order.config)
+            settings["simulator"] = {**settings["simulator"], "host": host, "port": port}
+            settings["replay"] = {**settings["replay"], "capacity": ROWS}
+            self._life = _Life(begin, self._folder / begin.life, settings, weights)
+        return Placed(node=socket.gethostname(), incarnation=self.incarnation, simulator=f"{host}:{port}")
 
     def exchange(self, ask: Ask, weights: FloatArray | None = None) -> Told:
         """Take orders, weights and acknowledgement; return what there is, or what comes in a moment."""
-        life = self._life
-        if life is None or life.id != ask.life:
+        if self._life is None or self._life.id != ask.life:
             nobody = Snapshot(CollectorState.ABSENT, 0, 0, in_call=False, silent_s=0.0, limit_s=0.0)
-            return Told(nobody, ask.head.steps, ended=Ended("its node knows nothing of it", CollectorEnd.LOST))
-        if life.told is not None and life.answered == ask.turn:
-            return life.told
-        if weights is not None:
-            life.weights.publish(weights, 0)
-        life.pace.step_limit = min(ask.step_limit, ask.head.steps + UNACKNOWLEDGED)
-        for order in ask.orders:
-            if isinstance(order, Stop):
-                life.process.ask_to_stop()
-            else:
-                life.process.send(order)
-        if ask.end:
-            life.process.kill()
-        life.answered, life.told = ask.turn, self._told(life, ask.head)
-        return life.told
+            lost = Ended(cause="its node knows nothing of it", end=CollectorEnd.LOST)
+            return Told(nobody, ask.head.steps, ended=lost)
+        return self._life.answer(ask, weights, self._simulator)
 
     def close(self) -> None:
         """End the collector and the simulator; their files go."""
-        if self._life is not None:
-            self._life.close()
-            self._life = None
+        self._end()
         self._simulator.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _prepared(self, order: Begin, resolved: config.AgentConfig, weights: FloatArray) -> _Life:
-        run = RunPaths(self._folder / order.life)
-        run.exchange.mkdir(parents=True)
-        stack = FrameStack.of(resolved.environment.camera)
-        with_lock = Ring.create(run.ring(order.number), ROWS, stack, privileged_numbers(resolved.environment))
-        begin_at(with_lock, order.head)
-        assert with_lock.lock is not None
-        with_lock.lock.close()  # the collector's from here on
-        ring = Ring.open(run.ring(order.number), writable=False)
-        status, pace = Status.of(run.exchange, order.number), Pace.of(run.exchange, order.number)
-        status.episodes, status.ticks = order.episodes, order.ticks
-        file = WeightsFile.create(run.exchange / "weights.bin", weights.size)
-        file.publish(weights, 0)
-        process = CollectorProcess(resolved, run, status, order.number)
-        return _Life(order.life, order.number, run, process, status, pace, ring, file)
-
-    def _told(self, life: _Life, acknowledged: Head) -> Told:
-        until_s = time.monotonic() + ANSWER_S
-        while True:
-            # Its end first, its words and steps after it: then they are the last ones.
-            ended = life.process.ended()
-            reports = tuple(life.process.reports(0.0 if ended else LOOK_S))
-            chunk = self._chunk(life, acknowledged, at_once=bool(ended or reports))
-            if ended or reports or chunk or _rests(life) or time.monotonic() >= until_s:
-                break
-        if ended is not None and (ended.end is CollectorEnd.HUNG or ended.signal == signal.SIGABRT):
-            self._simulator.restart()
-        return Told(
-            life.status.read(),
-            Head.of(life.ring).steps,
-            chunk,
-            reports,
-            ended,
-            self._log(life),
-            _files(life.run) if any(isinstance(each, Evaluated) for each in reports) else {},
-            self._simulator.seen,
-        )
-
-    def _chunk(self, life: _Life, acknowledged: Head, at_once: bool) -> Chunk | None:
-        steps, now_s = Head.of(life.ring).steps, time.monotonic()
-        if steps <= acknowledged.steps:
-            life.waits_since_s = None
-            return None
-        if life.waits_since_s is None:
-            life.waits_since_s = now_s
-        waits = life.status.state is not CollectorState.STEPPING or steps >= life.pace.step_limit
-        late = now_s - life.waits_since_s >= OLDEST_S
-        if not (at_once or waits or late or steps - acknowledged.steps >= STEPS):
-            return None
-        life.waits_since_s = None
-        return cut(life.ring, acknowledged.rows)
-
-    def _log(self, life: _Life) -> bytes:
-        try:
-            with life.run.log_of(life.number).open("rb") as file:
-                file.seek(life.log_read)
-                said = file.read(LOG_BYTES)
-        except OSError:
-            return b""
-        life.log_read += len(said)
-        return said
-
-
-def _rests(life: _Life) -> bool:
-    """Return whether a collector has taken all steps that it may: it waits for the next question."""
-    waits = life.status.state is CollectorState.WAITING
-    return waits and Head.of(life.ring).steps >= life.pace.step_limit
-
-
-def _files(run: RunPaths) -> dict[str, bytes]:
-    paths = [run.evaluation_json, run.evaluation_csv, *(run.videos.rglob("*") if run.videos.is_dir() else ())]
-    return {str(path.relative_to(run.path)): path.read_bytes() for path in paths if path.is_file()}
+    def _end(self) -> None:
+        if self._life is not None:
+            self._life.close()
+        self._life = None
 
 
 def _sweep() -> None:

@@ -1,15 +1,12 @@
 """``python -m carla_td3.collector SOCKET PARENT``: the collector's process, started by ``trainer.collector_process``.
 
-Ends with its learner, and leaves by ``os._exit``: at interpreter exit a sensor just stopped can abort (protocol
-section 5.5).
+Ends with its learner.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
-import traceback
 from pathlib import Path
 
 import torch
@@ -19,12 +16,14 @@ from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.collector.collector import Collector
 from carla_td3.collector.parent import die_with
+from carla_td3.exchange.child import run_spawned
 from carla_td3.exchange.messages import Channel, ChannelClosedError, Configure, Failed
 from carla_td3.exits import exit_code, sentence
 
 
-def _obey(channel: Channel) -> Exit:
+def _obey(learner: socket.socket) -> Exit:
     """Run a collector and return its exit code; what a new one couldn't mend is reported first."""
+    channel = Channel(learner)
     try:
         order = channel.receive(timeout_s=60.0)
         assert isinstance(order, Configure), f"the first order is {order!r}, expected Configure"
@@ -46,14 +45,7 @@ def main() -> None:
     """Entry point of the child process."""
     die_with(parent_pid=int(sys.argv[2]))
     torch.set_num_threads(1)
-    code = Exit.CRASH
-    try:
-        code = _obey(Channel(socket.socket(fileno=int(sys.argv[1]))))
-    except Exception:
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    run_spawned(_obey)
 
 
 if __name__ == "__main__":

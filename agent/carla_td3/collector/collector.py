@@ -6,7 +6,6 @@ that hangs ends with the process, which the trainer kills. Never trains.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import deque
 
@@ -19,7 +18,7 @@ from carla_td3.collector.rollout import Rollout
 from carla_td3.collector.watchdog import WatchdogEnv
 from carla_td3.config import AgentConfig
 from carla_td3.evaluation.drivers import PolicyDriver
-from carla_td3.evaluation.routes import Steps
+from carla_td3.evaluation.routes import Steps, completed_unless
 from carla_td3.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Rests, Stop
 from carla_td3.exchange.status import Pace, Status
 from carla_td3.exchange.weights import WeightsFile, unflatten
@@ -83,17 +82,16 @@ class Collector:
     def _turn(self) -> None:
         if self._orders:
             self._evaluate(self._orders.popleft())
-        elif self._rests:
-            self._status.state = CollectorState.WAITING
-            if not self._said_rests:
-                self._said_rests = True
-                self._channel.send(Rests())
-            self._stop_ordered(WAIT_S)
-        elif self._replay.steps < self._pace.step_limit:
+            return
+        rests = self._rests
+        if not rests and self._replay.steps < self._pace.step_limit:
             self._step()
-        else:
-            self._status.state = CollectorState.WAITING
-            self._stop_ordered(WAIT_S)
+            return
+        self._status.state = CollectorState.WAITING
+        if rests and not self._said_rests:
+            self._said_rests = True
+            self._channel.send(Rests())
+        self._stop_ordered(WAIT_S)
 
     @property
     def _rests(self) -> bool:
@@ -112,15 +110,11 @@ class Collector:
             timeout_s = 0.0
         return self._stopping
 
-    def _report(self, work: Steps[Rehearsed] | Steps[Evaluated]) -> None:
+    def _report(self, work: Steps[Rehearsed | Evaluated]) -> None:
         """Do work of many steps and report its result, unless a stop is ordered between two of them."""
-        with contextlib.closing(work):
-            while not self._stop_ordered():
-                try:
-                    next(work)
-                except StopIteration as end:
-                    self._channel.send(end.value)
-                    return
+        found = completed_unless(work, self._stop_ordered)
+        if found is not None:
+            self._channel.send(found)
 
     def _step(self) -> None:
         if self._env.session.connected:  # until then another collector gets what this one may step

@@ -56,16 +56,12 @@ class Rollout:
         """Break off: the next step begins an episode. What was driven so far is in the replay."""
         self._episode = None
 
-    def begin(self) -> None:
-        """Begin an episode: reach the simulator if need be, and send the car off."""
-        self._begin()
-
     def step(self) -> EpisodeEnded | None:
         """Take one step and publish it, beginning an episode if none is open; return the one that ended with it.
 
         A step in which the simulator was lost is none: nothing is stored, the episode has ended.
         """
-        episode = self._episode or self._begin()
+        episode = self._episode or self.begin()
         episode.action = self._action(episode)
         observation, reward, terminated, truncated, info = self._env.step(episode.action)
         if not info["simulator_lost"]:
@@ -78,7 +74,8 @@ class Rollout:
             episode.terms.update(info["reward_terms"])
         return self._ended(episode, info) if terminated or truncated else None
 
-    def _begin(self) -> _Episode:
+    def begin(self) -> _Episode:
+        """Begin an episode: reach the simulator if need be, and send the car off."""
         steps, seed = self._replay.steps, self._config.seed
         observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
         frame, vector = self._newest(observation), observation["vector"]

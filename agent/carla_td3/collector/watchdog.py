@@ -39,38 +39,30 @@ class WatchdogEnv(DrivingEnv):
     ) -> None:
         super().__init__(config.environment, config.simulator, config.seed, on_lost)
         self._status, self._live = status, live
-        self.session.on_tick = self._ticked
+        self.session.on_tick, self.session.on_connect = self._ticked, self._connecting
         self._call_limit_s = config.simulator.timeout_s + config.collector.hang_margin_s
         self._connect_limit_s = config.simulator.patience_s + self._call_limit_s
 
     @property
     def planner(self) -> Planner:
-        """Routes of the simulator's map; connects if needed, and waiting for a simulator is no hang."""
-        if self._planner is not None and self.session.connected:
-            return self._planner
-        with self._reaching():
+        """Routes of the simulator's map; connects if needed."""
+        with self._calling():
             return super().planner
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin a drive; waiting for a simulator is no hang."""
-        with self._reaching():
+        """Begin a drive."""
+        with self._calling():
             return super().reset(seed=seed, options=options)
 
     def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Drive one step."""
-        with self._status.calling(self._call_limit_s):
+        with self._calling():
             result = super().step(action)
             if self._live is not None:  # it may ask the simulator, and so hang
                 self._live.show(self, action, result[1], result[4])
         return result
-
-    def _connected(self) -> None:
-        """Reach the simulator, also one that was lost in the middle of a call: that is no hang any more."""
-        if not self.session.connected:
-            with self._reaching():
-                super()._connected()
 
     def _ticked(self) -> None:
         """Count a tick, after which the simulator is there: from now on the limit is that of one call, not of a wait.
@@ -80,15 +72,20 @@ class WatchdogEnv(DrivingEnv):
         self._status.ticks += 1
         self._status.alive(self._call_limit_s)
 
+    def _connecting(self) -> None:
+        """Say that the call under way waits for a simulator, which is no hang."""
+        self._status.state = CollectorState.CONNECTING
+        self._status.alive(self._connect_limit_s)
+
     @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
-        """Mark a call that waits for a simulator where none is connected."""
+    def _calling(self) -> Iterator[None]:
+        """Mark a call that isn't part of another; what the collector was at before, it is at again after it."""
+        if self._status.in_call:
+            yield
+            return
         before = self._status.state
-        connected = self.session.connected
-        if not connected:
-            self._status.state = CollectorState.CONNECTING
         try:
-            with self._status.calling(self._call_limit_s if connected else self._connect_limit_s):
+            with self._status.calling(self._call_limit_s):
                 yield
         finally:
             self._status.state = before

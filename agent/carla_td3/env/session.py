@@ -86,6 +86,8 @@ class Session:
         """Why no ticks happen just now; empty while all is well."""
         self.on_tick: Callable[[], None] | None = None
         """Called after each tick."""
+        self.on_connect: Callable[[], None] | None = None
+        """Called before a simulator is sought, which may be waited for."""
         self._traffic = traffic
         self._slice_s = config.timeout_s if traffic else min(SLICE_S, config.timeout_s)
         self._on_lost, self._on_wait = on_lost, on_wait
@@ -131,6 +133,8 @@ class Session:
             Occupied: another environment has the simulator.
             ConfigError: the simulator answers but doesn't have the wanted map.
         """
+        if self.on_connect is not None:
+            self.on_connect()
         self._claim = self._claim or self._claimed()
         deadline = time.monotonic() + self.config.patience_s
         pause_s = RETRY_FIRST_S

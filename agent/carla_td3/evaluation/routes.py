@@ -6,8 +6,9 @@ Writes no replay, draws no route.
 
 from __future__ import annotations
 
+import contextlib
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from carla_td3.env.driving import DrivingEnv
@@ -30,12 +31,21 @@ Steps = Generator[None, None, T]
 
 def completed(work: Steps[T]) -> T:
     """Do all of it and return what it returns."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    found = completed_unless(work, lambda: False)
+    assert found is not None
+    return found
+
+
+def completed_unless(work: Steps[T], stopped: Callable[[], bool]) -> T | None:
+    """Do all of it and return what it returns; None where a stop was asked for between two of its steps."""
+    with contextlib.closing(work):
+        while not stopped():
+            try:
+                next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+    return None
 
 
 def evaluate(

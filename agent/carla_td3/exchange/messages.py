@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from carla_run.events import CollectorEnd
+
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,6 +46,12 @@ class Stop(_Message):
     """End the episode, give the simulator back, exit."""
 
     kind: Literal["stop"] = "stop"
+
+
+class Kill(_Message):
+    """End it now; only a collector on another machine can be told so, one here gets a signal."""
+
+    kind: Literal["kill"] = "kill"
 
 
 class Ready(_Message):
@@ -144,8 +152,21 @@ class Failed(_Message):
     sentence: str
 
 
-Order = Configure | Evaluate | Stop
-Report = Ready | Rests | Rehearsed | EpisodeEnded | Driving | Evaluated | Placed | ChunkLost | Failed
+class Ended(_Message):
+    """How a collector ended: for a person, and the fields of ``CollectorRestarted``.
+
+    The last word of one on another machine; of one here, what its process left.
+    """
+
+    kind: Literal["ended"] = "ended"
+    cause: str
+    end: CollectorEnd
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+Order = Configure | Evaluate | Stop | Kill
+Report = Ready | Rests | Rehearsed | EpisodeEnded | Driving | Evaluated | Placed | ChunkLost | Failed | Ended
 _MESSAGE: TypeAdapter[Order | Report] = TypeAdapter(Annotated[Order | Report, Field(discriminator="kind")])
 
 
@@ -160,9 +181,12 @@ class Channel:
         self._socket = connection
         self._partial = b""
         self._messages: deque[Order | Report] = deque()
-        self._closed = False
+        self.last: Order | Report | None = None
+        """The newest message that has arrived, returned or not."""
+        self.closed = False
+        """Whether the other side is gone, and all that it said has arrived."""
 
-    def send(self, message: _Message) -> None:
+    def send(self, message: Order | Report) -> None:
         """Send one message.
 
         Raises:
@@ -179,13 +203,28 @@ class Channel:
         Raises:
             ChannelClosedError: the other side is gone, and all that it said has been returned.
         """
-        if not self._messages and not self._closed and select.select([self._socket], [], [], timeout_s)[0]:
-            self._read()
+        if not self._messages:
+            self.gather(timeout_s)
         if self._messages:
             return self._messages.popleft()
-        if self._closed:
+        if self.closed:
             raise ChannelClosedError
         return None
+
+    def gather(self, timeout_s: float = 0.0) -> bool:
+        """Take in what has arrived, waiting up to ``timeout_s`` for it; return whether that was anything."""
+        if self.closed or not select.select([self._socket], [], [], timeout_s)[0]:
+            return False
+        try:
+            data = self._socket.recv(1 << 16)
+        except ConnectionError:
+            data = b""
+        self.closed = not data
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        self._messages.extend(_MESSAGE.validate_json(line) for line in lines)
+        if self._messages:
+            self.last = self._messages[-1]
+        return not self.closed
 
     def fileno(self) -> int:
         """Return what ``select`` waits by; a message that was received with another one isn't seen by that."""
@@ -194,12 +233,3 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         self._socket.close()
-
-    def _read(self) -> None:
-        try:
-            data = self._socket.recv(1 << 16)
-        except ConnectionError:
-            data = b""
-        self._closed = not data
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        self._messages.extend(_MESSAGE.validate_json(line) for line in lines)

@@ -1,13 +1,11 @@
 """The weights that drive: one flat float32 block from the learner to the collector, in a mapped file.
 
 Owns the layout: a header and two slots. Version v lies in slot v mod 2, so the newest version is never the one
-being written; a reader that was overtaken by two versions sees it and copies again. Lies in the run directory,
-never in /dev/shm: Docker gives that 64 MiB and SIGKILL leaks it (facts.md section 6). Knows no network.
+being written; a reader that was overtaken by two versions sees it and copies again. Knows no network.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +15,17 @@ import numpy.typing as npt
 import torch
 
 from carla_run.exits import Exit, ExitError
+from carla_td3.exchange.blocks import Block, Count
 
 FloatArray = npt.NDArray[np.float32]
 
 _MAGIC = 0x54443357  # "TD3W"
-_HEADER = np.dtype([("magic", "i8"), ("count", "i8"), ("version", "i8"), ("begun", "i8", 2), ("updates", "i8", 2)])
 _HEADER_BYTES = 64
+
+
+def _layout(count: int) -> np.dtype[np.void]:
+    numbers = [("magic", "i8"), ("count", "i8"), ("version", "i8"), ("begun", "i8", 2), ("updates", "i8", 2)]
+    return np.dtype([*numbers, ("spare", "i8"), ("slots", "f4", (2, count))])
 
 
 class WeightsError(ExitError):
@@ -41,8 +44,11 @@ class Weights:
     flat: FloatArray
 
 
-class WeightsFile:
+class WeightsFile(Block):
     """The mapped file. One process publishes; any number read."""
+
+    count, version = Count(), Count()
+    """Parameters; and the newest complete version, 0 before the first."""
 
     def __init__(self, path: Path) -> None:
         """Map an existing file.
@@ -50,48 +56,38 @@ class WeightsFile:
         Raises:
             WeightsError: it isn't one of these files.
         """
-        size = path.stat().st_size
-        raw = np.memmap(path, dtype=np.uint8, mode="r+", shape=(size,))
-        self._header = raw[: _HEADER.itemsize].view(_HEADER)
-        self.count = int(self._header["count"][0])
-        if int(self._header["magic"][0]) != _MAGIC or size != _HEADER_BYTES + 8 * self.count:
+        slots_bytes = path.stat().st_size - _HEADER_BYTES
+        super().__init__(path, _layout(max(0, slots_bytes // 8)))
+        if int(self.record["magic"][0]) != _MAGIC or slots_bytes != 8 * self.count:
             raise WeightsError(f"{path}: is no weights file of this version; delete it, the learner makes a new one.")
-        self._slots = raw[_HEADER_BYTES:].view(np.float32).reshape(2, self.count)
 
     @classmethod
     def create(cls, path: Path, count: int) -> WeightsFile:
         """Return a new file of ``count`` parameters; an old one is replaced, not changed under its readers."""
         temporary = path.with_name(f".{path.name}.new")
-        with temporary.open("w+b") as file:
-            os.posix_fallocate(file.fileno(), 0, _HEADER_BYTES + 8 * count)
-            head = np.zeros(1, _HEADER)
-            head["magic"], head["count"] = _MAGIC, count
-            file.write(head.tobytes())
+        temporary.unlink(missing_ok=True)
+        head = Block(temporary, _layout(count)).record
+        head["magic"], head["count"] = _MAGIC, count
         temporary.replace(path)
         return cls(path)
-
-    @property
-    def version(self) -> int:
-        """The newest complete version; 0 before the first."""
-        return int(self._header["version"][0])
 
     def publish(self, flat: FloatArray, updates: int) -> int:
         """Write the next version and return its number."""
         version = self.version + 1
         slot = version % 2
-        self._header["begun"][0, slot] = version
-        self._slots[slot] = flat
-        self._header["updates"][0, slot] = updates
-        self._header["version"] = version
+        self.record["begun"][0, slot] = version
+        self.record["slots"][0, slot] = flat
+        self.record["updates"][0, slot] = updates
+        self.version = version
         return version
 
     def read(self) -> Weights | None:
         """Return a copy of the newest version, None before the first."""
         while version := self.version:
             slot = version % 2
-            flat = self._slots[slot].copy()
-            updates = int(self._header["updates"][0, slot])
-            if int(self._header["begun"][0, slot]) == version:
+            flat = self.record["slots"][0, slot].copy()
+            updates = int(self.record["updates"][0, slot])
+            if int(self.record["begun"][0, slot]) == version:
                 return Weights(version, updates, flat)
         return None
 

@@ -10,9 +10,8 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from carla_run.files import write_whole
 from carla_run.heartbeat import (
@@ -26,6 +25,7 @@ from carla_run.heartbeat import (
 )
 from carla_run.paths import RunPaths
 from carla_td3.exchange.status import Snapshot, Status
+from carla_td3.memory.watermarks import Watermarks
 
 INTERVAL_S = 1.0
 CONNECTS = (Phase.STARTING, Phase.WARMING, Phase.COLLECTING)
@@ -55,27 +55,10 @@ class Vitals:
     exit_code: int | None = None
 
 
-class MemoryReadings(Protocol):
-    """What the beat asks of memory (``carla_td3.memory.watermarks``, which this room doesn't enter)."""
-
-    collector_pids: dict[int, int | None]
-
-    @property
-    def now(self) -> Mapping[str, float]:
-        """The last reading, MiB by name."""
-
-    @property
-    def peaks(self) -> Mapping[str, Mapping[str, float]]:
-        """The maxima by phase, MiB by name."""
-
-    def read(self, phase: str) -> None:
-        """Read what is held now, and raise the maxima of a phase."""
-
-
 class Pulse:
     """The thread. Use as a context manager: the last line is written when it ends."""
 
-    def __init__(self, run: RunPaths, vitals: Vitals, statuses: Sequence[Status], memory: MemoryReadings) -> None:
+    def __init__(self, run: RunPaths, vitals: Vitals, statuses: Sequence[Status], memory: Watermarks) -> None:
         self._run = run
         self._vitals = vitals
         self._statuses = statuses

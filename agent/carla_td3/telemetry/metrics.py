@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
-from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard import FileWriter
 from torch.utils.tensorboard.summary import hparams
 
+from carla_run.readers import leaves
 from carla_td3.exchange.messages import EpisodeEnded
 from carla_td3.telemetry.events import JsonLines
 
@@ -37,27 +38,24 @@ class Metrics:
 
     def __init__(self, tensorboard: Path, lines: Path) -> None:
         self._folder = tensorboard
-        self._writer: SummaryWriter | None = None
+        self._writer: FileWriter | None = None
         self._complained = False
         self._hook, threading.excepthook = threading.excepthook, self._on_thread_error
         with self._surviving_a_full_disk():
-            self._writer = SummaryWriter(str(tensorboard))
+            self._writer = FileWriter(str(tensorboard))
         self._lines = JsonLines(lines)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Write one row at a number of environment steps."""
-        with self._surviving_a_full_disk():
-            for name, value in scalars.items():
-                if self._writer is not None:
-                    self._writer.add_scalar(name, value, step)
+        values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in scalars.items()]
+        self._add(Summary(value=values), step)
         self._lines.append({"step": step, **scalars})
 
     def hyperparameters(self, config: Mapping[str, Any]) -> None:
         """Write a configuration's values for the table of runs, beside ``FINAL_FIGURES``."""
-        with self._surviving_a_full_disk():
-            if self._writer is not None and self._writer.file_writer is not None:
-                for each in hparams(dict(_flat(config)), dict.fromkeys(FINAL_FIGURES, 0.0)):
-                    self._writer.file_writer.add_summary(each)
+        flat = {name: each if isinstance(each, bool | int | float) else str(each) for name, each in leaves(config)}
+        for each in hparams(flat, dict.fromkeys(FINAL_FIGURES, 0.0)):  # type: ignore[no-untyped-call]
+            self._add(each, None)
 
     def picture(self, step: int, name: str, path: Path) -> None:
         """Write a PNG file as an image; one that can't be read is left out."""
@@ -67,9 +65,12 @@ class Metrics:
         except (OSError, struct.error):
             return
         image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=png)
+        self._add(Summary(value=[Summary.Value(tag=name, image=image)]), step)
+
+    def _add(self, summary: Summary, step: int | None) -> None:
         with self._surviving_a_full_disk():
-            if self._writer is not None and self._writer.file_writer is not None:
-                self._writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
+            if self._writer is not None:
+                self._writer.add_summary(summary, step)
 
     def close(self) -> None:
         """Flush and end the writer's thread."""
@@ -136,15 +137,6 @@ class Episodes:
                 for name in sorted(terms)
             },
         }
-
-
-def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, bool | float | str]]:
-    """Yield each value of nested sections by its dotted key; lists, and what isn't set, as text."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value if isinstance(value, bool | int | float | str) else str(value)
 
 
 def _mean(values: list[float]) -> float | None:

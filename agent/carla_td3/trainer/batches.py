@@ -6,13 +6,14 @@ returns' length and what is erased of their frames. There is no generator whose 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from carla_run.paths import RunPaths
+from carla_run.readers import leaves
 from carla_td3 import config as configuration
 from carla_td3.config import AgentConfig, ConfigError, EnvironmentConfig
 from carla_td3.seeding import Purpose, generator
@@ -21,7 +22,7 @@ from carla_td3.td3.replay.layout import privileged_numbers
 from carla_td3.td3.replay.replay import Batch, Replay
 from carla_td3.td3.replay.sampling import Rings, Source
 
-_RECORDED = ("action_rate", "camera", "reward", "route.point_spacing_m")
+_RECORDED = ("action_rate.", "camera.", "reward.", "route.point_spacing_m")
 """Of ``environment``: what a row's numbers come from."""
 
 
@@ -83,8 +84,8 @@ def demonstrations(config: AgentConfig) -> Source:
     held = [ring for ring in rings if ring.steps]
     if not held:
         rings[0].require_steps()
-    recorded = dict(_recorded(configuration.load(run.config).environment))
-    for key, value in _recorded(config.environment):
+    recorded = _recorded(configuration.load(run.config).environment)
+    for key, value in _recorded(config.environment).items():
         if recorded[key] != value:
             raise ConfigError(
                 f"replay.demonstrations {run.path}: was recorded with environment.{key} = {recorded[key]}, the "
@@ -93,12 +94,5 @@ def demonstrations(config: AgentConfig) -> Source:
     return Rings(held)
 
 
-def _recorded(environment: EnvironmentConfig) -> Iterator[tuple[str, Any]]:
-    for key in _RECORDED:
-        value: Any = environment.model_dump(mode="json")
-        for part in key.split("."):
-            value = value[part]
-        if isinstance(value, Mapping):
-            yield from ((f"{key}.{name}", each) for name, each in value.items())
-        else:
-            yield key, value
+def _recorded(environment: EnvironmentConfig) -> dict[str, Any]:
+    return {key: value for key, value in leaves(environment.model_dump(mode="json")) if key.startswith(_RECORDED)}

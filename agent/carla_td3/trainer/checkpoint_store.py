@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from carla_run.heartbeat import Phase
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer.checkpoint import CheckpointError
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.pacing import Counters
@@ -28,11 +27,10 @@ class _Refused:
 class CheckpointStore:
     """Counters and checkpoints of one run."""
 
-    def __init__(self, learner: Learner, reporter: Reporter, events: EventLog) -> None:
+    def __init__(self, learner: Learner, reporter: Reporter) -> None:
         self._counters = learner.counters()
         self._learner = learner
-        self._reporter = reporter
-        self._events = events
+        self._reporter, self._events = reporter, reporter.events
         self._refused: _Refused | None = None
 
     @property

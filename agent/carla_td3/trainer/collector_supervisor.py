@@ -1,37 +1,29 @@
 """The supervision of one collector: started, given orders, listened to, replaced when it dies or leaves town, stopped.
 
 Owns how many collectors were lost, when that is too many, and what each report means for the run. Decides nothing about
-steps and updates: ``pacing`` does.
+steps and updates: ``pacing`` does. Its states, and what leads from one to the other:
+
+    off      → drives   start
+    drives   → drives   it ended or hung; or it has nothing more to do in its town
+    drives   → rests    it ended as often as ``collector.attempts`` without a step, and others may drive
+    drives   → (error)  the same where no other may: the run ends
+    rests    → drives   ``REST_S`` later
+    any      → off      retire, close
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from carla_run.events import AgentEvent, CollectorRestarted, MemoryPool
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig
-from carla_td3.exchange.messages import (
-    ChunkLost,
-    Driving,
-    EpisodeEnded,
-    Evaluate,
-    Evaluated,
-    Failed,
-    Order,
-    Placed,
-    Ready,
-    Rehearsed,
-    Report,
-    Rests,
-)
+from carla_td3.exchange import messages
+from carla_td3.exchange.messages import Ended, Order, Report
 from carla_td3.exits import AgentError
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer.checkpoint_store import CheckpointStore
 from carla_td3.trainer.collector_process import CollectorProcess
 from carla_td3.trainer.learner import Learner
@@ -41,43 +33,6 @@ from carla_td3.trainer.towns import Station, Towns
 
 REST_S = 60.0
 """Between two tries of a collector that did nothing too often, while others drive."""
-
-
-class CrashLoopGuard:
-    """Ends the run where one collector after another ends without a step: that is no chance event any more.
-
-    Args:
-        attempts: fruitless collectors in a row that end the run.
-        log: where they say why, for the sentence.
-    """
-
-    def __init__(self, attempts: int, log: Path) -> None:
-        self._attempts = attempts
-        self._log = log
-        self._fruitless = 0
-        self._steps = 0
-
-    def begin(self, steps: int) -> None:
-        """Note the steps that a new collector starts with."""
-        self._steps = steps
-
-    def progressed(self) -> None:
-        """Note that the present collector finished an evaluation, which takes no steps."""
-        self._fruitless = 0
-
-    def ended(self, cause: str, steps: int) -> None:
-        """Count a collector that ended.
-
-        Raises:
-            AgentError: it was the last one of too many that did nothing (exit 1).
-        """
-        self._fruitless = 0 if steps > self._steps else self._fruitless + 1
-        if self._fruitless >= self._attempts:
-            raise AgentError(
-                f"The collector ended {self._fruitless} times in a row without a finished step (last: {cause}): "
-                f"{self._log} has what it said.",
-                Exit.CRASH,
-            )
 
 
 class CollectorSupervisor:
@@ -90,8 +45,7 @@ class CollectorSupervisor:
         number: among the run's collectors; the first one evaluates.
         learner: whose rings the collectors write.
         store: the run's counters and checkpoints.
-        reporter: is told of episodes, evaluations and memory.
-        events: where a person reads what became of it.
+        reporter: takes episodes, evaluations, memory, and events of what became of it.
         others_may_drive: whether another collector does what this one can't, as far as is known.
     """
 
@@ -105,18 +59,17 @@ class CollectorSupervisor:
         learner: Learner,
         store: CheckpointStore,
         reporter: Reporter,
-        events: EventLog,
         others_may_drive: Callable[[], bool],
     ) -> None:
-        self._config, self._collector, self._number = config, process, number
+        self.process = process
+        self._config, self._number, self._log = config, number, run.log_of(number)
+        self._learner, self._store, self._reporter, self._events = learner, store, reporter, reporter.events
         self._others_may_drive = others_may_drive
-        self._failed_at: int | None = None
         self._which: dict[str, Any] = {"collector": number} if config.training.collectors > 1 else {}
         self._rests_until_s: float | None = None
-        self._guard = CrashLoopGuard(config.collector.attempts, run.log_of(number))
+        self._began_at = self._fruitless = 0
+        self._failed_at: int | None = None
         self._total_steps = config.training.total_steps
-        self._grace_s = config.collector.stop_grace_s
-        self._learner, self._store, self._reporter, self._events = learner, store, reporter, events
         self._towns = Towns.of(config, number)
         self._station: Station | None = None
         self._may_leave = False
@@ -130,10 +83,10 @@ class CollectorSupervisor:
         if self._towns.config is not None:
             self._events.append("town", map=wanted.map, episodes=self._episodes, steps=counters.steps, **self._which)
         self._station, self._may_leave, self._rests_until_s = wanted, False, None
-        settings = settings_of(self._config, self._number, wanted.map, self._steps, counters.steps)
-        self._collector.start(settings, wanted.until_episode, rehearse=not self._rehearsed)
-        self._reporter.memory.collector_pids[self._number] = self._collector.pid
-        self._guard.begin(self._steps)
+        self._began_at = self._steps
+        settings = settings_of(self._config, self._number, wanted.map, self._began_at, counters.steps)
+        self.process.start(settings, wanted.until_episode, rehearse=not self._rehearsed)
+        self._reporter.memory.collector_pids[self._number] = self.process.pid
         if self._evaluating:
             self._order_evaluation()
 
@@ -151,7 +104,7 @@ class CollectorSupervisor:
         Raises:
             AgentError: no collector could go on.
         """
-        for report in self._collector.reports(timeout_s):
+        for report in self.process.reports(timeout_s):
             self._take(report)
 
     def watch(self) -> None:
@@ -163,46 +116,47 @@ class CollectorSupervisor:
         if self._rests_until_s is not None:
             if time.monotonic() >= self._rests_until_s:
                 self.start()
-            return
-        ended = self._collector.ended()
-        if ended is None:
-            if self._may_leave and self._station != self._wanted:
-                self._replace()
-            return
-        self.hear()
-        rests = False
-        try:
-            self._guard.ended(ended.cause, self._steps)
-        except AgentError:
-            rests = self._goes_on_without()
-            if not rests:
-                raise
-        counted = self._reporter.vitals.collector_restarts
-        counted[self._number] = counted.get(self._number, 0) + 1
-        restarts, steps = sum(counted.values()), self._store.counters.steps
-        which = self._number if self._which else None
-        self._events.add(CollectorRestarted(**asdict(ended), restarts=restarts, steps=steps, collector=which))
-        self._collector.close()
-        if rests:
-            self._rests_until_s = time.monotonic() + REST_S
-        else:
-            self.start()
+        elif (ended := self.process.ended()) is not None:
+            self._follow(ended)
+        elif self._may_leave and self._station != self._wanted:
+            self._replace()
 
     def retire(self) -> None:
         """Let the collector give the simulator back and end; no other one follows."""
-        self._collector.stop(self._grace_s)
+        self.process.stop(self._config.collector.stop_grace_s)
         self.hear()
         self.close()
 
     def close(self) -> None:
         """End the collector if it still runs, and forget it."""
-        self._collector.close()
+        self.process.close()
         self._reporter.memory.collector_pids[self._number] = self._rests_until_s = None
 
     @property
     def fails(self) -> bool:
         """Whether the last that is known of it is that it couldn't go on: it has taken no step since."""
         return self._failed_at == self._steps
+
+    def _follow(self, ended: Ended) -> None:
+        """Count a collector that ended, and start the next one: after a rest if too many in a row took no step."""
+        self.hear()
+        self._fruitless = 0 if self._steps > self._began_at else self._fruitless + 1
+        rests = self._fruitless >= self._config.collector.attempts
+        if rests and not self._goes_on_without():
+            raise AgentError(
+                f"The collector ended {self._fruitless} times in a row without a finished step (last: {ended.cause}): "
+                f"{self._log} has what it said.",
+                Exit.CRASH,
+            )
+        counted = self._reporter.vitals.collector_restarts
+        counted[self._number] = counted.get(self._number, 0) + 1
+        numbers = {"restarts": sum(counted.values()), "steps": self._store.counters.steps}
+        self._events.add(CollectorRestarted(**ended.model_dump(exclude={"kind"}), **numbers, **self._which))
+        self.process.close()
+        if rests:
+            self._rests_until_s = time.monotonic() + REST_S
+        else:
+            self.start()
 
     def _goes_on_without(self) -> bool:
         """Take note that the collector can't go on; return whether the run can: all may be at the same trouble."""
@@ -237,37 +191,35 @@ class CollectorSupervisor:
 
     def _order_evaluation(self) -> None:
         steps = self._store.counters.steps
-        self._collector.send(Evaluate(step=steps, final=steps >= self._total_steps))
+        self.process.send(messages.Evaluate(step=steps, final=steps >= self._total_steps))
 
     def _take(self, report: Order | Report) -> None:
-        if isinstance(report, EpisodeEnded):
-            self._reporter.take_episode(report)
-        elif isinstance(report, Driving):
-            self._reporter.take_driving(report)
-        elif isinstance(report, Evaluated):
+        if isinstance(report, messages.EpisodeEnded | messages.Driving):
+            self._reporter.take(report)
+        elif isinstance(report, messages.Evaluated):
             self._take_evaluation(report)
-        elif isinstance(report, Failed):
+        elif isinstance(report, messages.Failed):
             code = Exit(report.code)
             if code is Exit.NO_SIMULATOR and not self._evaluating and self._goes_on_without():
                 return  # its process ends, and the next one tries again
             # A collector computes on the CPU, so what it runs out of is the host's.
             raise AgentError(report.sentence, code, MemoryPool.HOST if code is Exit.OUT_OF_MEMORY else None)
-        elif isinstance(report, Rehearsed):
+        elif isinstance(report, messages.Rehearsed):
             self._rehearsed = self._may_leave = True
             self._events.append("evaluation_rehearsed", **report.model_dump(exclude={"kind"}))
-        elif isinstance(report, Rests):
+        elif isinstance(report, messages.Rests):
             self._may_leave = True
-        elif isinstance(report, Ready):
+        elif isinstance(report, messages.Ready):
             self._learner.open_ring(self._number)
-            self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps, **self._which)
-        elif isinstance(report, Placed | ChunkLost):
-            event = AgentEvent.CHUNK_LOST if isinstance(report, ChunkLost) else AgentEvent.COLLECTOR_PLACED
+            self._events.append("collector_ready", pid=self.process.pid, steps=report.steps, **self._which)
+        elif isinstance(report, messages.Placed | messages.ChunkLost):
+            event = AgentEvent.CHUNK_LOST if isinstance(report, messages.ChunkLost) else AgentEvent.COLLECTOR_PLACED
             self._events.append(event, **report.model_dump(exclude={"kind"}), collector=self._number)
 
-    def _take_evaluation(self, report: Evaluated) -> None:
-        self._guard.progressed()
+    def _take_evaluation(self, report: messages.Evaluated) -> None:
+        self._fruitless = 0  # it took no steps, but it did something
         self._may_leave = True
-        self._reporter.take_evaluation(report)
+        self._reporter.take(report)
         self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))
         judged = self._store.counters.updates if report.final else -1
         self._store.note(evaluating=False, evaluated_at=report.step, finally_evaluated=judged)

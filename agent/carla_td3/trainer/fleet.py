@@ -15,7 +15,6 @@ from carla_run.heartbeat import CollectorState
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig
 from carla_td3.exchange.status import Pace, Status
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer.checkpoint_store import CheckpointStore
 from carla_td3.trainer.collector_process import CollectorProcess
 from carla_td3.trainer.collector_supervisor import CollectorSupervisor
@@ -40,42 +39,37 @@ class Fleet:
         learner: Learner,
         store: CheckpointStore,
         reporter: Reporter,
-        events: EventLog,
     ) -> None:
-        count = config.training.collectors
         self._at_work = _at_work(config)
         self._statuses, self._learner = statuses, learner
-        self._paces = [Pace.of(run.exchange, number) for number in range(count)]
-        self._most = max(1, config.training.max_lead_steps // count)
-        if count > 1:  # whatever an earlier learner left there
+        self._paces = [Pace.of(run.exchange, number) for number in range(len(statuses))]
+        self._most = max(1, config.training.max_lead_steps // len(statuses))
+        if len(statuses) > 1:  # whatever an earlier learner left there
             self.halt()
             for status in statuses:
                 status.end_collector()
         self._grace_s = config.collector.stop_grace_s
         self._cluster = Cluster(config, run) if config.cluster.address else None
-        self._processes = [
-            CollectorProcess(config, run, status, number, self._cluster) for number, status in enumerate(statuses)
-        ]
+        launch = None if self._cluster is None else self._cluster.start
         self._supervisors = [
             CollectorSupervisor(
-                *(config, run, process, number),
+                *(config, run, CollectorProcess(config, run, status, number, launch), number),
                 learner=learner,
                 store=store,
                 reporter=reporter,
-                events=events,
                 others_may_drive=functools.partial(self._others_may_drive, number),
             )
-            for number, process in enumerate(self._processes)
+            for number, status in enumerate(statuses)
         ]
 
     def allow(self, steps: int) -> None:
         """Let the run have so many steps."""
-        steps -= self._learner.steps_of_others
         standings = [
             Standing(own, pace.step_limit, status.state in DRIVING)
             for own, pace, status in zip(self._learner.collector_steps, self._paces, self._statuses, strict=True)
         ]
-        for pace, limit in zip(self._paces, step_limits(steps, standings, self._most), strict=True):
+        limits = step_limits(steps - self._learner.steps_of_others, standings, self._most)
+        for pace, limit in zip(self._paces, limits, strict=True):
             pace.step_limit = limit
 
     def halt(self) -> None:
@@ -114,7 +108,7 @@ class Fleet:
             AgentError: the run can't go on.
         """
         if timeout_s > 0 and len(self._supervisors) > 1:
-            channels = [process.channel for process in self._processes if process.channel is not None]
+            channels = [each.process.channel for each in self._supervisors if each.process.channel is not None]
             select.select(channels, [], [], timeout_s)
             timeout_s = 0.0
         for supervisor in self._supervisors:
@@ -131,11 +125,11 @@ class Fleet:
 
     def stop(self) -> None:
         """Let the collectors give their simulators back and end, or end them; their reports can still be heard."""
-        for process in self._processes:
-            process.ask_to_stop()
+        for supervisor in self._supervisors:
+            supervisor.process.ask_to_stop()
         until_s = time.monotonic() + self._grace_s
-        for process in self._processes:
-            process.stop(max(0.0, until_s - time.monotonic()))
+        for supervisor in self._supervisors:
+            supervisor.process.stop(max(0.0, until_s - time.monotonic()))
 
     def close(self) -> None:
         """End the collectors that still run, and forget them."""

@@ -18,7 +18,6 @@ from carla_run.signals import StopRequests
 from carla_td3.exchange.status import Status
 from carla_td3.exits import AgentError, exhausted_pool, exit_code, gpu_is_lost
 from carla_td3.memory.preflight import Admitted
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer.announcement import announce
 from carla_td3.trainer.checkpoint_store import CheckpointStore
 from carla_td3.trainer.fleet import Fleet
@@ -41,20 +40,16 @@ class TrainingLoop:
         self._run = run
         self._stop = stop
         self._stop_asked = ""
-        self._events = EventLog(run.agent_events)
         self._statuses = [Status.of(run.exchange, number) for number in range(config.training.collectors)]
-        self._requests = Requests(run, self._events)
         self._learner = Learner(config, run, admitted.device, admitted.gave_way)
         self._plan = Plan.of(config, self._learner.pacing)
         self._reporter = Reporter(config, run, self._learner, self._statuses, out)
+        self._events = self._reporter.events
         self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda
-        self._store = CheckpointStore(self._learner, self._reporter, self._events)
+        self._requests = Requests(run, self._events)
+        self._store = CheckpointStore(self._learner, self._reporter)
         self._fleet = Fleet(
-            *(config, run, self._statuses),
-            learner=self._learner,
-            store=self._store,
-            reporter=self._reporter,
-            events=self._events,
+            *(config, run, self._statuses), learner=self._learner, store=self._store, reporter=self._reporter
         )
 
     @property
@@ -74,7 +69,7 @@ class TrainingLoop:
         """
         announce(self._events, self._run, self._config, self._counters)
         self._requests.begin(self.standing)
-        with self._reporter:
+        with self._reporter.running():
             try:
                 if self._stop.signal is None:  # asked while this process was starting: there is nothing to prepare for
                     self._prepare()
@@ -98,7 +93,7 @@ class TrainingLoop:
             return
         for status in self._statuses:
             status.end_collector()
-        with self._reporter:
+        with self._reporter.running():
             self._reporter.tell(self._counters, Phase.FINISHED)
             self._reporter.vitals.exit_code = Exit.FINISHED
         self._record("finished", "nothing was left to do")

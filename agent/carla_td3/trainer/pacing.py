@@ -8,7 +8,7 @@ Owns no clock, no file and no process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from fractions import Fraction
 from math import ceil, floor
@@ -85,7 +85,7 @@ class Pacing:
 
 @dataclass(frozen=True)
 class Plan:
-    """The configuration's part in it."""
+    """The configuration's part in it; fields of ``training`` have their names."""
 
     total_steps: int
     final_updates: int
@@ -101,18 +101,11 @@ class Plan:
     @classmethod
     def of(cls, config: AgentConfig, pacing: Pacing) -> Plan:
         """Return the plan of a configuration."""
-        training = config.training
         return cls(
-            total_steps=training.total_steps,
-            final_updates=training.final_updates,
-            annealing=training.annealing,
-            warmup_steps=training.warmup_steps,
+            **config.training.model_dump(include={field.name for field in fields(cls)}),
             pacing=pacing,
-            max_lead_steps=training.max_lead_steps,
-            lockstep=training.lockstep,
             evaluate_every_steps=config.evaluation.every_steps,
             evaluate_finally=config.evaluation.final_episodes > 0,
-            checkpoint_every_steps=training.checkpoint_every_steps,
         )
 
 

@@ -7,17 +7,16 @@ collector's life is told by. Never imports Ray.
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import socket
 import subprocess
-import sys
+import time
 from collections.abc import Callable
 
 from carla_run.events import CollectorEnd
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig
-from carla_td3.exchange.ended import Ended
+from carla_td3.exchange.child import spawned
+from carla_td3.exchange.messages import Channel, ChannelClosedError, Ended, Kill
 
 KILLED_S = 15.0
 """For a collector's end after it was killed: its last steps are fetched, if its node answers."""
@@ -25,61 +24,54 @@ CLOSED_S = 10.0
 
 
 class RemoteCollector:
-    """One life of one collector, with what the trainer needs of a child process."""
+    """One life of one collector, held as a child process is; its last word is its end."""
 
     pid = None
-    """Of no process here."""
 
-    def __init__(self, control: socket.socket, end_driver: Callable[[], None]) -> None:
-        self._control, self._end_driver = control, end_driver
-        self._ended: Ended | None = None
+    def __init__(self, channel: Channel, end_driver: Callable[[], None]) -> None:
+        self._channel, self._end_driver = channel, end_driver
+        self._hangs: Ended | None = None
 
     def ended(self) -> Ended | None:
-        """Return how it ended; None while it lives."""
-        if self._ended is None and select.select([self._control], [], [], 0)[0]:
-            try:
-                said = self._control.recv(1 << 16)
-            except OSError:
-                said = b""
-            self._ended = Ended.heard(said) if said else Ended("its driver ended", CollectorEnd.LOST)
-            self._control.close()
-        return self._ended
+        """See ``Driver``."""
+        while self._channel.gather():
+            pass
+        if isinstance(self._channel.last, Ended):
+            return self._channel.last
+        if self._channel.closed and self._hangs is None:
+            return Ended(cause="its driver ended", end=CollectorEnd.LOST)
+        return self._hangs
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Return when it has ended, or after so many seconds."""
-        if self._ended is None:
-            select.select([self._control], [], [], timeout_s)
+    def wait(self, timeout_s: float) -> None:
+        """See ``Driver``."""
+        until_s = time.monotonic() + timeout_s
+        while self.ended() is None and (left_s := until_s - time.monotonic()) > 0:
+            self._channel.gather(left_s)
 
     def kill(self) -> None:
-        """End it now, and return when its ring is free for the next one."""
-        if self.ended() is None:
-            with contextlib.suppress(OSError):
-                self._control.send(b"kill")
-            self.wait(KILLED_S)
-            if self.ended() is None:  # it still holds the ring
-                self._end_driver()
-                self._ended = Ended("its driver hangs", CollectorEnd.LOST)
+        """See ``Driver``."""
+        with contextlib.suppress(ChannelClosedError):
+            self._channel.send(Kill())
+        self.wait(KILLED_S)
+        if self.ended() is None:  # it still holds the ring
+            self._end_driver()
+            self._hangs = Ended(cause="its driver hangs", end=CollectorEnd.LOST)
 
 
 class Cluster:
-    """The run's driver: started at the first collector, and again after it ended.
-
-    Call all from the main thread: the kernel ends the child when the thread that started it ends.
-    """
+    """The run's driver: started at the first collector, and again after it ended."""
 
     def __init__(self, config: AgentConfig, run: RunPaths) -> None:
         self._settings, self._run = config.cluster, run
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def start(self, channel: socket.socket) -> RemoteCollector:
-        """Begin a collector's life, whose orders come from this socket's other end."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
-                socket.send_fds(self._driver(), [b"life"], [channel.fileno(), theirs.fileno()])
-            except OSError:  # it ended since: so does this life, for its sockets close
-                self.close()
+    def start(self, ours: Channel, theirs: socket.socket) -> RemoteCollector:
+        """Begin a collector's life, which its driver lives at the other end of its channel."""
+        try:
+            socket.send_fds(self._driver(), [b"life"], [theirs.fileno()])
+        except OSError:  # it ended since: so does this life, for its socket closes
+            self.close()
         return RemoteCollector(ours, self.kill)
 
     def release(self, number: int) -> None:
@@ -109,16 +101,8 @@ class Cluster:
             return self._socket
         self.close()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        folder, settings = str(self._run.path.resolve()), self._settings.model_dump_json()
-        words = ("-m", "carla_td3.cluster", str(theirs.fileno()), str(os.getpid()), folder, settings)
-        with theirs, (self._run.path / "cluster.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *words],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-            )
+        words = (str(self._run.path.resolve()), self._settings.model_dump_json())
+        log, environment = self._run.path / "cluster.log", {"CUDA_VISIBLE_DEVICES": ""}
+        with theirs:
+            self._process = spawned("carla_td3.cluster", theirs, log, environment, *words)
         return self._socket

@@ -1,4 +1,4 @@
-"""What a running training reports: heartbeat, metrics, progress line. One object, so that the loop has one line.
+"""What a running training reports: heartbeat, metrics, events, progress. One object, so that the loop has one line.
 
 Owns the vitals, the averages and the rates. Decides nothing and never waits.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
@@ -18,6 +17,7 @@ from carla_td3.config import AgentConfig
 from carla_td3.exchange.messages import Driving, EpisodeEnded, Evaluated
 from carla_td3.exchange.status import Status
 from carla_td3.memory.watermarks import Watermarks
+from carla_td3.telemetry.events import EventLog
 from carla_td3.telemetry.heartbeat import Pulse, Vitals
 from carla_td3.telemetry.metrics import Episodes, Metrics
 from carla_td3.telemetry.progress import ProgressLine, Shown
@@ -29,7 +29,7 @@ RATE_WINDOW_S = 2.0
 
 
 class Reporter:
-    """Use as a context manager around the run."""
+    """What of one run is told, while it is :meth:`running`."""
 
     def __init__(
         self, config: AgentConfig, run: RunPaths, learner: Learner, statuses: Sequence[Status], out: Console
@@ -41,6 +41,7 @@ class Reporter:
             micro_batch=learner.micro_batch,
             gave_way=learner.gave_way,
         )
+        self.events = EventLog(run.agent_events)
         self._run, self._statuses, self._out = run, statuses, out
         self._evaluated: Evaluated | None = None
         self._driving: Driving | None = None
@@ -54,33 +55,24 @@ class Reporter:
         self._progress = ProgressLine(config.training.total_steps, out)
         self.memory = Watermarks(learner.device)
         self._heartbeat = Pulse(run, self.vitals, statuses, self.memory)
-        self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Reporter:
-        self._stack.callback(self._metrics.close)
-        self._stack.enter_context(self._heartbeat)
-        self._stack.enter_context(self._progress)
-        return self
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Beat, show and write while the block lasts."""
+        with contextlib.closing(self._metrics), self._heartbeat, self._progress:
+            yield
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-
-    def take_episode(self, episode: EpisodeEnded) -> None:
-        """Count an episode in the averages."""
-        self._episodes.add(episode)
-
-    def take_driving(self, driving: Driving) -> None:
-        """Take in where an evaluation stands."""
-        self._driving = driving
-
-    def take_evaluation(self, found: Evaluated) -> None:
-        """Write an evaluation's row and pictures, and keep its table for the end."""
-        self._evaluated, self._driving = found, None
-        self._metrics.write(found.step, {f"eval/{name}": value for name, value in found.totals["td3"].items()})
-        for name, file in found.pictures.items():
-            self._metrics.picture(found.step, name, self._run.videos / file)
+    def take(self, said: EpisodeEnded | Driving | Evaluated) -> None:
+        """Take in what a collector says: an evaluation's row and pictures are written, its table kept for the end."""
+        if isinstance(said, EpisodeEnded):
+            self._episodes.add(said)
+        elif isinstance(said, Driving):
+            self._driving = said
+        else:
+            self._evaluated, self._driving = said, None
+            self._metrics.write(said.step, {f"eval/{name}": value for name, value in said.totals["td3"].items()})
+            for name, file in said.pictures.items():
+                self._metrics.picture(said.step, name, self._run.videos / file)
 
     def tell(self, counters: Counters, phase: Phase) -> None:
         """Show where the run stands; cheap, called at every turn of the loop."""
@@ -140,8 +132,7 @@ class Reporter:
         if found is not None:
             self.say(found.table)
         video = f", video {self._run.path / found.video}" if found is not None and found.video else ""
-        words = f"{self._run.path}: {counters.steps} steps, {counters.updates} updates{video}"
-        self.say(words)
+        self.say(f"{self._run.path}: {counters.steps} steps, {counters.updates} updates{video}")
 
 
 class _Rate:

@@ -68,52 +68,47 @@ class Requests:
 
     def begin(self, standing: Standing) -> None:
         """Refuse what an earlier process left unanswered: a forgotten drain or stop must not hold up a new start."""
-        self._turn_down(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
+        self._refuse(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
 
     def obey(self, training: Training) -> None:
         """Do what is newly asked for, if anything; a stop is answered at the end of the run."""
         found = self._inbox.poll()
         if isinstance(found, Unfit):
-            self._refuse(found, training.standing)
-        elif found is not None:
-            self._open = found
-            self._events.append("requested", found.kind, id=found.id, values=found.values)
-            try:
-                _ACTIONS[found.kind](training, found)
-            except (ConfigError, CheckpointError) as error:
-                self._answer(found, str(error), training.standing, refused=True)
-            else:
-                if found.kind is not RequestKind.STOP:
-                    self._answer(found, _DONE[found.kind], training.standing)
+            self._refuse(found, "", training.standing)
+        if not isinstance(found, Request):
+            return
+        self._open = found
+        self._events.append("requested", found.kind, id=found.id, values=found.values)
+        try:
+            _ACTIONS[found.kind](training, found.values, f"request {found.id}")
+        except (ConfigError, CheckpointError) as error:
+            self._refuse(found, str(error), training.standing)
+        else:
+            if found.kind is not RequestKind.STOP:
+                self._answer(found, Result.OK, _DONE[found.kind], training.standing)
 
     def end(self, standing: Standing, failure: str | None = None) -> None:
         """Answer what is still open, for the run has ended: well, or with a failure."""
         for request in (self._open, self._inbox.poll()):
             if isinstance(request, Request) and request.kind is RequestKind.STOP and failure is None:
-                self._answer(request, _DONE[RequestKind.STOP], standing)
+                self._answer(request, Result.OK, _DONE[RequestKind.STOP], standing)
             else:
-                self._turn_down(request, failure or "The run has ended.", standing)
+                self._refuse(request, failure or "The run has ended.", standing)
 
-    def _turn_down(self, request: Request | Unfit | None, sentence: str, standing: Standing) -> None:
-        if isinstance(request, Unfit):
-            self._refuse(request, standing)
+    def _refuse(self, request: Request | Unfit | None, sentence: str, standing: Standing) -> None:
+        """Refuse what was asked, if anything; what is no request has a sentence already, and maybe no id."""
+        if isinstance(request, Unfit) and request.id is None:
+            self._events.append("request_unreadable", request.sentence)
         elif request is not None:
-            self._answer(request, sentence, standing, refused=True)
+            words = request.sentence if isinstance(request, Unfit) else sentence
+            self._answer(request, Result.REFUSED, words, standing)
 
-    def _answer(self, request: Request, sentence: str, standing: Standing, refused: bool = False) -> None:
-        self._open = None
-        self._give(request.id, request.kind, sentence, standing, refused)
-
-    def _refuse(self, unfit: Unfit, standing: Standing) -> None:
-        if unfit.id is None:
-            self._events.append("request_unreadable", unfit.sentence)
-        else:
-            self._give(unfit.id, unfit.kind, unfit.sentence, standing, refused=True)
-
-    def _give(self, request_id: int, kind: str, sentence: str, standing: Standing, refused: bool) -> None:
-        result = Result.REFUSED if refused else Result.OK
-        self._inbox.answer(Answer(id=request_id, kind=kind, result=result, sentence=sentence, **asdict(standing)))
-        self._events.append("request_answered", sentence, id=request_id, kind=kind, result=result)
+    def _answer(self, request: Request | Unfit, result: Result, sentence: str, standing: Standing) -> None:
+        if isinstance(request, Request):
+            self._open = None
+        asked = {"id": request.id, "kind": request.kind, "result": result}
+        self._inbox.answer(Answer(**asked, sentence=sentence, **asdict(standing)))
+        self._events.append("request_answered", sentence, **asked)
 
 
 def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:
@@ -138,16 +133,12 @@ def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:
     return config.validate(plain, source="the request")
 
 
-def _cause(request: Request) -> str:
-    return f"request {request.id}"
-
-
-_ACTIONS: dict[RequestKind, Callable[[Training, Request], None]] = {
-    RequestKind.CHECKPOINT: lambda training, request: training.checkpoint(_cause(request)),
-    RequestKind.DRAIN: lambda training, request: training.drain(_cause(request)),
-    RequestKind.RESUME: lambda training, request: training.resume(_cause(request)),
-    RequestKind.APPLY: lambda training, request: training.apply(request.values, _cause(request)),
-    RequestKind.STOP: lambda training, request: training.stop(_cause(request)),
+_ACTIONS: dict[RequestKind, Callable[[Training, Mapping[str, Any], str], None]] = {
+    RequestKind.CHECKPOINT: lambda training, _, cause: training.checkpoint(cause),
+    RequestKind.DRAIN: lambda training, _, cause: training.drain(cause),
+    RequestKind.RESUME: lambda training, _, cause: training.resume(cause),
+    RequestKind.APPLY: lambda training, values, cause: training.apply(values, cause),
+    RequestKind.STOP: lambda training, _, cause: training.stop(cause),
 }
 _DONE = {
     RequestKind.CHECKPOINT: "A checkpoint is written.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import torch
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.checkpoint import CheckpointError
 from tests.crowd import PATIENCE_S
-from tests.disks import fill, read_only, small_disk
+from tests.disks import read_only
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WIDTHS = {"channels": (32, 64, 64), "features": 512, "hidden": (256, 256)}
@@ -41,7 +40,7 @@ def names(run_dir: Path) -> list[str]:
     return sorted(path.name for path in (run_dir / "checkpoints").iterdir())
 
 
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+def test_what_was_saved_is_loaded_and_holds_no_pickle(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     path = save(tmp_path, 120_000, rng=rng.bit_generator.state)
     assert path == tmp_path / "checkpoints" / "step-000120000"
@@ -56,6 +55,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     again = np.random.default_rng(0)
     again.bit_generator.state = loaded.values["rng"]
     assert again.random() == rng.random()
+    assert {file.suffix for file in path.iterdir()} == {".safetensors", ".json"}
 
 
 def test_latest_names_the_newest_and_old_ones_go(tmp_path: Path) -> None:
@@ -115,17 +115,13 @@ def test_another_architecture_names_the_width_that_differs(tmp_path: Path) -> No
         checkpoint.load(tmp_path, {**WIDTHS, "hidden": (64,)})
 
 
-def test_a_pointer_to_nothing_falls_back_to_the_newest(tmp_path: Path) -> None:
-    save(tmp_path, 1)
-    (tmp_path / "checkpoints" / "latest").write_text("step-000000009\n")
-    assert checkpoint.load(tmp_path, WIDTHS).step == 1
-
-
-def test_a_run_that_went_back_loads_what_latest_names(tmp_path: Path) -> None:
+def test_latest_decides_which_is_loaded_if_it_is_there(tmp_path: Path) -> None:
     """After a resume from step 5 in a run that holds step 9, ``latest`` decides, not the highest number."""
     save(tmp_path, 9)
     save(tmp_path, 5)
     assert checkpoint.load(tmp_path, WIDTHS).step == 5
+    (tmp_path / "checkpoints" / "latest").write_text("step-000000099\n")
+    assert checkpoint.load(tmp_path, WIDTHS).step == 9
 
 
 def test_full_disk_is_one_sentence_and_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
@@ -134,7 +130,7 @@ def test_full_disk_is_one_sentence_and_leaves_the_earlier_checkpoint(tmp_path: P
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # writes fail in the middle, as on a full disk
     try:
-        with pytest.raises(CheckpointError, match=r"can't be written .* earlier checkpoints are untouched"):
+        with pytest.raises(CheckpointError, match=r"can't be written .* earlier .* are untouched: free \d+ MiB"):
             save(tmp_path, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -143,21 +139,6 @@ def test_full_disk_is_one_sentence_and_leaves_the_earlier_checkpoint(tmp_path: P
     assert checkpoint.load(tmp_path, WIDTHS).step == 1
     save(tmp_path, 3)
     assert checkpoint.load(tmp_path, WIDTHS).step == 3
-
-
-def test_a_disk_that_is_really_full_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
-    with small_disk(tmp_path, mib=1) as disk:
-        save(disk, 1)
-        filler = fill(disk)
-        with pytest.raises(
-            CheckpointError, match=r"can't be written \(No space left on device\); earlier .* free \d+ MiB"
-        ):
-            save(disk, 2)
-        assert names(disk) == ["latest", "step-000000001"]
-        assert checkpoint.load(disk, WIDTHS).step == 1
-        filler.unlink()
-        save(disk, 2)
-        assert checkpoint.load(disk, WIDTHS).step == 2
 
 
 def test_read_only_directory_is_one_sentence(tmp_path: Path) -> None:
@@ -172,43 +153,6 @@ def test_a_file_in_the_directorys_place_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("")
     with pytest.raises(CheckpointError, match="can't be written"):
         save(tmp_path, 1)
-
-
-def test_a_checkpoint_holds_no_pickle(tmp_path: Path) -> None:
-    path = save(tmp_path, 1)
-    assert {file.suffix for file in path.iterdir()} == {".safetensors", ".json"}
-    assert json.loads((path / "values.json").read_text()) == {"updates": 1}
-
-
-WRITER = """
-import sys
-from pathlib import Path
-import torch
-from carla_td3.trainer import checkpoint
-tensors = {"weight": torch.zeros(200_000)}
-step = 0
-while True:
-    step += 1
-    tensors["weight"].fill_(step)
-    checkpoint.save(Path(sys.argv[1]), step, tensors, {"updates": step}, architecture={}, config_digest="", keep=2)
-    print(step, flush=True)
-"""
-
-
-@pytest.mark.parametrize("after", [1, 4, 9])
-def test_killed_while_saving_the_last_finished_one_loads(tmp_path: Path, after: int) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert writer.stdout is not None
-    finished = 0
-    while finished < after:
-        finished = int(writer.stdout.readline())
-    writer.kill()
-    writer.wait()
-    writer.stdout.close()
-    loaded = checkpoint.load(tmp_path, {})
-    assert loaded.step >= finished
-    assert loaded.skipped == ()
-    assert (loaded.tensors["weight"] == loaded.step).all()
 
 
 # Saves twice at one step, and dies by SIGKILL just before the n-th rename of the second time.
@@ -246,11 +190,7 @@ def test_a_kill_at_any_rename_leaves_a_whole_checkpoint(tmp_path: Path, rename: 
     assert checkpoint.load(tmp_path, {}).values["updates"] == updates
     checkpoint.save(tmp_path, 6, {"w": torch.zeros(3)}, {"updates": 3}, architecture={}, config_digest="", keep=2)
     assert checkpoint.load(tmp_path, {}).values["updates"] == 3
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
-        "latest",
-        "step-000000005",
-        "step-000000006",
-    ]
+    assert names(tmp_path) == ["latest", "step-000000005", "step-000000006"]
 
 
 COPIED = """

@@ -34,7 +34,7 @@ def test_a_collector_takes_no_step_that_another_could_until_it_has_its_simulator
     def refuse(*_: Any) -> None:
         raise NoSimulator("none")
 
-    monkeypatch.setattr(Session, "connect", refuse)
+    monkeypatch.setattr(Session, "_claimed", refuse)
     monkeypatch.setattr(Collector, "_take_weights", lambda _: None)
     ours, theirs = socket.socketpair()
     with ours, pytest.raises(NoSimulator):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +14,7 @@ from carla_run.events import CollectorEnd
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_td3 import config
-from carla_td3.exchange.ended import Ended
-from carla_td3.exchange.messages import Failed
+from carla_td3.exchange.messages import Ended, Failed
 from carla_td3.exits import AgentError
 from carla_td3.trainer.collector_supervisor import REST_S, CollectorSupervisor
 from carla_td3.trainer.pacing import Counters
@@ -40,6 +41,9 @@ class Process:
     def ended(self) -> Ended | None:
         return self.end
 
+    def send(self, _: object) -> None:
+        """Nothing is done with it."""
+
     def close(self) -> None:
         self.end = None
 
@@ -47,64 +51,61 @@ class Process:
 class Run:
     """The supervisors of some collectors, without processes."""
 
-    def __init__(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, count: int, evaluating: bool = False) -> None:
-        self.now_s = 0.0
-        monkeypatch.setattr("carla_td3.trainer.collector_supervisor.time.monotonic", lambda: self.now_s)
+    def __init__(self, tmp_path: Path, count: int, evaluating: bool = False) -> None:
         settings = config.validate({"training": {"collectors": count}, "collector": {"attempts": 2}}, "test")
-        self.steps = [0] * count
-        self.processes = [Process() for _ in range(count)]
+        self.steps, self.processes = [0] * count, [Process() for _ in range(count)]
         self.restarts: dict[int, int] = {}
-        learner = SimpleNamespace(collector_steps=self.steps, episodes_of=lambda _: 0)
-        counters = Counters(steps=0, updates=0, evaluating=evaluating)
-        reporter = SimpleNamespace(
-            memory=SimpleNamespace(collector_pids={}), vitals=SimpleNamespace(collector_restarts=self.restarts)
-        )
+        doubles: Any = {
+            "learner": SimpleNamespace(collector_steps=self.steps, episodes_of=lambda _: 0),
+            "store": SimpleNamespace(counters=Counters(steps=0, updates=0, evaluating=evaluating)),
+            "reporter": SimpleNamespace(
+                memory=SimpleNamespace(collector_pids={}),
+                vitals=SimpleNamespace(collector_restarts=self.restarts),
+                events=SimpleNamespace(append=lambda *_, **__: None, add=lambda _: None),
+            ),
+        }
         self.supervisors: list[CollectorSupervisor] = []
-        self.supervisors += [
-            CollectorSupervisor(
-                *(settings, RunPaths(tmp_path), process, number),  # type: ignore[arg-type]
-                learner=learner,  # type: ignore[arg-type]
-                store=SimpleNamespace(counters=counters),  # type: ignore[arg-type]
-                reporter=reporter,  # type: ignore[arg-type]
-                events=SimpleNamespace(append=lambda *_, **__: None, add=lambda _: None),  # type: ignore[arg-type]
-                others_may_drive=lambda number=number: any(  # type: ignore[misc]
-                    not each.fails for at, each in enumerate(self.supervisors) if at != number
-                ),
+        for number, process in enumerate(self.processes):
+            others = self.others(number)
+            stand_in: Any = process
+            made = CollectorSupervisor(
+                settings, RunPaths(tmp_path), stand_in, number, **doubles, others_may_drive=others
             )
-            for number, process in enumerate(self.processes)
-        ]
+            self.supervisors.append(made)
         for each in self.supervisors:
             each.start()
+
+    def others(self, number: int) -> Callable[[], bool]:
+        return lambda: any(not each.fails for at, each in enumerate(self.supervisors) if at != number)
 
     def fail(self, number: int, report: Failed | None = NO_SIMULATOR) -> None:
         """Have a collector say why, if it does, and end."""
         process, supervisor = self.processes[number], self.supervisors[number]
         process.says = [] if report is None else [report]
         supervisor.hear()
-        process.end = Ended("exit code 69", CollectorEnd.EXIT, exit_code=69)
+        process.end = Ended(cause="exit code 69", end=CollectorEnd.EXIT, exit_code=69)
         supervisor.watch()
 
+    @property
+    def starts(self) -> list[int]:
+        return [process.starts for process in self.processes]
 
-def test_one_that_finds_no_simulator_is_started_again_and_rests_in_between(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Run(tmp_path, monkeypatch, 2)
-    run.fail(1)
-    assert run.processes[1].starts == 2
-    run.fail(1)
-    assert run.processes[1].starts == 2, "it rests"
-    run.now_s = REST_S - 1
-    run.supervisors[1].watch()
-    assert run.processes[1].starts == 2
-    run.now_s = REST_S
-    run.supervisors[1].watch()
-    assert run.processes[1].starts == 3
+
+def test_one_without_a_simulator_rests_between_two_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("carla_td3.trainer.collector_supervisor.time.monotonic", lambda: now_s)
+    run = Run(tmp_path, 2)
+    for tries in (2, 2):  # the second time it rests
+        run.fail(1)
+        assert run.starts == [1, tries]
+    for now_s, tries in ((REST_S - 1, 2), (REST_S, 3)):  # noqa: B007 (the clock reads it)
+        run.supervisors[1].watch()
+        assert run.starts == [1, tries]
     assert run.restarts == {1: 2}
-    assert run.processes[0].starts == 1
 
 
-def test_the_run_ends_when_every_collector_has_found_none(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(tmp_path, monkeypatch, 3)
+def test_the_run_ends_when_every_collector_has_found_none(tmp_path: Path) -> None:
+    run = Run(tmp_path, 3)
     run.fail(2)
     run.fail(0)
     with pytest.raises(AgentError) as ended:
@@ -112,16 +113,16 @@ def test_the_run_ends_when_every_collector_has_found_none(tmp_path: Any, monkeyp
     assert ended.value.code is Exit.NO_SIMULATOR
 
 
-def test_who_has_taken_a_step_since_counts_as_driving(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(tmp_path, monkeypatch, 2)
+def test_one_that_has_taken_a_step_since_counts_as_driving(tmp_path: Path) -> None:
+    run = Run(tmp_path, 2)
     run.fail(0)
     run.steps[0] = 1
     run.fail(1)
-    assert [process.starts for process in run.processes] == [2, 2]
+    assert run.starts == [2, 2]
 
 
-def test_collectors_that_all_crash_without_a_step_end_the_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(tmp_path, monkeypatch, 2)
+def test_collectors_that_all_crash_without_a_step_end_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path, 2)
     for number in (0, 1, 0):
         run.fail(number, None)
     with pytest.raises(AgentError, match="ended 2 times in a row without a finished step") as ended:
@@ -130,9 +131,6 @@ def test_collectors_that_all_crash_without_a_step_end_the_run(tmp_path: Any, mon
 
 
 @pytest.mark.parametrize(("count", "evaluating"), [(1, False), (2, True)])
-def test_an_only_collector_and_one_that_is_to_evaluate_can_not_be_done_without(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, count: int, evaluating: bool
-) -> None:
-    monkeypatch.setattr(CollectorSupervisor, "_order_evaluation", lambda _: None)
+def test_an_only_or_evaluating_collector_is_needed(tmp_path: Path, count: int, evaluating: bool) -> None:
     with pytest.raises(AgentError, match="No simulator answered"):
-        Run(tmp_path, monkeypatch, count, evaluating).fail(0)
+        Run(tmp_path, count, evaluating).fail(0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,13 +19,13 @@ from carla_run.exits import Exit
 from carla_run.heartbeat import CollectorState
 from carla_run.paths import RunPaths
 from carla_td3 import config
+from carla_td3.cluster.__main__ import Driver
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, cut
 from carla_td3.cluster.life import Life
 from carla_td3.cluster.node import Ask, Begin, Told
 from carla_td3.cluster.waiting import GaveUpError, LostError
-from carla_td3.config import dump
-from carla_td3.exchange.ended import Ended
-from carla_td3.exchange.messages import Channel, Configure, Failed, Placed, Rests, Stop
+from carla_td3.config import ClusterConfig, dump
+from carla_td3.exchange.messages import Channel, Configure, Ended, Failed, Kill, Placed, Rests, Stop
 from carla_td3.exchange.status import Pace, Snapshot, Status
 from carla_td3.exchange.weights import WeightsFile
 from carla_td3.exits import AgentError
@@ -91,24 +92,25 @@ class Learner:
         self.cluster = Cluster(tmp_path, answer)
         self.told: list[Any] = []
 
-    def live(self, before: Callable[[Channel, socket.socket], None] = lambda *_: None) -> tuple[list[Any], Ended]:
-        """Return what a life reports, and how it ends."""
+    def live(self, *orders: Stop | Kill) -> tuple[list[Any], Ended]:
+        """Return what a life reports that has these orders from the start, and how it ends."""
         ours, theirs = socket.socketpair()
-        control, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        channel, connected = Channel(ours), Future[Any]()
+        self.channel, connected = Channel(ours), Future[Any]()
         connected.set_result(self.cluster)
         folder = str(self.run.path)
-        channel.send(
-            Configure(config=dump(SETTINGS), run_directory=folder, collector=0, rehearse=False, until_episode=None)
-        )
-        before(channel, control)
-        life = Life(lambda: connected, Channel(theirs), told, self.told.append)
+        first = Configure(config=dump(SETTINGS), run_directory=folder, collector=0, rehearse=False, until_episode=None)
+        for order in (first, *orders):
+            self.channel.send(order)
+        life = Life(lambda: connected, Channel(theirs), self.told.append)
         thread = threading.Thread(target=life.run, daemon=True)
         thread.start()
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-        reports = list(_all(channel))
-        return reports, Ended.heard(control.recv(1 << 16))
+        while self.channel.gather():
+            pass
+        *reports, ended = (self.channel.receive() for _ in range(len(self.channel._messages)))
+        assert isinstance(ended, Ended)
+        return reports, ended
 
     @property
     def ring(self) -> Replay:
@@ -119,17 +121,7 @@ class Learner:
         assert rows["reward"][rows["episode_step"] > 0].tolist() == list(range(1, steps + 1))
 
 
-def _all(channel: Channel) -> Iterator[Any]:
-    from carla_td3.exchange.messages import ChannelClosedError
-
-    try:
-        while (message := channel.receive(0.0)) is not None:
-            yield message
-    except ChannelClosedError:
-        return
-
-
-CRASH = Ended("exit code 1", CollectorEnd.EXIT, exit_code=1)
+CRASH = Ended(cause="exit code 1", end=CollectorEnd.EXIT, exit_code=1)
 
 
 def test_steps_and_reports_reach_the_learner_and_so_does_the_end(tmp_path: Path) -> None:
@@ -162,7 +154,7 @@ def test_what_a_lost_node_had_is_counted_and_the_next_life_drives_it_again(tmp_p
         if len(cluster.asked) == 3:
             if isinstance(death, LostError):
                 raise death
-            lost = Ended("its node knows nothing of it", CollectorEnd.LOST)
+            lost = Ended(cause="its node knows nothing of it", end=CollectorEnd.LOST)
             return Told(cluster.told(ask).snapshot, ask.head.steps, ended=lost)
         return cluster.told(ask, drives=30, ended=CRASH)
 
@@ -190,36 +182,25 @@ def test_where_little_was_allowed_little_can_be_lost(tmp_path: Path) -> None:
 
 
 def test_one_that_is_killed_hands_out_what_it_has_finished(tmp_path: Path) -> None:
-    learner = Learner(tmp_path, lambda cluster, ask: cluster.told(ask, drives=12, ended=CRASH if ask.end else None))
-
-    def kill(_: Channel, ours: socket.socket) -> None:
-        ours.send(b"kill")
-
-    reports, ended = learner.live(kill)
-    assert reports == []
-    assert ended.signal == 9, "killed before it began"
-
     def answer(cluster: Cluster, ask: Ask) -> Told:
         if len(cluster.asked) == 2:
-            control.send(b"kill")
+            learner.channel.send(Kill())
         return cluster.told(ask, drives=12, ended=CRASH if ask.end else None)
 
-    control = socket.socket()
-
-    def keep(_: Channel, ours: socket.socket) -> None:
-        nonlocal control
-        control = ours
-
-    learner = Learner(tmp_path / "second", answer)
-    _, ended = learner.live(keep)
+    learner = Learner(tmp_path, answer)
+    reports, ended = learner.live(Kill())
+    assert reports == []
+    assert ended.signal == 9, "killed before it began"
+    _, ended = learner.live()
     assert ended == CRASH
     assert [ask.end for ask in learner.cluster.asked] == [False, False, True]
+    assert learner.cluster.asked[-1].orders == ()
     learner.assert_each_step_once(36)
 
 
 def test_orders_are_passed_on(tmp_path: Path) -> None:
     learner = Learner(tmp_path, lambda cluster, ask: cluster.told(ask, drives=1, ended=CRASH if ask.orders else None))
-    learner.live(lambda channel, _: channel.send(Stop()))
+    learner.live(Stop())
     assert learner.cluster.asked[-1].orders == (Stop(),)
 
 
@@ -235,4 +216,17 @@ def test_a_simulator_that_cannot_be_started_on_its_node_is_told_too(tmp_path: Pa
     learner = Learner(tmp_path, lambda cluster, ask: cluster.told(ask))
     failed = Failed(code=Exit.NO_SIMULATOR, sentence="The simulator can't be started on its node.")
     learner.cluster.begin = lambda *_: failed  # type: ignore[assignment,method-assign]
-    assert learner.live() == ([failed], Ended(failed.sentence, CollectorEnd.EXIT, exit_code=Exit.NO_SIMULATOR))
+    ended = Ended(cause=failed.sentence, end=CollectorEnd.EXIT, exit_code=Exit.NO_SIMULATOR)
+    assert learner.live() == ([failed], ended)
+
+
+def test_without_ray_it_says_how_to_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "carla_td3.cluster.actors", raising=False)
+    driver = Driver(RunPaths(tmp_path), ClusterConfig(address="127.0.0.1:6379"))
+    first = driver._connected()
+    error = first.exception(timeout=PATIENCE_S)
+    assert isinstance(error, AgentError)
+    assert error.code is Exit.BAD_CONFIG
+    assert "pip install '.[ray]'" in str(error)
+    assert driver._connected() is not first, "the next collector tries again"

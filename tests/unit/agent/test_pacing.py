@@ -113,36 +113,22 @@ def test_a_run_that_is_made_longer_within_its_final_updates_leaves_them() -> Non
     assert (counters.final_from, pacing.owed(1000), pacing.owed(1100)) == (-1, 920, 1020)
 
 
+SHORTER = replace(PLAN, total_steps=600, final_updates=50, evaluate_every_steps=200)
+FEW = Pacing(Fraction(1, 1000), 1000, 950)
+"""By which 200 steps more call for no update."""
+TAKEN = replace(FINISHED, steps=1200)
+
+
 @pytest.mark.parametrize(
     ("plan", "counters", "action"),
     [
-        pytest.param(replace(PLAN, total_steps=1200), FINISHED, Action.WAIT, id="more steps"),
-        pytest.param(
-            replace(PLAN, total_steps=1200),
-            replace(FINISHED, steps=1200, updates=1100, saved_updates=1100),
-            Action.EVALUATE_FINALLY,
-            id="more steps taken",
-        ),
-        pytest.param(
-            replace(PLAN, total_steps=1200, pacing=Pacing(Fraction(1, 1000), 1000, 950)),
-            replace(FINISHED, steps=1200),
-            Action.EVALUATE_FINALLY,
-            id="more steps that call for no update",
-        ),
-        pytest.param(replace(PLAN, final_updates=100), FINISHED, Action.RESET, id="final updates"),
-        pytest.param(replace(PLAN, total_steps=600), FINISHED, Action.FINISH, id="fewer steps than were taken"),
-        pytest.param(
-            replace(PLAN, total_steps=600, final_updates=50, evaluate_every_steps=200),
-            Counters(800, 650, saved_updates=650),
-            Action.RESET,
-            id="fewer steps than an unfinished run has taken",
-        ),
-        pytest.param(
-            replace(PLAN, total_steps=600, final_updates=50, evaluate_every_steps=200),
-            Counters(800, 700, saved_updates=700, final_from=650),
-            Action.EVALUATE_FINALLY,
-            id="fewer steps, and the final updates made",
-        ),
+        (replace(PLAN, total_steps=1200), FINISHED, Action.WAIT),
+        (replace(PLAN, total_steps=1200), replace(TAKEN, updates=1100, saved_updates=1100), Action.EVALUATE_FINALLY),
+        (replace(PLAN, total_steps=1200, pacing=FEW), TAKEN, Action.EVALUATE_FINALLY),
+        (replace(PLAN, final_updates=100), FINISHED, Action.RESET),
+        (replace(PLAN, total_steps=600), FINISHED, Action.FINISH),
+        (SHORTER, Counters(800, 650, saved_updates=650), Action.RESET),
+        (SHORTER, Counters(800, 700, saved_updates=700, final_from=650), Action.EVALUATE_FINALLY),
     ],
 )
 def test_what_a_second_start_with_another_end_does(plan: Plan, counters: Counters, action: Action) -> None:
@@ -162,11 +148,7 @@ LONGER = replace(ANNEALED, total_steps=1200, pacing=PLAN.pacing.beyond(100))
         (ANNEALED, Counters(1000, 950, final_from=900), 0.5),
         # Made longer: 1200 - 100 + 100 updates of one run, and 100 of the end that it has gone beyond.
         (LONGER, Counters(1000, 1000), 1.0),
-        (
-            LONGER,
-            Counters(1200, 1240, final_from=1200),
-            0.5,
-        ),
+        (LONGER, Counters(1200, 1240, final_from=1200), 0.5),
         # Made shorter than it was by then.
         (replace(ANNEALED, total_steps=600), Counters(800, 650, final_from=650), 1.0),
     ],

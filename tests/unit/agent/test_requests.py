@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,25 +61,23 @@ class Stub:
         self.failure = failure
         self.standing = Standing(steps=120, updates=100, checkpoint="step-000000120")
 
+    def __getattr__(self, kind: str) -> Callable[..., None]:
+        return functools.partial(self._note, kind)
+
     def _note(self, *words: Any) -> None:
         self.asked.append(words)
         if self.failure is not None:
             raise self.failure
 
-    def checkpoint(self, cause: str) -> None:
-        self._note("checkpoint", cause)
 
-    def drain(self, cause: str) -> None:
-        self._note("drain", cause)
-
-    def resume(self, cause: str) -> None:
-        self._note("resume", cause)
-
-    def apply(self, values: Mapping[str, Any], cause: str) -> None:
-        self._note("apply", cause, dict(values))
-
-    def stop(self, cause: str) -> None:
-        self._note("stop", cause)
+def obeyed(run: RunPaths, request: object, failure: Exception | None = None) -> tuple[Any, Requests]:
+    """Return a training that was asked this, and the requests of its run."""
+    training: Any = Stub(failure)
+    requests = Requests(run, EventLog(run.agent_events))
+    ask(run, request)
+    for _ in range(3):
+        requests.obey(training)
+    return training, requests
 
 
 def test_a_new_request_is_returned_once(run: RunPaths) -> None:
@@ -163,46 +162,41 @@ def test_an_answer_that_the_disk_refused_is_written_later(tmp_path: Path) -> Non
         ({"kind": "checkpoint"}, ("checkpoint", "request 9")),
         ({"kind": "drain"}, ("drain", "request 9")),
         ({"kind": "resume"}, ("resume", "request 9")),
-        ({"kind": "apply", "values": {"seed": 1}}, ("apply", "request 9", {"seed": 1})),
+        ({"kind": "apply", "values": {"seed": 1}}, ("apply", {"seed": 1}, "request 9")),
     ],
 )
-def test_a_request_is_done_and_answered(run: RunPaths, request_: dict[str, Any], asked: tuple[Any, ...]) -> None:
-    training, requests = Stub(), Requests(run, EventLog(run.agent_events))
-    ask(run, {"id": 9, **request_})
-    for _ in range(3):
-        requests.obey(training)
+def test_a_request_is_done_once_and_answered(run: RunPaths, request_: dict[str, Any], asked: tuple[Any, ...]) -> None:
+    training, _ = obeyed(run, {"id": 9, **request_})
     assert training.asked == [asked]
     found = answered(run)
     assert (found["id"], found["kind"], found["result"]) == (9, request_["kind"], "ok")
     assert (found["steps"], found["updates"], found["checkpoint"]) == (120, 100, "step-000000120")
 
 
-@pytest.mark.parametrize("failure", [CheckpointError("The disk is full."), ConfigError("`seed` can't change.")])
-def test_what_cannot_be_done_is_refused_with_its_sentence(run: RunPaths, failure: Exception) -> None:
-    ask(run, {"id": 9, "kind": "drain"})
-    Requests(run, EventLog(run.agent_events)).obey(Stub(failure))
-    assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", str(failure))
-
-
-def test_an_unknown_request_is_refused_and_nothing_is_done(run: RunPaths) -> None:
-    training = Stub()
-    ask(run, {"id": 9, "kind": "explode"})
-    Requests(run, EventLog(run.agent_events)).obey(training)
-    assert not training.asked
-    assert (answered(run)["id"], answered(run)["kind"], answered(run)["result"]) == (9, "explode", "refused")
+@pytest.mark.parametrize(
+    ("kind", "failure", "sentence"),
+    [
+        ("drain", CheckpointError("The disk is full."), "The disk is full."),
+        ("drain", ConfigError("`seed` can't change."), "`seed` can't change."),
+        ("explode", None, "`kind` is 'explode'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(run: RunPaths, kind: str, failure: Exception | None, sentence: str) -> None:
+    training, _ = obeyed(run, {"id": 9, "kind": kind}, failure)
+    found = answered(run)
+    assert (found["id"], found["kind"], found["result"]) == (9, kind, "refused")
+    assert sentence in found["sentence"]
+    assert len(training.asked) == (failure is not None)
 
 
 def test_what_has_no_id_is_an_event(run: RunPaths) -> None:
-    ask(run, "nonsense")
-    Requests(run, EventLog(run.agent_events)).obey(Stub())
+    obeyed(run, "nonsense")
     assert not run.answer.exists()
     assert json.loads(run.agent_events.read_text())["event"] == "request_unreadable"
 
 
 def test_a_stop_is_answered_when_the_run_has_ended(run: RunPaths) -> None:
-    training, requests = Stub(), Requests(run, EventLog(run.agent_events))
-    ask(run, {"id": 9, "kind": "stop"})
-    requests.obey(training)
+    training, requests = obeyed(run, {"id": 9, "kind": "stop"})
     assert training.asked == [("stop", "request 9")]
     assert not run.answer.exists()
     requests.end(training.standing)
@@ -212,28 +206,25 @@ def test_a_stop_is_answered_when_the_run_has_ended(run: RunPaths) -> None:
 def test_a_failure_answers_the_request_that_met_it(run: RunPaths) -> None:
     requests = Requests(run, EventLog(run.agent_events))
     ask(run, {"id": 9, "kind": "drain"})
+    failing: Any = Stub(AgentError("No simulator.", Exit.NO_SIMULATOR))
     with pytest.raises(AgentError):
-        requests.obey(Stub(AgentError("No simulator.", Exit.NO_SIMULATOR)))
-    requests.end(Stub().standing, failure="No simulator.")
+        requests.obey(failing)
+    requests.end(failing.standing, failure="No simulator.")
     assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", "No simulator.")
 
 
-def test_what_comes_too_late_is_refused(run: RunPaths) -> None:
+@pytest.mark.parametrize(
+    ("kind", "when", "sentence"), [("drain", Requests.end, "The run has ended."), ("stop", Requests.begin, "ask again")]
+)
+def test_what_comes_too_early_or_late_is_refused(run: RunPaths, kind: str, when: Any, sentence: str) -> None:
+    training: Any = Stub()
+    ask(run, {"id": 9, "kind": kind})
     requests = Requests(run, EventLog(run.agent_events))
-    ask(run, {"id": 9, "kind": "drain"})
-    requests.end(Stub().standing)
-    assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", "The run has ended.")
-
-
-def test_what_a_dead_agent_left_unanswered_is_refused(run: RunPaths) -> None:
-    training = Stub()
-    ask(run, {"id": 9, "kind": "stop"})
-    requests = Requests(run, EventLog(run.agent_events))
-    requests.begin(training.standing)
+    when(requests, training.standing)
     requests.obey(training)
     assert not training.asked
     assert (answered(run)["id"], answered(run)["result"]) == (9, "refused")
-    assert "ask again" in answered(run)["sentence"]
+    assert sentence in answered(run)["sentence"]
 
 
 def test_values_that_may_change_are_checked_as_in_a_file() -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,13 +80,15 @@ def test_bad_options_are_one_sentence_and_leave_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_no_simulator_is_one_sentence_within_the_patience(tmp_path: Path) -> None:
-    ended = agent(
-        "train", "--run-dir", str(tmp_path), "--set", "simulator.patience_s=1", CARLA_PORT="1", CARLA_HOST="127.0.0.1"
-    )
+def test_without_a_simulator_training_ends_within_the_patience(tmp_path: Path) -> None:
+    """With a precision that the processor only emulates, which is said once."""
+    asked = ("--set", "td3.precision=bfloat16", "--set", "simulator.patience_s=1", "--device", "cpu")
+    where = {"CARLA_HOST": "127.0.0.1", "CARLA_PORT": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    ended = agent("train", "--run-dir", str(tmp_path), *asked, **where)
     assert ended.returncode == Exit.NO_SIMULATOR, ended.stderr
     assert "No simulator answered at 127.0.0.1:1" in ended.stderr
     assert "Traceback" not in ended.stderr
+    assert ended.stdout.count("td3.precision is bfloat16, which this processor only emulates") == 1
     beat = json.loads((tmp_path / "agent.json").read_text())
     assert beat["exit_code"] == Exit.NO_SIMULATOR
     assert json.loads((tmp_path / "agent-events.jsonl").read_text().splitlines()[-1])["event"] == "failed"
@@ -125,22 +128,17 @@ def test_an_end_with_an_error_is_written_down_with_what_ran_out_or_was_lost(
     assert ("Traceback" in ended.stderr) is (code is Exit.CRASH)
 
 
-def test_a_precision_that_the_processor_only_emulates_is_said_once_to_the_person_too(tmp_path: Path) -> None:
-    asked = ("--set", "td3.precision=bfloat16", "--set", "simulator.patience_s=0.1", "--device", "cpu")
-    ended = agent("train", "--run-dir", str(tmp_path), *asked, CARLA_PORT="1", ONEDNN_MAX_CPU_ISA="AVX2")
-    assert ended.stdout.count("td3.precision is bfloat16, which this processor only emulates") == 1
-
-
-def test_evaluating_without_a_simulator_is_one_sentence() -> None:
-    ended = agent("evaluate", "--set", "simulator.patience_s=0.5", CARLA_PORT="1")
-    assert ended.returncode == Exit.NO_SIMULATOR, ended.stderr
-    assert ended.stderr.startswith("No simulator answered")
-
-
-def test_evaluating_a_run_that_is_none_is_one_sentence(tmp_path: Path) -> None:
-    ended = agent("evaluate", "--checkpoint", str(tmp_path / "absent"))
-    assert ended.returncode == Exit.BAD_CONFIG
-    assert "holds no checkpoint" in ended.stderr
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("--set", "simulator.patience_s=0.5"), Exit.NO_SIMULATOR, "No simulator answered"),
+        (("--checkpoint", "absent"), Exit.BAD_CONFIG, "absent: holds no checkpoint"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_sentence(arguments: tuple[str, ...], code: Exit, sentence: str) -> None:
+    ended = agent("evaluate", *arguments, CARLA_PORT="1")
+    assert ended.returncode == code, ended.stderr
+    assert ended.stderr.startswith(sentence)
 
 
 def test_stopped_while_it_waits_for_a_simulator(tmp_path: Path) -> None:
@@ -163,51 +161,52 @@ def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_las
     assert (resolved.td3.batch_size, resolved.td3.tau, resolved.seed) == (16, 0.01, 7)
 
 
-def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None:
-    small = config.validate({"td3": {"network": SMALL}}, source="test")
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunPaths]:
+    """A run's folder, which this process trains in."""
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
-        Learner(small, run).save(Counters(steps=5, updates=0), score=None)
-    save_config(run, small)
+        yield run
+
+
+TINY = config.validate({"td3": {"network": SMALL}}, source="test")
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
+        Learner(TINY, run).save(Counters(steps=5, updates=0), score=None)
+    save_config(run, TINY)
     ended = agent("train", "--run-dir", str(tmp_path), "--resume", "--set", "td3.network.features=32")
     assert ended.returncode == Exit.BAD_CONFIG
     assert "td3.network.features = 16, the configuration says 32" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_a_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    small = config.validate({"td3": {"network": SMALL}}, source="test")
-    run = RunPaths(tmp_path)
-    with prepare(run, resume=False):
-        first = Learner(small, run)
-        first.save(Counters(steps=5, updates=0, evaluated_at=3, finally_evaluated=0), score=None)
-        second = Learner(small, run)
-    assert second.counters() == Counters(
+def test_a_learner_goes_on_from_its_checkpoint(run: RunPaths) -> None:
+    Learner(TINY, run).save(Counters(steps=5, updates=0, evaluated_at=3, finally_evaluated=0), score=None)
+    assert Learner(TINY, run).counters() == Counters(
         steps=0, updates=0, evaluated_at=3, saved_updates=0, saved_steps=5, finally_evaluated=0
     )  # steps are counted on disk, and there is no replay
-    assert architecture(small)["td3.network.features"] == 16
+    assert architecture(TINY)["td3.network.features"] == 16
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["says where they began", "of before that was kept"])
-def test_the_final_updates_of_a_checkpoint_are_known_and_over_once_the_run_is_made_longer(
-    tmp_path: Path, kept: bool
-) -> None:
+def test_final_updates_are_over_once_the_run_is_made_longer(run: RunPaths, kept: bool) -> None:
     def settings(steps: int) -> config.AgentConfig:
         training = {"total_steps": steps, "warmup_steps": 20, "final_updates": 3}
         td3 = {"network": SMALL, "batch_size": 8}
         return config.validate({"td3": td3, "replay": {"capacity": 1000}, "training": training}, source="test")
 
-    run = RunPaths(tmp_path)
-    with prepare(run, resume=False):
-        driven(Replay.create(run.replay, 1000), 22)
-        first = Learner(settings(22), run)
-        for _ in range(2 + 3):
-            first.update()
-        ended = replace(first.counters(), evaluated_at=22, final_from=2, finally_evaluated=5)
-        first.save(ended, score=None)
-        if not kept:
-            drop(run.checkpoints / "step-000000022", "final_from")
-        again, longer = Learner(settings(22), run), Learner(settings(30), run)
+    driven(Replay.create(run.replay, 1000), 22)
+    first = Learner(settings(22), run)
+    for _ in range(2 + 3):
+        first.update()
+    ended = replace(first.counters(), evaluated_at=22, final_from=2, finally_evaluated=5)
+    first.save(ended, score=None)
+    if not kept:
+        drop(run.checkpoints / "step-000000022", "final_from")
+    again, longer = Learner(settings(22), run), Learner(settings(30), run)
     assert again.counters() == replace(ended, saved_updates=5, saved_steps=22)
     assert (longer.counters().final_from, longer.pacing.owed(23)) == (-1, 5 + 1)
 
@@ -221,14 +220,11 @@ def drop(checkpoint: Path, value: str) -> None:
     (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:
-    small = config.validate({"td3": {"network": SMALL}}, source="test")
-    run = RunPaths(tmp_path)
-    with prepare(run, resume=False):
-        for steps in (5, 9):
-            Learner(small, run).save(Counters(steps=steps, updates=0, evaluated_at=steps), score=None)
-        (run.checkpoints / "step-000000009" / "tensors.safetensors").write_bytes(b"torn")
-        assert Learner(small, run).counters().evaluated_at == 5
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(run: RunPaths) -> None:
+    for steps in (5, 9):
+        Learner(TINY, run).save(Counters(steps=steps, updates=0, evaluated_at=steps), score=None)
+    (run.checkpoints / "step-000000009" / "tensors.safetensors").write_bytes(b"torn")
+    assert Learner(TINY, run).counters().evaluated_at == 5
     event = json.loads(run.agent_events.read_text().splitlines()[-1])
     assert (event["event"], event["used"]) == ("checkpoint_skipped", "step-000000005")
     assert "step-000000009/tensors.safetensors: is damaged" in event["cause"]
@@ -237,12 +233,8 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path)
 def test_draws_depend_on_seed_purpose_and_counter_alone() -> None:
     first = generator(1, Purpose.SAMPLING, 7).random(4)
     assert np.array_equal(first, generator(1, Purpose.SAMPLING, 7).random(4))
-    for other in (
-        generator(2, Purpose.SAMPLING, 7),
-        generator(1, Purpose.WARM_UP, 7),
-        generator(1, Purpose.SAMPLING, 8),
-    ):
-        assert not np.array_equal(first, other.random(4))
+    for other in ((2, Purpose.SAMPLING, 7), (1, Purpose.WARM_UP, 7), (1, Purpose.SAMPLING, 8)):
+        assert not np.array_equal(first, generator(*other).random(4))
     assert 0 <= derived_seed(0, Purpose.EPISODE, 10**9) < 2**32
 
 

@@ -1,0 +1,56 @@
+"""A program that the learner starts, and that speaks with it over a socket: both sides of its start, and its end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from carla_run.exits import Exit
+
+
+def spawned(
+    module: str, theirs: socket.socket, log: Path, environment: Mapping[str, str], *words: str
+) -> subprocess.Popen[bytes]:
+    """Start ``python -m module SOCKET PARENT words…`` and return the process.
+
+    Call from the main thread: the kernel ends the child when the thread that started it ends.
+
+    Args:
+        module: the program.
+        theirs: its end of the socket.
+        log: gets what it says.
+        environment: beside this process's.
+        words: further arguments.
+    """
+    with log.open("ab") as out:
+        # A session of its own: Ctrl-C is for the learner, which then stops it in order.
+        return subprocess.Popen(
+            [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid()), *words],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+
+
+def run_spawned(program: Callable[[socket.socket], Exit]) -> NoReturn:
+    """Run a program that :func:`spawned` has started, with its end of the socket.
+
+    Leaves by ``os._exit``: at interpreter exit a sensor just stopped can abort (protocol section 5.5).
+    """
+    code = Exit.CRASH
+    try:
+        code = program(socket.socket(fileno=int(sys.argv[1])))
+    except Exception:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -89,7 +89,7 @@ def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> Non
         ("td3: {imitation: 2}", "learn from what the simulator knows: set environment.privileged to true"),
         ("td3: {foo: 3}", "unknown key `td3.foo`; known here: actor_learning_rate, auxiliary, batch_size"),
         ("td3: {bach_size: 3}", "unknown key `td3.bach_size` (did you mean `td3.batch_size`?)"),
-        ("tds: {}", "unknown key `tds`; known here: cluster, collector, device"),
+        ("tds: {}", "unknown key `tds`; known here: algorithm, cluster"),
         ("batch_size: 64", "unknown key `batch_size` (did you mean `td3.batch_size`?)"),  # the notes'
         ("training: {batch_size: 64}", "unknown key `training.batch_size` (did you mean `td3.batch_size`?)"),
         ("dataloader: {params: {batch_size: 16}}", "unknown key `dataloader` (did you mean `td3.batch_size`?)"),

@@ -3,7 +3,7 @@
 Owns the size that works, which later updates begin with, and the account of what happened. The gradients of
 micro-batches add up to the batch's, so this costs time and no learning. The last resort, leaving the device, is a
 function that it is given. Knows no network: a phase is a function of the micro-batch, written so that it may be run
-again, elsewhere if need be (``carla_td3.td3.accumulate``).
+again, elsewhere if need be (``carla_td3.td3.executor``).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Shortage:
 
 
 class Recovery:
-    """Runs phases and finishes those that memory runs out in. Its ``attempt`` is what ``TD3.update`` takes."""
+    """Runs phases and finishes those that memory runs out in. Its ``attempt`` is what ``Algorithm.update`` takes."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ returns' length and what is erased of their frames. There is no generator whose 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,13 @@ import numpy as np
 
 from carla_run.paths import RunPaths
 from carla_td3 import config as configuration
-from carla_td3.config import AgentConfig, ConfigError, EnvironmentConfig
+from carla_td3.config import AgentConfig, ConfigError
+from carla_td3.pins import Pin, pinned
 from carla_td3.seeding import Purpose, generator
 from carla_td3.td3.replay.frames import FrameStack, erase
 from carla_td3.td3.replay.layout import privileged_numbers
 from carla_td3.td3.replay.replay import Batch, Replay
 from carla_td3.td3.replay.sampling import Rings, Source
-
-_RECORDED = ("action_rate", "camera", "reward", "route.point_spacing_m")
-"""Of ``environment``: what a row's numbers come from."""
 
 
 class Batches:
@@ -83,22 +81,19 @@ def demonstrations(config: AgentConfig) -> Source:
     held = [ring for ring in rings if ring.steps]
     if not held:
         rings[0].require_steps()
-    recorded = dict(_recorded(configuration.load(run.config).environment))
-    for key, value in _recorded(config.environment):
+    recorded = _recorded(configuration.load(run.config))
+    for key, value in _recorded(config).items():
         if recorded[key] != value:
             raise ConfigError(
-                f"replay.demonstrations {run.path}: was recorded with environment.{key} = {recorded[key]}, the "
-                f"configuration says {value}: record it anew, or set environment.{key} to {recorded[key]}."
+                f"replay.demonstrations {run.path}: was recorded with {key} = {recorded[key]}, the configuration says "
+                f"{value}: record it anew, or set {key} to {recorded[key]}."
             )
     return Rings(held)
 
 
-def _recorded(environment: EnvironmentConfig) -> Iterator[tuple[str, Any]]:
-    for key in _RECORDED:
-        value: Any = environment.model_dump(mode="json")
-        for part in key.split("."):
-            value = value[part]
-        if isinstance(value, Mapping):
-            yield from ((f"{key}.{name}", each) for name, each in value.items())
-        else:
-            yield key, value
+def _recorded(config: AgentConfig) -> dict[str, Any]:
+    """Return what a row's numbers come from, each key of a section by itself."""
+    found: dict[str, Any] = {}
+    for key, value in pinned(config, Pin.ROWS).items():
+        found |= {f"{key}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}
+    return found

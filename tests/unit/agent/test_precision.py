@@ -19,7 +19,7 @@ from carla_td3.memory import estimate, free, preflight
 from carla_td3.memory.allocator import Choice
 from carla_td3.memory.estimate import MIB, Free
 from carla_td3.run_directory import prepare, settled_precision
-from carla_td3.td3 import accumulate
+from carla_td3.td3 import executor
 from carla_td3.td3.kernels import arithmetic
 from carla_td3.td3.kernels.arithmetic import computed, cpu_gains_by_bfloat16, cpu_has_bfloat16
 from carla_td3.td3.td3 import TD3
@@ -165,7 +165,7 @@ def test_a_learner_that_leaves_its_gpu_says_so_then_and_keeps_the_run_s_precisio
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
         with monkeypatch.context() as on_gpu:
-            on_gpu.setattr(accumulate, "computed", lambda precision, _: precision)
+            on_gpu.setattr(executor, "computed", lambda precision, _: precision)
             learner = Learner(configured("bfloat16"), run)
         assert not events(run, "precision")
         learner.apply(configured("bfloat16"), ["device"])

@@ -37,13 +37,13 @@ ASSERTED_FORM = (
 @pytest.mark.parametrize(
     ("place", "calls", "when", "micro_batch"),
     [
-        ("td3._gradient", range(1), "after", 50),  # at the last inch: all gradients there, the step to come
-        ("td3._gradient", range(3), "after", 12),  # 50, 50, 25
-        ("td3._gradient", range(2, 5), "after", 12),  # never reached at 50: nothing happens before call 2
-        ("td3._optimizers['critic'].step", range(3), "before", 12),
+        ("td3.executor._gradient", range(1), "after", 50),  # at the last inch: all gradients there, the step to come
+        ("td3.executor._gradient", range(3), "after", 12),  # 50, 50, 25
+        ("td3.executor._gradient", range(2, 5), "after", 12),  # never reached at 50: nothing happens before call 2
+        ("td3.executor._optimizers['critic'].step", range(3), "before", 12),
         ("td3.online.actor.forward", range(3), "after", 12),
-        ("td3._optimizers['actor'].step", range(1), "before", 50),
-        ("td3._optimizers['actor'].step", range(2), "before", 25),
+        ("td3.executor._optimizers['actor'].step", range(1), "before", 50),
+        ("td3.executor._optimizers['actor'].step", range(2), "before", 25),
         ("torch._foreach_lerp_", range(1), "before", 50),
     ],
 )

@@ -17,9 +17,8 @@ from carla_td3.td3.networks import Encoder
 from carla_td3.td3.replay import resampling
 from carla_td3.td3.replay.frames import FrameStack, convolved_sides, depth_to_space, space_to_depth
 from carla_td3.td3.td3 import TD3
-from tests.unit.agent.batches import random_batch
+from tests.unit.agent.batches import CPU, random_batch
 
-CPU = torch.device("cpu")
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=16, hidden=(16,)), batch_size=8, policy_delay=1)
 PICTURES = np.random.default_rng(3).integers(0, 256, (5, 84, 84), np.uint8)
 

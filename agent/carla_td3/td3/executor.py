@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -96,7 +95,8 @@ class Executor:
         """
         self.online, self.target = online, target
         self._learned, self._asked_precision = learned, precision
-        self._dry_run = False
+        self.is_dry = False
+        """Whether a dry run is under way: what counts updates says nothing about this run."""
         self._place(device, offload)
 
     def _place(self, device: torch.device, offload: Collection[Offload]) -> None:
@@ -140,35 +140,27 @@ class Executor:
         Returns:
             What the loss kept, in one piece, and its sums as means: 0-dimensional, on the device, nothing waited for.
         """
-        run = partial(self._minimise, phase, loss, inputs, label, label_inputs, rate)
-        return attempt(phase, run, len(inputs[0]))
+        size = len(inputs[0])
 
-    def _minimise(
-        self,
-        phase: str,
-        loss: Callable[..., Loss],
-        inputs: Sequence[Rows],
-        label: Callable[..., Tensor] | None,
-        label_inputs: Sequence[Rows],
-        rate: float,
-        micro_batch: int,
-    ) -> tuple[tuple[Tensor, ...], Metrics]:
-        size, optimizer = len(inputs[0]), self._optimizers[phase]  # which a move replaces
-        if label is None:
-            optimizer.zero_grad()
-        else:
-            self.online.zero_grad()  # all of them: targets on their visit take the gradients' room
-            if micro_batch >= size:
-                inputs = self._on_device(inputs)  # once, not once for the label and once for the gradient
-            inputs = [*inputs, self._labels(label, [*inputs, *label_inputs], size, micro_batch)]
-        kept: list[tuple[Tensor, ...]] = []
-        means: Metrics = {}
-        for rows in _micro_batches(size, micro_batch):
-            found = self._gradient(loss, self._on_device(inputs, rows), size, optimizer)
-            kept.append(found.kept)
-            means = {name: means[name] + part if means else part for name, part in found.sums.items()}
-        optimizer.step(self._dry_run, rate)  # the commit
-        return tuple(parts[0] if len(parts) == 1 else torch.cat(parts) for parts in zip(*kept, strict=True)), means
+        def run(micro_batch: int) -> tuple[tuple[Tensor, ...], Metrics]:
+            given, optimizer = inputs, self._optimizers[phase]  # which a move replaces
+            if label is None:
+                optimizer.zero_grad()
+            else:
+                self.online.zero_grad()  # all of them: targets on their visit take the gradients' room
+                if micro_batch >= size:
+                    given = self._on_device(given)  # once, not once for the label and once for the gradient
+                given = [*given, self._labels(label, [*given, *label_inputs], size, micro_batch)]
+            kept: list[tuple[Tensor, ...]] = []
+            means: Metrics = {}
+            for rows in _micro_batches(size, micro_batch):
+                found = self._gradient(loss, self._on_device(given, rows), size, optimizer)
+                kept.append(found.kept)
+                means = {name: means[name] + part if means else part for name, part in found.sums.items()}
+            optimizer.step(self.is_dry, rate)  # the commit
+            return tuple(parts[0] if len(parts) == 1 else torch.cat(parts) for parts in zip(*kept, strict=True)), means
+
+        return attempt(phase, run, size)
 
     @torch.no_grad()
     def _labels(self, label: Callable[..., Tensor], inputs: Sequence[Rows], size: int, micro_batch: int) -> Tensor:
@@ -190,7 +182,7 @@ class Executor:
 
     def update_targets(self, tau: float, attempt: Attempt) -> None:
         """Let the targets follow in place: θ' ← τ θ + (1 - τ) θ'."""
-        attempt("targets", lambda _: self._follow(0.0 if self._dry_run else tau), 1)
+        attempt("targets", lambda _: self._follow(0.0 if self.is_dry else tau), 1)
 
     @torch.no_grad()
     def _follow(self, tau: float) -> None:
@@ -202,17 +194,12 @@ class Executor:
 
         The optimizers step without effect (``OffloadedAdam.step``), the targets by tau = 0.
         """
-        self._dry_run = True
+        self.is_dry = True
         try:
             yield
         finally:
-            self._dry_run = False
+            self.is_dry = False
             self.release()
-
-    @property
-    def is_dry(self) -> bool:
-        """Whether a dry run is under way: what counts updates says nothing about this run."""
-        return self._dry_run
 
     def release(self) -> None:
         """Let go of what another try of a phase does without: gradients."""

@@ -25,8 +25,8 @@ from carla_td3.run_directory import prepare
 from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.learner import Learner
-from tests.unit.agent.batches import random_batch
-from tests.unit.agent.watched import CPU, distance
+from tests.unit.agent.batches import CPU, random_batch
+from tests.unit.agent.watched import distance
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 

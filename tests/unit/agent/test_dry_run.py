@@ -56,7 +56,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
     precision=st.sampled_from(["float32", "bfloat16", "float16"]),
 )
 @settings(max_examples=15)
-def test_a_dry_run_leaves_every_bit_and_the_next_update_as_they_were(
+def test_a_dry_run_leaves_every_bit_as_it_was(
     replay: Replay, seed: int, updates: int, delay: int, size: int, precision: str
 ) -> None:
     td3 = TD3(SMALL.model_copy(update={"policy_delay": delay, "precision": precision}), CPU, seed)
@@ -121,7 +121,7 @@ def test_effects_are_back_after_a_dry_run_that_failed() -> None:
     assert bits(td3) != state
 
 
-def test_adams_state_is_there_for_every_parameter_before_the_first_step() -> None:
+def test_adams_state_is_there_before_the_first_step() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     optimizers = td3.executor._optimizers.values()
     found = [parameter for each in optimizers for parameter in each.masters.values()]
@@ -180,7 +180,7 @@ def test_the_cpu_knows_no_memory_fraction() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_on_a_gpu_a_limit_too_small_for_the_batch_ends_in_micro_batches_and_the_cache_stays() -> None:
+def test_on_a_gpu_a_small_limit_ends_in_micro_batches() -> None:
     from carla_td3.memory.recovery import Recovery, Shortage
 
     device = torch.device("cuda", 0)

@@ -14,14 +14,12 @@ from carla_td3.run_directory import prepare
 from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.learner import Learner
-from tests.unit.agent.batches import random_batch
+from tests.unit.agent.batches import CPU, random_batch
 from tests.unit.agent.failing import Failing
-from tests.unit.agent.watched import CPU, SIZE, SMALL
+from tests.unit.agent.watched import SIZE, SMALL
 
 
-def test_the_learner_starts_with_the_configured_micro_batch_and_tells_of_shortages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_learner_tells_of_shortages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config.validate({"td3": SMALL.model_dump() | {"micro_batch": 20}}, source="test")
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
@@ -55,8 +53,10 @@ def test_a_learner_that_left_its_device_finishes_the_same_update(
         undisturbed = TD3(settings.td3, CPU, settings.seed)
         learner.update()
         undisturbed.update(random_batch(SIZE))
-        failing = Failing(learner._algorithm.actor_loss, range(8), "before")  # 50, 50, 25, 12, 6, 3, 1, 1
-        monkeypatch.setattr(learner._algorithm, "actor_loss", failing)
+        td3 = learner._algorithm
+        assert isinstance(td3, TD3)
+        failing = Failing(td3.actor_loss, range(8), "before")  # 50, 50, 25, 12, 6, 3, 1, 1
+        monkeypatch.setattr(td3, "actor_loss", failing)
         learner.update()
         monkeypatch.undo()
         expected = undisturbed.update(random_batch(SIZE))

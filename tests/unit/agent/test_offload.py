@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from carla_td3.config import Offload, TD3Config
-from carla_td3.memory.recovery import Recovery, Shortage
 from carla_td3.td3.dry_run import dry_run
 from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
@@ -42,7 +41,7 @@ def test_copies_on_the_host_are_copies(offload: tuple[Offload, ...]) -> None:
     assert [p.data_ptr() for p in td3.target.parameters()] == home
 
 
-def test_targets_are_home_before_a_gradient_is_computed_and_after_a_failed_visit(
+def test_targets_are_home_but_for_their_visit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     td3 = TD3(SMALL, CPU, seed=0, offload=BOTH)
@@ -74,32 +73,6 @@ def test_a_checkpoint_goes_from_one_way_to_the_other() -> None:
     for each in (plain, back):
         each.update(_batch(4))
     assert bits(back) == bits(plain)
-
-
-@pytest.mark.parametrize("place", ["_optimizers['critic']._adam", "_optimizers['actor'].step", "_targets.pairs"])
-def test_a_shortage_is_made_good(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    plain, offloaded = TD3(SMALL, CPU, seed=0), TD3(SMALL, CPU, seed=0, offload=BOTH)
-    for each in (plain, offloaded):
-        each.update(_batch(0))
-    owner, _, name = place.rpartition(".")
-    target = eval(f"td3.executor.{owner}", {"td3": offloaded})
-    function, failures = getattr(target, name), iter([True, True])
-
-    def failing(*arguments: Any, **named: Any) -> Any:
-        for _ in failures:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
-        return function(*arguments, **named)
-
-    monkeypatch.setattr(target, name, failing)
-    reported: list[Shortage] = []
-    recovery = Recovery(SIZE, None, offloaded.executor.release, reported.append)
-    plain.update(_batch(1))
-    if place == "_targets.pairs":
-        next(failures)  # what can't be split is tried once more
-    offloaded.update(_batch(1), recovery.attempt)
-    assert reported
-    ours, theirs = (torch.cat([p.flatten() for p in each.online.parameters()]) for each in (offloaded, plain))
-    assert float((ours - theirs).detach().norm() / theirs.detach().norm()) <= 2e-6
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
@@ -171,7 +144,7 @@ def test_an_update_left_out_is_further_off_than_rounding() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("offload", WAYS)
-def test_on_a_gpu_the_device_holds_less_and_the_update_is_the_same(offload: tuple[Offload, ...]) -> None:
+def test_on_a_gpu_offloading_holds_less_and_updates_alike(offload: tuple[Offload, ...]) -> None:
     config = TD3Config(policy_delay=1)
     held, made = [torch.cuda.memory_allocated()], []
     for way in ((), offload):
@@ -190,7 +163,7 @@ def test_on_a_gpu_the_device_holds_less_and_the_update_is_the_same(offload: tupl
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_on_a_gpu_a_td3_goes_to_the_cpu_and_back_and_leaves_nothing_behind() -> None:
+def test_on_a_gpu_a_td3_goes_to_the_cpu_and_back() -> None:
     td3, stayed = TD3(SMALL, CUDA, seed=0), TD3(SMALL, CUDA, seed=0)
     held, before = torch.cuda.memory_allocated(), stayed.state()
 

@@ -117,7 +117,7 @@ def test_features_learn_to_tell_what_is_known() -> None:
 
 
 @pytest.mark.parametrize(("learns_from", "moved"), [("all", True), ("auxiliary", False)])
-def test_rewards_move_the_encoder_unless_it_learns_from_what_it_tells_alone(learns_from: str, moved: bool) -> None:
+def test_rewards_move_the_encoder_unless_they_shall_not(learns_from: str, moved: bool) -> None:
     settings = PLAIN.model_copy(update={"auxiliary": 0.5, "encoder_learns_from": learns_from})
     left = []
     for reward in (0.0, 5.0):
@@ -130,7 +130,7 @@ def test_rewards_move_the_encoder_unless_it_learns_from_what_it_tells_alone(lear
     assert "critic" in differs
 
 
-def test_an_encoder_that_would_learn_from_nothing_is_refused_in_a_sentence() -> None:
+def test_an_encoder_that_would_learn_from_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="so it would learn from nothing"):
         config.validate({"td3": {"encoder_learns_from": "auxiliary"}}, "test")
 

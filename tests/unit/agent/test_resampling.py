@@ -98,7 +98,7 @@ def test_a_picture_gives_features_near_those_that_it_gave() -> None:
     assert distances[0] < 0.5 * distances[1]
 
 
-def test_everything_but_the_layer_after_the_convolutions_is_as_it_was() -> None:
+def test_all_but_the_layer_after_the_convolutions_stays() -> None:
     state = learned().state()
     found, _ = resampling.adapted(state, 64)
     assert found.keys() == state.keys()

@@ -94,7 +94,7 @@ def written(directory: Path, steps: int) -> Replay:
     return replay
 
 
-def test_a_batch_has_the_rows_and_no_frame_also_after_a_turn_of_the_ring(tmp_path: Path) -> None:
+def test_a_batch_has_the_rows_and_no_frame(tmp_path: Path) -> None:
     written(tmp_path / "replay", 300)
     settings = settings_of("vector")
     ring = Replay.open(tmp_path / "replay", stack=DEFAULT.seen_by(settings.td3.network))
@@ -112,7 +112,7 @@ def test_a_batch_has_the_rows_and_no_frame_also_after_a_turn_of_the_ring(tmp_pat
 
 
 @pytest.mark.parametrize("sees", WITHOUT)
-def test_a_checkpoint_comes_back_and_drives_and_is_refused_by_another_kind(tmp_path: Path, sees: str) -> None:
+def test_a_checkpoint_comes_back_for_its_kind_only(tmp_path: Path, sees: str) -> None:
     run, settings = RunPaths(tmp_path), settings_of(sees)
     with prepare(run, resume=False):
         save_config(run, settings)
@@ -127,7 +127,7 @@ def test_a_checkpoint_comes_back_and_drives_and_is_refused_by_another_kind(tmp_p
     assert "td3-greyed" in compared(settings_of("image"))
 
 
-def test_a_checkpoint_with_pictures_is_kept_as_it_was_before_there_was_a_choice(tmp_path: Path) -> None:
+def test_a_checkpoint_with_pictures_leaves_sees_out(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
         Learner(settings_of("image"), run).save(Counters(steps=5, updates=0), score=None)

@@ -47,7 +47,7 @@ def _names(td3: TD3, *prefixes: str) -> set[str]:
     return {name for name in td3.state() if name.startswith(prefixes)}
 
 
-def test_critics_and_encoder_move_first_then_the_actor_and_all_targets() -> None:
+def test_critics_and_encoder_move_first_then_actor_and_targets() -> None:
     td3 = made()
     before = bits(td3)
     td3.update(_batch(0))  # the first of two: the policy is delayed
@@ -77,7 +77,7 @@ def test_the_actor_loss_gives_encoder_and_critics_no_gradient() -> None:
 @pytest.mark.parametrize(("loss", "weight"), [("imitation", STEERING), ("smoothness", 1.0)])
 def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str, weight: float) -> None:
     """That is all there is where the critic says nothing: each action has its row's own place to go to."""
-    weights = {"imitation": 0.0, "smoothness": 0.0, loss: 1e4}
+    weights: dict[str, Any] = {"imitation": 0.0, "smoothness": 0.0, loss: 1e4}
     td3 = made(privileged=PRIVILEGED, actor_learning_rate=1e-2, **weights)
     batch = random_batch(8, 0, PRIVILEGED)
     batch.vector[:, 0] = 1.0  # it drives
@@ -86,7 +86,8 @@ def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str, weight: 
     def apart() -> Tensor:
         with torch.no_grad():
             acted = td3.online.actor(td3.online.encoder(batch.frames[:, :4]), batch.vector)
-            return ((acted - place).square() @ torch.tensor((weight, 1.0))).mean()
+            distances: Tensor = (acted - place).square() @ torch.tensor((weight, 1.0))
+            return distances.mean()
 
     before = apart()
     losses = [metrics[f"{loss}_loss"] for _ in range(120) if f"{loss}_loss" in (metrics := td3.update(batch))]
@@ -94,7 +95,7 @@ def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str, weight: 
     assert apart() < 0.1 * before
 
 
-def test_rows_where_the_expert_starts_weigh_more_and_so_does_steering() -> None:
+def test_starts_and_steering_weigh_more() -> None:
     batch = random_batch(4, 0, PRIVILEGED)
     batch.vector[:, 0] = torch.tensor((0.0, 0.05, 0.0, 1.0))
     batch.privileged[:, -1] = torch.tensor((0.4, 0.1, -0.5, 0.4))
@@ -217,7 +218,7 @@ def test_learning_never_loads_torchs_compiler() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=PATIENCE_S)
 
 
-def test_a_policy_takes_the_learners_weights_and_acts_like_its_actor() -> None:
+def test_a_policy_acts_like_the_learners_actor() -> None:
     td3, policy, batch = made(updates=2), Policy(SMALL.network), _batch(5)
     policy.load_state_dict(td3.policy_state())
     with torch.no_grad():

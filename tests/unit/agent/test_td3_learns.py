@@ -110,9 +110,7 @@ class Bandit:
         """Nothing is on a disk."""
 
 
-def test_another_algorithm_learns_by_the_same_executor_learner_and_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_algorithm_learns_and_resumes_likewise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(config.ALGORITHMS, "sac", "tests.unit.agent.sac:SAC")
     td3 = CONFIG.model_dump() | {"micro_batch": 20}
     values = {"algorithm": "sac", "device": "cpu", "td3": td3, "replay": {"capacity": 1000}}

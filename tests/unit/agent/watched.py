@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from carla_td3.config import TD3Config
+from carla_td3.config import Offload, TD3Config
 from carla_td3.memory.recovery import Recovery, Shortage
 from carla_td3.td3.optimizers import OffloadedAdam
 from carla_td3.td3.replay.replay import Batch
@@ -31,8 +32,8 @@ def before_each_step(optimizer: OffloadedAdam, do: Callable[[], None]) -> None:
 class Watched:
     """A TD3 after some updates, with the gradients that its optimizers last stepped by."""
 
-    def __init__(self, settings: TD3Config) -> None:
-        self.td3 = TD3(settings, CPU, seed=0)
+    def __init__(self, settings: TD3Config, offload: tuple[Offload, ...] = ()) -> None:
+        self.td3 = TD3(settings, CPU, 0, offload)
         for seed in range(8):  # in float16 the scale has come down to its place by then
             self.td3.update(random_batch(SIZE, seed))
         self.gradients: dict[str, Tensor] = {}
@@ -51,12 +52,12 @@ class Watched:
         return {name: value for name, value in self.td3.state().items() if name.startswith(("online", "target"))}
 
 
-def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+def distance(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
     """Return ‖ours - theirs‖₂ / ‖theirs‖₂ over all tensors."""
     assert ours.keys() == theirs.keys()
     differences, values = [ours[name] - theirs[name] for name in ours], list(theirs.values())
     squares = [sum(float(each.detach().double().square().sum()) for each in some) for some in (differences, values)]
-    return float(squares[0] / squares[1]) ** 0.5
+    return math.sqrt(squares[0] / squares[1])
 
 
 def recovery_of(td3: TD3) -> tuple[Recovery, list[Shortage]]:

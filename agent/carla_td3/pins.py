@@ -1,4 +1,4 @@
-"""What a configuration's value settles for longer than one process: said at its field, read here for all who compare.
+"""What a configuration's value settles for longer than one process: said at its field, read here for each comparison.
 
 A field of a section is marked by ``Annotated[…, Pin.WEIGHTS]``; a section that is marked is one key, whole. Owns the
 marks and how they are read. Knows no field.
@@ -32,7 +32,7 @@ class Pin(Flag):
 
 @dataclass(frozen=True)
 class Before:
-    """What a checkpoint was trained with that lacks the key: it may be older, and leaves out what this is."""
+    """What a checkpoint that lacks the key was trained with: it is older, or leaves this value out."""
 
     value: Any
 

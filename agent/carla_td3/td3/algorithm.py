@@ -1,7 +1,7 @@
 """What any algorithm has: networks and their targets on an executor, a count of updates, random numbers.
 
-Owns what of it is saved, resumed, begun anew and given to the collector. An algorithm is a class of its own beside this
-one, which says what its phases step (``learned``) and what one update is (``update``), and a line of
+Owns what of it is saved, resumed, reset and given to the collector. An algorithm is a class in a file beside this one,
+which says what its phases step (``learned``) and what one update is (``update``), and a line of
 ``config.ALGORITHMS``. Learner, dry run and checkpoint know no more than this. Never touches files, processes, the
 environment or global random state.
 """

@@ -87,8 +87,8 @@ class Executor:
 
         Args:
             online: what learns.
-            target: what follows it, parameter by parameter, as far as it has the same.
-            learned: who steps what; the first one's loss is scaled where it is float16's, for it has the encoder.
+            target: follows the parameters of the same names.
+            learned: what each phase steps; the first one's loss is scaled in float16, for it has the encoder.
             device: where losses and gradients are computed.
             offload: what lives on the host instead, and is on the device only while it is needed there.
             precision: ``td3.precision``.

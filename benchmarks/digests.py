@@ -97,7 +97,8 @@ def _compared(found: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[st
 def _of_checkout(checkout: Path, updates: int) -> dict[str, Any]:
     """Return what another checkout's program prints; its packages come before the installed ones."""
     command = [sys.executable, str(checkout / "benchmarks" / "digests.py"), "--updates", str(updates)]
-    environment = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    path = os.pathsep.join(str(checkout.resolve() / folder) for folder in ("agent", "contract"))
+    environment = {**os.environ, "PYTHONPATH": path}
     ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     printed: dict[str, Any] = json.loads(ended.stdout)
     return printed
@@ -107,7 +108,7 @@ def _measured(row: Row, replay: Replay, updates: int) -> dict[str, Any]:
     config = TD3Config(batch_size=BATCH, precision=row.precision, network=row.network)
     rng = np.random.default_rng(0)
     td3 = TD3(config, torch.device("cpu"), 0, row.offload)
-    recovery = Recovery(BATCH, row.micro_batch, td3.release, _refuse)
+    recovery = Recovery(BATCH, row.micro_batch, td3.executor.release, _refuse)
     metrics = hashlib.sha256()
     for _ in range(max(1, updates // 10) if row.precision == "float16" else updates):
         for name, value in td3.update(replay.sample(BATCH, rng), recovery.attempt).items():
@@ -122,7 +123,7 @@ def _measured(row: Row, replay: Replay, updates: int) -> dict[str, Any]:
 
 def _peak_bytes(td3: TD3, replay: Replay, recovery: Recovery) -> int:
     """Return the most bytes that two updates hold in tensors that weren't there before."""
-    td3.release()
+    td3.executor.release()
     batch = replay.sample(BATCH, np.random.default_rng(1))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
         td3.update(batch, recovery.attempt)

@@ -37,10 +37,8 @@ from carla_td3.cli.options import parsed
 from carla_td3.config import AgentConfig
 from carla_td3.env import privileged
 from carla_td3.memory import heap
-from carla_td3.td3.replay.frames import FrameStack
-from carla_td3.td3.replay.layout import privileged_numbers
+from carla_td3.td3.algorithm import Algorithm, configured
 from carla_td3.td3.replay.sampling import Source
-from carla_td3.td3.td3 import TD3
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.batches import Batches, demonstrations
 from carla_td3.trainer.learner import architecture
@@ -86,13 +84,7 @@ def main(
     if keep is not None and not updates:
         raise SystemExit(f"--keep {keep}: keeps what is trained anew; say with --updates for how long.")
     rings = {"own": rows_of(run, config), "judged": rows_of(judged, config)}
-    learner = TD3(
-        config.td3,
-        torch.device("cpu"),
-        config.seed,
-        stack=FrameStack.of(config.environment.camera),
-        privileged=privileged_numbers(config.environment),
-    )
+    learner = configured(config, torch.device("cpu"))
     found = []
     for made in trained(learner, config, rings["own"], updates) if updates else kept(learner, config, paths):
         found += [{"updates": made, "rows": name, **figures(seen(learner, ring))} for name, ring in rings.items()]
@@ -108,13 +100,13 @@ def rows_of(folder: Path, config: AgentConfig) -> Source:
     return demonstrations(config.model_copy(update={"replay": shown}))
 
 
-def kept(learner: TD3, config: AgentConfig, run: RunPaths) -> Iterator[int]:
+def kept(learner: Algorithm, config: AgentConfig, run: RunPaths) -> Iterator[int]:
     """Load the run's newest checkpoint; yields its updates."""
     learner.load_state(checkpoint.load(run.path, architecture(config)).tensors)
     yield learner.updates
 
 
-def trained(learner: TD3, config: AgentConfig, own: Source, updates: str) -> Iterator[int]:
+def trained(learner: Algorithm, config: AgentConfig, own: Source, updates: str) -> Iterator[int]:
     """Train on the run's rows and its demonstrations as a training would that ends with the last mark; yields marks."""
     marks = sorted(int(text) for text in updates.split(","))
     batches = Batches(config)
@@ -125,7 +117,7 @@ def trained(learner: TD3, config: AgentConfig, own: Source, updates: str) -> Ite
 
 
 @torch.inference_mode()
-def seen(learner: TD3, ring: Source) -> Seen:
+def seen(learner: Algorithm, ring: Source) -> Seen:
     """Return some of a ring's rows, the same at each call."""
     online, parts = learner.online, []
     for number in range(BATCHES):

@@ -136,7 +136,7 @@ def _measure(way: Way, seconds: float, threads: int) -> dict[str, Any]:
     heap.give_back()  # what making the batch took
     base_mib = held_mib(os.getpid()) or 0.0
     td3 = TD3(settings.td3, device, seed=0, offload=way.offload if way.device == "cuda" else ())
-    recovery = Recovery(way.batch, way.micro_batch, td3.release, _refuse)
+    recovery = Recovery(way.batch, way.micro_batch, td3.executor.release, _refuse)
     _two_updates(td3, batch, recovery)  # kernels and allocators warm up
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets VmHWM back to what is there now
     spent_ms: list[float] = []
@@ -153,7 +153,7 @@ def _measure(way: Way, seconds: float, threads: int) -> dict[str, Any]:
 def _load_libraries(way: Way, device: torch.device, batch: Batch) -> None:
     smallest = NetworkConfig(channels=(1, 1, 1), features=1, hidden=(1,))
     tiny = TD3(way.config().td3.model_copy(update={"network": smallest}), device, seed=0)
-    _two_updates(tiny, batch[:1], Recovery(1, None, tiny.release, _refuse))
+    _two_updates(tiny, batch[:1], Recovery(1, None, tiny.executor.release, _refuse))
     del tiny
     gc.collect()
     if device.type == "cuda":
@@ -166,7 +166,7 @@ def _two_updates(td3: TD3, batch: Batch, recovery: Recovery) -> float:
     begun_s = time.perf_counter()
     for _ in range(2):
         td3.update(batch, recovery.attempt)
-    if td3.device.type == "cuda":
+    if td3.executor.device.type == "cuda":
         torch.cuda.synchronize()
     return 1000 * (time.perf_counter() - begun_s) / 2
 

@@ -22,6 +22,10 @@ from carla_run import refusal
 from carla_run.section import Section
 from carla_td3 import layered_yaml
 from carla_td3.layered_yaml import ConfigError as ConfigError
+from carla_td3.pins import Before, Pin
+
+ALGORITHMS = {"td3": "carla_td3.td3.td3:TD3"}
+"""What can learn, and where it is written: a class each, as ``carla_td3.td3.algorithm`` has it."""
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 """What ``td3.precision`` comes to."""
@@ -58,7 +62,7 @@ class SimulatorConfig(Section):
         "Default: on this host, each three ports further.",
     )
     map: str | None = Field(None, description="Map name, or path of an .xodr file; null keeps the simulator's map.")
-    timeout_s: float = Field(
+    timeout_s: Annotated[float, Pin.SIZE] = Field(
         20.0, gt=0, description="Client time-out. Not below 20 with traffic: a stall past it aborts the collector."
     )
     patience_s: float = Field(120.0, ge=0, description="How long to wait for a simulator before giving up (exit 69).")
@@ -95,7 +99,7 @@ class ViewConfig(Section):
     """What every view has, wherever it looks."""
 
     yaw_deg: float = Field(0.0, ge=-90, le=90, description="Positive looks to the right.")
-    channels: Channels = Field("grey", description="One plane, or three.")
+    channels: Annotated[Channels, Pin.WEIGHTS | Pin.MEMORY] = Field("grey", description="One plane, or three.")
 
     @property
     def own_planes(self) -> int:
@@ -120,16 +124,18 @@ class StackConfig(Section):
 class CameraConfig(ViewConfig):
     """The front camera, relative to the vehicle's origin (metres, degrees)."""
 
-    width: Literal[84, 64] = Field(
+    width: Annotated[Literal[84, 64], Pin.SIZE] = Field(
         84, description="Pixels, as height; asked of the simulator. 64 in mid-run: replay and network are adapted."
     )
-    height: Literal[84, 64] = Field(84, description="Pixels, as width.")
+    height: Annotated[Literal[84, 64], Pin.SIZE] = Field(84, description="Pixels, as width.")
     fov_deg: float = Field(100.0, gt=10, lt=170, description="Horizontal field of view.")
     x_m: float = Field(1.2, description="Forward of the vehicle's origin.")
     z_m: float = Field(1.8, gt=0, description="Above the vehicle's origin.")
     pitch_deg: float = Field(-12.0, ge=-89, le=89, description="Negative looks down.")
-    narrow: NarrowConfig | None = Field(None, description="A second camera; {} for its defaults. Null: none.")
-    stack: StackConfig = StackConfig()
+    narrow: Annotated[NarrowConfig | None, Pin.WEIGHTS | Pin.MEMORY] = Field(
+        None, description="A second camera; {} for its defaults. Null: none."
+    )
+    stack: Annotated[StackConfig, Pin.WEIGHTS | Pin.MEMORY] = StackConfig()
 
     @property
     def planes(self) -> int:
@@ -154,7 +160,9 @@ class RouteConfig(Section):
     min_length_m: float = Field(120.0, gt=0, description="Shortest route.")
     max_length_m: float = Field(350.0, gt=0, description="Longest route.")
     min_turns: int = Field(0, ge=0, description="Junction turns (heading change > 45°) a route must have.")
-    point_spacing_m: float = Field(2.0, gt=0, description="Distance between the 24 route points of the observation.")
+    point_spacing_m: Annotated[float, Pin.ROWS] = Field(
+        2.0, gt=0, description="Distance between the 24 route points of the observation."
+    )
     held_out_fraction: float = Field(0.2, ge=0, lt=1, description="Share of routes that training never drives.")
     before_signs: float = Field(
         0.0,
@@ -219,7 +227,7 @@ def most(amount: Amount) -> int:
 class TrafficConfig(Section):
     """Cars of a Traffic Manager and people of a crowd, both in the collector's own process, and the traffic lights."""
 
-    vehicles: Amount = Field(
+    vehicles: Annotated[Amount, Pin.SIZE] = Field(
         0, description="Cars, up to 200, or [low, high], drawn for each drive; 0 starts no Traffic Manager."
     )
     slower_percent: float = Field(
@@ -228,7 +236,7 @@ class TrafficConfig(Section):
         lt=100,
         description="How far below the limit they drive; at it they leave their lanes in bends.",
     )
-    walkers: Amount = Field(
+    walkers: Annotated[Amount, Pin.SIZE] = Field(
         0, description="People on foot, up to 400, or [low, high]; needs a map with a navigation mesh."
     )
     walkers_crossing: float = Field(0.5, ge=0, le=1, description="Share of them that cross roads anywhere.")
@@ -334,13 +342,13 @@ class EnvironmentConfig(Section):
         description="Presets of CARLA's, from which each drive draws one; one name alone, as ClearNoon; random: any by "
         "day; null or none: the simulator's is left.",
     )
-    action_rate: ActionRateConfig = ActionRateConfig()
-    privileged: bool = Field(
+    action_rate: Annotated[ActionRateConfig, Pin.ROWS] = ActionRateConfig()
+    privileged: Annotated[bool, Pin.ROWS | Pin.MEMORY] = Field(
         False, description="Observation key with what the simulator knows of the road ahead; no driver receives it."
     )
-    camera: CameraConfig = CameraConfig()
+    camera: Annotated[CameraConfig, Pin.ROWS] = CameraConfig()
     route: RouteConfig = RouteConfig()
-    reward: RewardConfig = RewardConfig()
+    reward: Annotated[RewardConfig, Pin.ROWS] = RewardConfig()
     traffic: TrafficConfig = TrafficConfig()
 
     @field_validator("weather", mode="before")
@@ -366,20 +374,22 @@ Width = Annotated[int, Field(gt=0)]
 class NetworkConfig(Section):
     """Widths. Those of Stable-Baselines3's CnnPolicy (NatureCNN) are the defaults with whole channels."""
 
-    channels: tuple[Width, Width, Width] = Field(
+    channels: Annotated[tuple[Width, Width, Width], Pin.WEIGHTS] = Field(
         CHANNELS["half"],
         description="Output channels of the three convolutions; half = [16, 32, 32], whole = [32, 64, 64], which takes "
         "1.6 to 1.8 times as long on a CPU.",
     )
-    features: int = Field(512, gt=0, description="Width of the image features.")
-    picture_weight: float = Field(
+    features: Annotated[int, Pin.WEIGHTS] = Field(512, gt=0, description="Width of the image features.")
+    picture_weight: Annotated[float, Pin.WEIGHTS, Before(1.0)] = Field(
         0.2,
         gt=0,
         description="Size of all image features together beside the vector. The smaller, the sooner the few numbers "
         "that steer are learned from, and the later the picture.",
     )
-    hidden: tuple[Width, ...] = Field((256, 256), min_length=1, description="Hidden layers of actor and critics.")
-    sees: Literal["image", "vector", "privileged"] = Field(
+    hidden: Annotated[tuple[Width, ...], Pin.WEIGHTS] = Field(
+        (256, 256), min_length=1, description="Hidden layers of actor and critics."
+    )
+    sees: Annotated[Literal["image", "vector", "privileged"], Pin.WEIGHTS, Before("image")] = Field(
         "image",
         description="What actor and critics know of a state. image: picture and vector; vector: that alone, without an "
         "encoder (what is the picture worth?); privileged: the vector and what only the simulator knows (a control, "
@@ -406,17 +416,19 @@ class TD3Config(Section):
     target_noise_clip: float = Field(0.5, ge=0, description="Clip c of target smoothing.")
     actor_learning_rate: float = Field(1e-3, gt=0, description="Adam.")
     critic_learning_rate: float = Field(1e-3, gt=0, description="Adam, encoder included.")
-    batch_size: int = Field(256, ge=1, description="Effective batch; AGENT_BATCH.")
-    micro_batch: int | None = Field(
+    batch_size: Annotated[int, Pin.SIZE] = Field(256, ge=1, description="Effective batch; AGENT_BATCH.")
+    micro_batch: Annotated[int | None, Pin.SIZE] = Field(
         None, ge=1, description="Rows computed at once, their gradients added up; null = batch_size. Costs no learning."
     )
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+    precision: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Pin.MEMORY] = Field(
         "float32",
         description="Of the encoder's arithmetic; auto: bfloat16 where that is faster, else float32, once for the "
         "run. float16, with a loss scale: for GPUs that lack bfloat16 alone.",
     )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
-    n_step: int = Field(1, ge=1, le=16, description="Rewards that a target sums before it asks the critics.")
+    n_step: Annotated[int, Pin.MEMORY] = Field(
+        1, ge=1, le=16, description="Rewards that a target sums before it asks the critics."
+    )
     random_erasing: int = Field(
         0, ge=0, le=16, description="Grey rectangles over a row's frames, at most, at random (Zhong et al. 2020)."
     )
@@ -425,7 +437,7 @@ class TD3Config(Section):
         description="Whose loss moves the encoder: the critics' and the auxiliary one, or that alone (critics that see "
         "the privileged numbers need nothing of it).",
     )
-    auxiliary: float = Field(
+    auxiliary: Annotated[float, Pin.WEIGHTS | Pin.MEMORY, Before(0.0)] = Field(
         0.0,
         ge=0,
         description="Weight λ of a loss by which the encoder learns to tell the privileged numbers; 0 = none.",
@@ -439,10 +451,10 @@ class TD3Config(Section):
         description="Weight κ of a loss that draws the actor to where wheel and pedal are, so that a young critic "
         "doesn't send them from one end to the other; 0 = none.",
     )
-    critic_sees: Literal["observation", "privileged"] = Field(
-        "observation", description="What critics read: what the actor does, or the privileged numbers beside it."
+    critic_sees: Annotated[Literal["observation", "privileged"], Pin.WEIGHTS | Pin.MEMORY, Before("observation")] = (
+        Field("observation", description="What critics read: what the actor does, or the privileged numbers beside it.")
     )
-    network: NetworkConfig = NetworkConfig()
+    network: Annotated[NetworkConfig, Pin.MEMORY] = NetworkConfig()
 
     def seen(self, privileged: int) -> int:
         """Return how many of the privileged numbers the critics read."""
@@ -456,10 +468,10 @@ class TD3Config(Section):
 class ReplayConfig(Section):
     """The memory-mapped ring of transitions."""
 
-    capacity: int = Field(
+    capacity: Annotated[int, Pin.SIZE] = Field(
         100_000, ge=1_000, description="Rows (one frame each), of all collectors; allocated whole at creation."
     )
-    demonstrations: str | None = Field(
+    demonstrations: Annotated[str | None, Pin.MEMORY] = Field(
         None, description="Folder of `python -m carla_td3 record` whose steps are learned from as well; null = none."
     )
     demonstration_share: float = Field(
@@ -484,7 +496,7 @@ class MemoryConfig(Section):
     per_process_memory_fraction: float | None = Field(
         None, gt=0, le=1, description="Of the device's memory, for the allocator (not the context); null = no cap."
     )
-    offload: tuple[Offload, ...] = Field(
+    offload: Annotated[tuple[Offload, ...], Pin.SIZE] = Field(
         (), description="Kept on the host instead of the GPU: Adam's state with its step, the targets. None on the CPU."
     )
     reserve_mib: float = Field(
@@ -532,8 +544,12 @@ class TrainingConfig(Section):
         "what it has learned by then is kept. A run that is made longer does so again at its new end.",
     )
     lockstep: bool = Field(False, description="Collector and learner take turns: bit for bit reproducible, and slower.")
-    collectors: int = Field(1, ge=1, le=64, description="Processes that drive, each in a simulator of its own.")
-    max_lead_steps: int = Field(256, ge=1, description="How far collecting may run ahead of updating (free-running).")
+    collectors: Annotated[int, Pin.SIZE] = Field(
+        1, ge=1, le=64, description="Processes that drive, each in a simulator of its own."
+    )
+    max_lead_steps: Annotated[int, Pin.SIZE] = Field(
+        256, ge=1, description="How far collecting may run ahead of updating (free-running)."
+    )
     publish_every_updates: int = Field(10, ge=1, description="Updates between two sets of weights for the collector.")
     learner_threads: int = Field(
         0,
@@ -543,25 +559,29 @@ class TrainingConfig(Section):
     towns: TownsConfig | None = Field(None, description="{} for its defaults; null: simulator.map all the time.")
     log_every_steps: int = Field(500, gt=0, description="Between two rows in TensorBoard.")
     checkpoint_every_steps: int = Field(5_000, gt=0, description="Between two checkpoints.")
-    keep_checkpoints: int = Field(3, ge=1, description="The newest this many are kept, and the best.")
+    keep_checkpoints: Annotated[int, Pin.SIZE] = Field(
+        3, ge=1, description="The newest this many are kept, and the best."
+    )
 
 
 class CollectorConfig(Section):
     """The child processes that drive, and how the learner watches them."""
 
-    at_work: int | None = Field(
+    at_work: Annotated[int | None, Pin.SIZE] = Field(
         None, ge=1, description="The first so many of training.collectors drive, the others rest; null = all."
     )
     attempts: int = Field(5, ge=1, description="Collectors in a row that may end without a finished step.")
     start_limit_s: float = Field(120.0, gt=0, description="From its start to its first word.")
-    hang_margin_s: float = Field(5.0, gt=0, description="Beyond simulator.timeout_s, until a step counts as hung.")
+    hang_margin_s: Annotated[float, Pin.SIZE] = Field(
+        5.0, gt=0, description="Beyond simulator.timeout_s, until a step counts as hung."
+    )
     stop_grace_s: float = Field(2.0, ge=0, description="To give the simulator back after a stop, then it is killed.")
 
 
 class ClusterConfig(Section):
     """Where collectors drive that aren't on this machine: a Ray cluster's nodes, each beside a simulator of its own."""
 
-    address: str | None = Field(
+    address: Annotated[str | None, Pin.SIZE] = Field(
         None, description="HOST:PORT of the cluster, or auto: this machine's; null = no cluster."
     )
     simulator: tuple[str, ...] = Field((), description="Options of `launch.py simulator`, which each node starts.")
@@ -580,9 +600,9 @@ class EvaluationConfig(Section):
 
     every_steps: int = Field(10_000, ge=0, description="Between two evaluations while training; 0 = none.")
     episodes: int = Field(5, ge=1, description="Routes an evaluation.")
-    final_episodes: int = Field(10, ge=0, description="Routes of the last evaluation; 0 = none.")
+    final_episodes: Annotated[int, Pin.SIZE] = Field(10, ge=0, description="Routes of the last evaluation; 0 = none.")
     baselines: bool = Field(True, description="Greyed td3, stop, random and PID in the last evaluation's table.")
-    video: bool = Field(True, description="A video of the trained driver at the end.")
+    video: Annotated[bool, Pin.SIZE] = Field(True, description="A video of the trained driver at the end.")
     min_turns: int = Field(0, ge=0, description="Junction turns that an evaluation route must have.")
 
 
@@ -590,7 +610,8 @@ class AgentConfig(Section):
     """Everything the agent reads."""
 
     seed: int = Field(0, ge=0, description="Of networks, exploration, routes and traffic.")
-    device: Literal["auto", "cpu", "cuda"] = Field(
+    algorithm: Annotated[str, Pin.WEIGHTS, Before("td3")] = Field("td3", description="What learns.")
+    device: Annotated[Literal["auto", "cpu", "cuda"], Pin.SIZE] = Field(
         "auto", description="Of the learner; AGENT_DEVICE. The collector acts on the CPU."
     )
     simulator: SimulatorConfig = SimulatorConfig()
@@ -602,6 +623,13 @@ class AgentConfig(Section):
     collector: CollectorConfig = CollectorConfig()
     cluster: ClusterConfig = ClusterConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @field_validator("algorithm")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in ALGORITHMS:
+            raise ValueError(f"algorithm is {value!r}: expected {' or '.join(ALGORITHMS)}")
+        return value
 
     @model_validator(mode="after")
     def _warm_up_ends(self) -> AgentConfig:

@@ -11,7 +11,6 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.locks import HeldError, Lock
 from carla_run.paths import RunPaths
+from carla_run.readers import leaves
 from carla_td3 import layered_yaml
 from carla_td3.config import PRECISIONS, AgentConfig, dump
 from carla_td3.exits import AgentError, sentence
@@ -58,7 +58,7 @@ def read_overrides(run: RunPaths) -> dict[str, Any]:
     Raises:
         ConfigError: the file isn't a YAML mapping.
     """
-    return dict(_dotted(layered_yaml.mapping(run.overrides))) if run.overrides.exists() else {}
+    return dict(leaves(layered_yaml.mapping(run.overrides))) if run.overrides.exists() else {}
 
 
 def settled_precision(run: RunPaths) -> str | None:
@@ -86,16 +86,6 @@ def save_config(run: RunPaths, config: AgentConfig) -> None:
     head = "".join(f"# {key}: {value}\n" for key, value in provenance().items())
     body = yaml.safe_dump(dump(config, address=False), sort_keys=False, allow_unicode=True)
     write_whole(run.config, head + body)
-
-
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            pairs += _dotted(value, f"{prefix}{key}.")
-        else:
-            pairs.append((f"{prefix}{key}", value))
-    return pairs
 
 
 def provenance() -> dict[str, str]:

@@ -80,9 +80,9 @@ def _json(text: str) -> Any:
 
 
 def leaves(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what nested mappings hold that is none itself, by dotted key."""
+    """Yield what nested mappings hold that is none itself, or empty, by dotted key."""
     for key, value in values.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", value

@@ -58,7 +58,7 @@ def take_at_once(td3: Any) -> None:
         nonlocal number
         number += 1
         if number == int(os.environ[AT_UPDATE]):
-            (limit_card if self.device.type == "cuda" else limit_rows)(self, len(arguments[0].reward) // 4)
+            (limit_card if self.executor.device.type == "cuda" else limit_rows)(self, len(arguments[0].reward) // 4)
         return update(self, *arguments)
 
     td3.update = update_or_run_short
@@ -97,7 +97,7 @@ def limit_card(td3: Any, rows: int) -> None:
 
     from carla_td3.memory.sizes import Networks
 
-    td3.release()
+    td3.executor.release()
     torch.cuda.empty_cache()
     kept = sum(parameter.numel() * 4 for parameter in td3.online.parameters())
     networks = Networks(td3.config.network, td3.stack)
@@ -109,14 +109,14 @@ def limit_card(td3: Any, rows: int) -> None:
 
 def limit_rows(td3: Any, rows: int) -> None:
     """Refuse gradients of more rows."""
-    gradient = td3._gradient
+    gradient = td3.executor._gradient
 
     def gradient_or_refusal(loss: Any, part: Any, *arguments: Any) -> Any:
         if len(part[0]) > rows:
             raise RuntimeError(CPU_FORM)
         return gradient(loss, part, *arguments)
 
-    td3._gradient = gradient_or_refusal
+    td3.executor._gradient = gradient_or_refusal
 
 
 if AT_UPDATE in os.environ or ROOM_MIB in os.environ:

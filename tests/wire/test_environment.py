@@ -156,7 +156,7 @@ def episode_digest(env: DrivingEnv, seed: int) -> str:
     observation, _ = env.reset(seed=seed)
     driven = action(0.0, 0.0)
     for _ in range(200):
-        driven = warmup_action(rng, driven, observation["vector"])
+        driven = warmup_action(rng, driven, observation["vector"], EnvironmentConfig())
         observation, reward, terminated, truncated, info = env.step(driven)
         digest.update(observation["image"].tobytes() + observation["vector"].tobytes())
         digest.update(repr((reward, terminated, truncated, info)).encode())
@@ -234,7 +234,7 @@ def test_warmup_really_moves_the_car(env: DrivingEnv) -> None:
     for _ in range(5):
         observation, _ = env.reset()
         for _ in range(100):
-            driven = warmup_action(rng, driven, observation["vector"])
+            driven = warmup_action(rng, driven, observation["vector"], EnvironmentConfig())
             observation, _, terminated, truncated, info = env.step(driven)
             if terminated or truncated:
                 break

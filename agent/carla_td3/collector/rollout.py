@@ -97,9 +97,7 @@ class Rollout:
         steps, seen = self._replay.steps, episode.observation
         if steps < self._config.training.warmup_steps:
             rng = generator(self._config.seed, Purpose.WARM_UP, steps)
-            environment = self._config.environment
-            spacing_m, steer_range = environment.route.point_spacing_m, environment.action_rate.steer_range
-            return warmup_action(rng, episode.action, seen["vector"], spacing_m, steer_range)
+            return warmup_action(rng, episode.action, seen["vector"], self._config.environment)
         state = self._env.state
         return episode.halts(episode.noise(self._driver.act(seen, state)), state.speed_mps)
 

@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 
+from carla_td3.config import EnvironmentConfig
 from carla_td3.env.expert import MAX_STEER_RAD, WHEELBASE_M, Action
 from carla_td3.env.observation import SPEED_SCALE_MPS, Vector
 
 
-def warmup_action(
-    rng: np.random.Generator, previous: Action, vector: Vector, spacing_m: float = 2.0, steer_range: float = 1.0
-) -> Action:
+def warmup_action(rng: np.random.Generator, previous: Action, vector: Vector, environment: EnvironmentConfig) -> Action:
     """Return an action that really moves the car and stays on the road for a while, with much variety.
 
     Independent uniform throttle and brake cancel (the car never moves, and the replay holds one picture); here the
@@ -22,11 +21,11 @@ def warmup_action(
     Args:
         previous: the episode's last action, zeros at its start.
         vector: the observation's (53,) vector.
-        spacing_m: ``environment.route.point_spacing_m``.
-        steer_range: ``environment.action_rate.steer_range``.
+        environment: says how far route points are apart and how far the wheels turn.
     """
+    steer_range = environment.action_rate.steer_range
     speed = float(vector[0]) * SPEED_SCALE_MPS
-    distance_m = 3.0 * spacing_m
+    distance_m = 3.0 * environment.route.point_spacing_m
     forward, right = float(vector[7]) * distance_m, float(vector[8]) * distance_m
     reach_sq = max(forward * forward + right * right, 1.0)
     wanted = math.atan2(2.0 * WHEELBASE_M * right, reach_sq) / (steer_range * MAX_STEER_RAD)

@@ -15,6 +15,7 @@ from carla_td3 import config as configuration
 from carla_td3 import layered_yaml
 from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.memory.sizes import FLOAT, Networks, batch_bytes
+from carla_td3.pins import Pin, pinned
 from carla_td3.td3.kernels.arithmetic import CACHED_ROWS, computed, cpu_unfolds_float16
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.layout import bytes_for, privileged_numbers
@@ -189,38 +190,6 @@ def _placed(name: str, phase: Phase, size: int, cuda: bool) -> Item:
 Values = Mapping[str, Any]
 """Dotted keys of the configuration to values."""
 
-BASE_KEYS = (
-    "device",
-    "td3.batch_size",
-    "td3.micro_batch",
-    "td3.precision",
-    "td3.network",
-    "td3.n_step",
-    "td3.auxiliary",
-    "td3.critic_sees",
-    "memory.offload",
-    "environment.privileged",
-    "environment.camera.width",
-    "environment.camera.height",
-    "environment.camera.channels",
-    "environment.camera.narrow",
-    "environment.camera.stack",
-    "environment.traffic.vehicles",
-    "environment.traffic.walkers",
-    "replay.capacity",
-    "training.collectors",
-    "collector.at_work",
-    "cluster.address",
-    "replay.demonstrations",
-    "training.max_lead_steps",
-    "training.keep_checkpoints",
-    "evaluation.video",
-    "evaluation.final_episodes",
-    "simulator.timeout_s",
-    "collector.hang_margin_s",
-)
-"""What a ladder may start from, an earlier run's watermarks must share, or a watch must know."""
-
 
 def parse_variants(text: str) -> list[dict[str, Any]]:
     """Return the sets of values that ``--variants`` holds.
@@ -238,13 +207,14 @@ def parse_variants(text: str) -> list[dict[str, Any]]:
 
 
 def variants(config: AgentConfig, variants: Sequence[Values]) -> dict[str, Any]:
-    """Return ``config``, the values of ``BASE_KEYS``, and ``variants``: what each, laid over it, would take, MiB.
+    """Return what the launcher goes by, by dotted key, and ``variants``: what each, laid over it, would take, MiB.
 
-    ``device: auto`` counts as cuda.
+    ``config`` is what a ladder may start from and a watch must know; ``pinned`` are those of its keys that an earlier
+    run must share, or its watermarks say nothing here. ``device: auto`` counts as cuda.
     """
-    values = configuration.dump(config)
     return {
-        "config": {key: _value(values, key) for key in BASE_KEYS},
+        "config": pinned(config, Pin.SIZE | Pin.MEMORY),
+        "pinned": list(pinned(config, Pin.MEMORY)),
         "variants": [_size(config, each) for each in variants],
     }
 
@@ -271,12 +241,6 @@ def _varied(config: AgentConfig, values: Values) -> AgentConfig:
     for dotted, value in values.items():
         layered_yaml.assign(plain, dotted, value)
     return configuration.validate(plain, source=", ".join(f"{key} = {value}" for key, value in values.items()))
-
-
-def _value(values: Any, dotted: str) -> Any:
-    for part in dotted.split("."):
-        values = values[part]
-    return values
 
 
 def _mib(size: int) -> float:

@@ -3,7 +3,7 @@
 Owns the size that works, which later updates begin with, and the account of what happened. The gradients of
 micro-batches add up to the batch's, so this costs time and no learning. The last resort, leaving the device, is a
 function that it is given. Knows no network: a phase is a function of the micro-batch, written so that it may be run
-again, elsewhere if need be (``carla_td3.td3.accumulate``).
+again, elsewhere if need be (``carla_td3.td3.executor``).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Shortage:
 
 
 class Recovery:
-    """Runs phases and finishes those that memory runs out in. Its ``attempt`` is what ``TD3.update`` takes."""
+    """Runs phases and finishes those that memory runs out in. Its ``attempt`` is what ``Algorithm.update`` takes."""
 
     def __init__(
         self,
@@ -113,7 +113,16 @@ class Recovery:
             # Outside the except block: there, the traceback still holds every tensor of the failed try.
             action = self._last if allocator_is_broken(message) else self._action(size, again=size == failed)
             following = {"halved": size // 2, "moved": min(self._first, rows)}.get(action, size)
-            shortage = _shortage(phase, message, action, self._batch, size, following)
+            shortage = Shortage(
+                phase=phase,
+                cause=message.splitlines()[0],
+                action=action,
+                batch=self._batch,
+                micro_batch=size,
+                next_micro_batch=following,
+                asked_bytes=_bytes(_ASKED, message),
+                free_bytes=_bytes(_FREE, message),
+            )
             self._report(shortage)  # before the allocator's cache is emptied, which may be what there is to see
             self._clear()
             if action == "exhausted":
@@ -161,19 +170,6 @@ class Recovery:
     def _last(self) -> str:
         """What is left where less at once doesn't help."""
         return "exhausted" if self._last_resort is None else "moved"
-
-
-def _shortage(phase: str, message: str, action: str, batch: int, size: int, following: int) -> Shortage:
-    return Shortage(
-        phase=phase,
-        cause=message.splitlines()[0],
-        action=action,
-        batch=batch,
-        micro_batch=size,
-        next_micro_batch=following,
-        asked_bytes=_bytes(_ASKED, message),
-        free_bytes=_bytes(_FREE, message),
-    )
 
 
 def _bytes(pattern: re.Pattern[str], message: str) -> int | None:

@@ -1,7 +1,7 @@
 """A dry run: what a run will need is allocated at its start, by doing it once on throw-away data.
 
 Owns the throw-away batch, the order and the peak. Changes nothing that learning depends on (a test compares bit for
-bit), and hands nothing back: the allocator's cache is the point. Adam's state stands since ``TD3`` was made.
+bit), and hands nothing back: the allocator's cache is the point. Adam's state stands since the algorithm was made.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import torch
 
-from carla_td3.td3.accumulate import Attempt
+from carla_td3.td3.algorithm import Algorithm
+from carla_td3.td3.executor import Attempt
 from carla_td3.td3.replay.frames import ACTION, VECTOR
 from carla_td3.td3.replay.replay import Batch
-from carla_td3.td3.td3 import TD3
 
 T = TypeVar("T")
 
@@ -33,55 +33,50 @@ class Peaks:
     """Of the allocator's cache there, which the process keeps; None on the CPU."""
 
 
-def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
+def dry_run(algorithm: Algorithm, batch_size: int, attempt: Attempt) -> Peaks:
     """Make one full-size update of all phases, an acting step and a checkpoint's copy, without effect.
 
     Args:
-        td3: what will learn; weights, targets, Adam, counters and noise are the same afterwards, bit for bit.
+        algorithm: what will learn; weights, targets, Adam, counters and noise are the same afterwards, bit for bit.
         batch_size: rows of the throw-away batch.
-        attempt: as for ``TD3.update``: micro-batches that are needed are found here, before anything is learned.
+        attempt: as for ``Algorithm.update``: micro-batches that are needed are found here, before anything is learned.
 
     Raises:
         AgentError: it does not fit (exit 71).
     """
-    batch = throw_away(td3, batch_size)
+    batch = throw_away(algorithm, batch_size)
 
     def named(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
 
-    updates, noise = td3.updates, td3.noise.get_state()
-    td3.updates = td3.config.policy_delay - 1  # so that the update has all its phases
-    try:
-        with td3.dry_run():
-            td3.update(batch, named)
-    finally:
-        td3.updates = updates
-        td3.noise.set_state(noise)
-    named("acting", lambda _: _act(td3, batch[:1]), 1)
-    td3.state(copies=False)
-    return _peaks(td3.device)
+    with algorithm.dry_run():
+        algorithm.update(batch, named)
+    named("acting", lambda _: _act(algorithm, batch[:1]), 1)
+    algorithm.state(copies=False)
+    return _peaks(algorithm.executor.device)
 
 
-def throw_away(td3: TD3, rows: int) -> Batch:
+def throw_away(algorithm: Algorithm, rows: int) -> Batch:
     """Return a batch of zeros."""
-    stack = td3.stack
+    stack = algorithm.stack
+    frames = stack.frames + stack.new(algorithm.config.n_step)
     return Batch(
-        frames=torch.zeros(rows, stack.frames + stack.new(td3.config.n_step), *stack.frame_shape, dtype=torch.uint8),
+        frames=torch.zeros(rows, frames, *stack.frame_shape, dtype=torch.uint8),
         vector=torch.zeros(rows, VECTOR),
         next_vector=torch.zeros(rows, VECTOR),
         action=torch.zeros(rows, ACTION),
         reward=torch.zeros(rows),
         terminated=torch.zeros(rows),
-        privileged=torch.zeros(rows, td3.privileged),
-        next_privileged=torch.zeros(rows, td3.privileged),
+        privileged=torch.zeros(rows, algorithm.privileged),
+        next_privileged=torch.zeros(rows, algorithm.privileged),
         discount=torch.ones(rows),
     )
 
 
 @torch.inference_mode()
-def _act(td3: TD3, part: Batch) -> None:
-    seen = part.to(td3.device)
-    td3.online.actor(td3.online.features(seen.frames[:, : td3.stack.frames], seen.privileged), seen.vector)
+def _act(algorithm: Algorithm, part: Batch) -> None:
+    seen, policy = part.to(algorithm.executor.device), algorithm.online
+    policy.actor(policy.features(seen.frames[:, : policy.stack.frames], seen.privileged), seen.vector)
 
 
 def _peaks(device: torch.device) -> Peaks:

@@ -1,7 +1,7 @@
 """Adam where the configuration wants it, beside the networks or on the host, and the scale of a float16 loss.
 
 Owns moments, the host's copies of parameters and gradients, and the decision to skip a step. Knows no network and no
-loss. A step is the commit of an update's phase (``accumulate``): whatever it writes stands from the start, so it
+loss. A step is the commit of an update's phase (``executor``): whatever it writes stands from the start, so it
 allocates nothing. That is why torch.amp.GradScaler isn't used: it makes its state at first use, and new tensors in
 every step. The kernels, the rule and its numbers are GradScaler's (a test holds the two together). Adam is
 torch.optim's function, not its class, which loads torch's compiler: a second of start and 70 MiB in the learner.

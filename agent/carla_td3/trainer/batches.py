@@ -13,17 +13,14 @@ from typing import Any
 import numpy as np
 
 from carla_run.paths import RunPaths
-from carla_run.readers import leaves
 from carla_td3 import config as configuration
-from carla_td3.config import AgentConfig, ConfigError, EnvironmentConfig
+from carla_td3.config import AgentConfig, ConfigError
+from carla_td3.pins import Pin, pinned
 from carla_td3.seeding import Purpose, generator
 from carla_td3.td3.replay.frames import FrameStack, erase
 from carla_td3.td3.replay.layout import privileged_numbers
 from carla_td3.td3.replay.replay import Batch, Replay
 from carla_td3.td3.replay.sampling import Rings, Source
-
-_RECORDED = ("action_rate.", "camera.", "reward.", "route.point_spacing_m")
-"""Of ``environment``: what a row's numbers come from."""
 
 
 class Batches:
@@ -84,15 +81,19 @@ def demonstrations(config: AgentConfig) -> Source:
     held = [ring for ring in rings if ring.steps]
     if not held:
         rings[0].require_steps()
-    recorded = _recorded(configuration.load(run.config).environment)
-    for key, value in _recorded(config.environment).items():
+    recorded = _recorded(configuration.load(run.config))
+    for key, value in _recorded(config).items():
         if recorded[key] != value:
             raise ConfigError(
-                f"replay.demonstrations {run.path}: was recorded with environment.{key} = {recorded[key]}, the "
-                f"configuration says {value}: record it anew, or set environment.{key} to {recorded[key]}."
+                f"replay.demonstrations {run.path}: was recorded with {key} = {recorded[key]}, the configuration says "
+                f"{value}: record it anew, or set {key} to {recorded[key]}."
             )
     return Rings(held)
 
 
-def _recorded(environment: EnvironmentConfig) -> dict[str, Any]:
-    return {key: value for key, value in leaves(environment.model_dump(mode="json")) if key.startswith(_RECORDED)}
+def _recorded(config: AgentConfig) -> dict[str, Any]:
+    """Return what a row's numbers come from, each key of a section by itself."""
+    found: dict[str, Any] = {}
+    for key, value in pinned(config, Pin.ROWS).items():
+        found |= {f"{key}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}
+    return found

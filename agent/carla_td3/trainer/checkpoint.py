@@ -31,6 +31,8 @@ from torch import Tensor
 from carla_run.atomic_directory import newest_first, publish
 from carla_run.exits import Exit, ExitError
 from carla_run.files import sync, write_synced
+from carla_td3.config import AgentConfig
+from carla_td3.pins import before
 
 _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
 _PATTERN = "step-*"
@@ -71,7 +73,7 @@ def save(
     Args:
         run_dir: the run directory.
         step: environment steps done; names the directory.
-        tensors: contiguous CPU tensors by name (``TD3.state()``).
+        tensors: contiguous CPU tensors by name (``Algorithm.state()``).
         values: everything else, as plain data for JSON.
         architecture: the widths that a loader must share, by name.
         config_digest: ``AgentConfig.digest()``.
@@ -156,15 +158,14 @@ def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
 
 
 def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    meant = before(AgentConfig)
     for name in sorted({*saved, *wanted}):
         # Through JSON, for tuples come back as lists.
-        ours, theirs = json.loads(json.dumps(wanted.get(name))), saved.get(name)
+        ours, theirs = json.loads(json.dumps({**meant, **wanted}.get(name))), {**meant, **saved}.get(name)
         if ours != theirs:
-            trained = f"without {name}" if theirs is None else f"with {name} = {theirs}"
-            mended = f"leave {name} out" if theirs is None else f"set {name} to {theirs}"
             raise CheckpointError(
-                f"{path}: was trained {trained}, the configuration says {ours}: {mended}, or start another run "
-                "directory."
+                f"{path}: was trained with {name} = {theirs}, the configuration says {ours}: set {name} to {theirs}, "
+                "or start another run directory."
             )
 
 

@@ -1,7 +1,7 @@
 """The learner's side of the data: batches in, weights out, checkpoints kept.
 
-Owns the TD3 state, the reading ends of the rings and the writing end of the weights. Never imports ``carla`` or the
-environment (a test holds that): the process it lives in must survive what the client library does.
+Owns the algorithm's state, the reading ends of the rings and the writing end of the weights. Never imports ``carla`` or
+the environment (a test holds that): the process it lives in must survive what the client library does.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from carla_td3.exchange.weights import WeightsFile, flatten
 from carla_td3.exits import is_out_of_memory
 from carla_td3.memory import free, heap, snapshot
 from carla_td3.memory.recovery import Recovery, Shortage
+from carla_td3.pins import Pin, before, pinned
 from carla_td3.seeding import Purpose, derived_seed
+from carla_td3.td3.algorithm import configured
 from carla_td3.td3.dry_run import dry_run
 from carla_td3.td3.kernels import arithmetic
 from carla_td3.td3.kernels.means import Means
 from carla_td3.td3.placement import HOST
-from carla_td3.td3.replay.frames import FrameStack
-from carla_td3.td3.replay.layout import privileged_numbers
 from carla_td3.td3.replay.replay import Replay, ReplayError
 from carla_td3.td3.replay.resampling import adapted
 from carla_td3.td3.replay.sampling import Rings
-from carla_td3.td3.td3 import TD3
 from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.batches import Batches
@@ -73,13 +72,12 @@ class Learner:
         chosen = choose_device(config.device) if device is None else device
         on_cuda = chosen.type == "cuda"
         self._limit(chosen)
-        stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
-        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), stack, privileged)
+        self._algorithm = configured(config, chosen)
         self._events = EventLog(run.agent_events)
         self._recovery = Recovery(
             config.td3.batch_size,
             config.td3.micro_batch,
-            self._td3.release,
+            self._algorithm.executor.release,
             self._tell_shortage,
             device_is_full=self.device_is_full,
             last_resort=self._leave_for_the_cpu if on_cuda and config.device == "auto" else None,
@@ -92,7 +90,7 @@ class Learner:
         self._tell_precision()
         if checkpoint.exists(run.path):
             self._restore()
-        policy = flatten(self._td3.policy_state())
+        policy = flatten(self._algorithm.policy_state())
         self._weights = WeightsFile.create(run.exchange / "weights.bin", policy.size)
         self._batches = Batches(config)
         self._rings: dict[int, Replay] = {}
@@ -131,12 +129,12 @@ class Learner:
     @property
     def updates(self) -> int:
         """Updates made, in all processes of this run."""
-        return self._td3.updates
+        return self._algorithm.updates
 
     @property
     def device(self) -> torch.device:
         """Where updates are computed; another one after the GPU was left."""
-        return self._td3.device
+        return self._algorithm.executor.device
 
     @property
     def micro_batch(self) -> int:
@@ -159,7 +157,7 @@ class Learner:
         """
         if collector in self._rings:
             return
-        self._rings[collector] = Replay.open(self._run.ring(collector), stack=self._td3.stack)
+        self._rings[collector] = Replay.open(self._run.ring(collector), stack=self._algorithm.stack)
         count, rings = self._config.training.collectors, self._rings.items()
         written = [ring for number, ring in rings if number < count]
         gone = [ring for number, ring in rings if number >= count]
@@ -171,7 +169,7 @@ class Learner:
         Raises:
             AgentError: not even a micro-batch of 1 fits (exit 71).
         """
-        found = dry_run(self._td3, self._config.td3.batch_size, self._recovery.attempt)
+        found = dry_run(self._algorithm, self._config.td3.batch_size, self._recovery.attempt)
         self._events.append(
             "rehearsed", batch=self._config.td3.batch_size, micro_batch=self.micro_batch, **asdict(found)
         )
@@ -179,7 +177,7 @@ class Learner:
     def begin_anew(self) -> None:
         """Forget what was learned, for the final updates; before the first update there is nothing to forget."""
         if self.updates:
-            self._td3.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
+            self._algorithm.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
             self._events.append("reset", updates=self.updates)
 
     def update(self, rate: float = 1.0) -> None:
@@ -195,14 +193,14 @@ class Learner:
         begun_s = time.perf_counter()
         batch = self._batches.draw(self._replay, self.updates)
         self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
-        self._losses.add(self._td3.update(batch, self._recovery.attempt, rate))
+        self._losses.add(self._algorithm.update(batch, self._recovery.attempt, rate))
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms
         self.update_ms = round(before + _SMOOTHING * (took_ms - before), 3)
 
     def publish(self) -> None:
         """Give the present policy to the collector."""
-        self._weights.publish(flatten(self._td3.policy_state()), self.updates)
+        self._weights.publish(flatten(self._algorithm.policy_state()), self.updates)
 
     def losses(self) -> dict[str, float]:
         """Return the means since the last call, by name; waits for the device."""
@@ -242,7 +240,7 @@ class Learner:
         written = checkpoint.save(
             self._run.path,
             counters.steps,
-            self._td3.state(copies=False),
+            self._algorithm.state(copies=False),
             values,
             architecture=architecture(self._config),
             config_digest=self._config.digest(),
@@ -253,7 +251,7 @@ class Learner:
 
     def _tell_precision(self) -> None:
         """Say once that this device computes in another precision than the configuration's."""
-        asked, computed = self._config.td3.precision, self._td3.precision
+        asked, computed = self._config.td3.precision, self._algorithm.executor.precision
         sentence = arithmetic.only_emulated(asked, computed)
         if sentence and not self._told_precision:
             self._told_precision = True
@@ -263,7 +261,7 @@ class Learner:
         account = asdict(shortage)
         written = snapshot.write(self._run.memory, self.device, account)
         following = HOST if shortage.action == "moved" else self.device
-        updates = self._counters.updates if self._td3.is_dry else self.updates
+        updates = self._counters.updates if self._algorithm.executor.is_dry else self.updates
         account |= {"device": self.device.type, "next_device": following.type, "updates": updates}
         self._events.append("out_of_memory", snapshot=written, **account)
         if shortage.action in ("halved", "moved"):
@@ -283,7 +281,7 @@ class Learner:
     def _move(self, device: torch.device, config: AgentConfig) -> None:
         """Take everything along; a CUDA context that is left stays until this process ends."""
         self._limit(device)
-        self._td3.move(device, config.memory.offload if device.type == "cuda" else ())
+        self._algorithm.executor.move(device, config.memory.offload if device.type == "cuda" else ())
         self._losses.move(device)
         self._tell_precision()
 
@@ -296,12 +294,12 @@ class Learner:
         found = checkpoint.load(self._run.path, architecture(self._config))
         for sentence in found.skipped:
             self._events.append("checkpoint_skipped", sentence, used=found.path.name)
-        tensors, before = adapted(found.tensors, self._td3.stack.side)
+        tensors, before = adapted(found.tensors, self._algorithm.stack.side)
         if before is not None:
-            self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.stack.side)
-        self._td3.load_state(tensors)
+            self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._algorithm.stack.side)
+        self._algorithm.load_state(tensors)
         self.checkpoint = found.path.name
-        updates, values = self._td3.updates, found.values
+        updates, values = self._algorithm.updates, found.values
         self._last_pacing = Pacing.from_plain(values.get("pacing"))
         owed = Pacing.of(self._config, self._last_pacing, found.step).owed(found.step)
         self._counters = Counters(
@@ -324,13 +322,6 @@ def _use_threads(config: AgentConfig) -> None:
 
 
 def architecture(config: AgentConfig) -> dict[str, Any]:
-    """Return what a checkpoint's loader must share, under the configuration's own keys."""
-    td3 = config.td3
-    seen = {"sees"} if td3.network.sees == "image" else set()
-    whole = {"picture_weight"} if td3.network.picture_weight == 1.0 else set()  # what checkpoints without the key have
-    network = td3.network.model_dump(mode="json", exclude=seen | whole)
-    widths = {f"td3.network.{name}": value for name, value in network.items()}
-    head = {"td3.auxiliary": td3.auxiliary} if td3.predicted(1) else {}
-    camera = config.environment.camera.model_dump(mode="json", include={"channels", "narrow", "stack"})
-    widths |= {f"environment.camera.{name}": value for name, value in camera.items()}
-    return {**widths, **head, **({"td3.critic_sees": td3.critic_sees} if td3.seen(1) else {})}
+    """Return what a checkpoint's loader must share, by the configuration's keys, less what their absence means."""
+    meant = before(AgentConfig)
+    return {key: value for key, value in pinned(config, Pin.WEIGHTS).items() if key not in meant or value != meant[key]}

@@ -64,6 +64,7 @@ class Footprint:
         self._explain = explain
         self._known: dict[str, Sizes] = {}
         self._config: dict[str, Any] | None = None
+        self._pinned: list[str] = []
 
     def config(self) -> Values:
         """Return the values that a ladder may start from, by dotted key.
@@ -74,6 +75,15 @@ class Footprint:
         if self._config is None:
             self._ask([])
         return self._config or {}
+
+    def pinned(self) -> Sequence[str]:
+        """Return those of the values' keys that an earlier run must share, or its watermarks say nothing here.
+
+        Raises:
+            FootprintError: as :meth:`config`.
+        """
+        self.config()
+        return self._pinned
 
     def sizes(self, variants: Sequence[Values]) -> list[Sizes]:
         """Return what each set of values would take, asking at most once.
@@ -90,11 +100,12 @@ class Footprint:
     def _ask(self, variants: list[Values]) -> None:
         command = (*self._command, json.dumps([dict(values) for values in variants]))
         answer = _answer(command, self._limit_s, self._environment, self._explain)
-        rows = answer.get("variants")
-        if not isinstance(answer.get("config"), dict) or not isinstance(rows, list) or len(rows) != len(variants):
+        kinds = {"config": dict, "pinned": list, "variants": list}
+        told = all(isinstance(answer.get(key), kind) for key, kind in kinds.items())
+        if not told or len(answer["variants"]) != len(variants):
             raise FootprintError("`agent footprint` gave no sizes: agent and launcher are of different releases.")
-        self._config = answer["config"]
-        for values, row in zip(variants, rows, strict=True):
+        self._config, self._pinned = answer["config"], answer["pinned"]
+        for values, row in zip(variants, answer["variants"], strict=True):
             self._known[key_of(values)] = read(values, row)
 
 

@@ -69,7 +69,8 @@ def make_plan(
     base = {**config, "device": device}
     sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
     with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context(measuring))
-    sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(measuring, sized), sized)
+    marks = watermarks.agent_marks(measuring, sized, footprint.pinned())
+    sizes_of = watermarks.corrected(with_context, marks, sized)
     rung_values.check(rungs, base, sizes_of)
     ladder = build_ladder(rungs, base, simulator, sizes_of)
     cards = asked.gpu or Cards()

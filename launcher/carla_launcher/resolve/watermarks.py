@@ -19,13 +19,6 @@ from carla_run.heartbeat import Phase, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_object
 
-_SAME = (
-    *("td3.network", "td3.precision", "td3.n_step", "td3.auxiliary", "td3.critic_sees"),
-    *("environment.privileged", "replay.demonstrations"),
-    *(f"environment.camera.{name}" for name in ("channels", "narrow", "stack")),
-)
-"""What two configurations must share, or the one's watermark says nothing about the other."""
-
 
 @dataclass(frozen=True)
 class Mark:
@@ -100,11 +93,15 @@ def _doubted(run: RunPaths) -> bool:
     return bool(read_object(run.launcher_state).get("agent_figures_doubted"))
 
 
-def agent_marks(runs: Path, config: Values) -> list[Mark]:
-    """Return the newest watermark on each device of runs with networks like ``config``'s; empty if there are none."""
+def agent_marks(runs: Path, config: Values, pinned: Sequence[str]) -> list[Mark]:
+    """Return the newest watermark on each device of runs that share ``config``'s pinned keys; empty if there are none.
+
+    ``pinned`` are the keys that the agent names: what two configurations must share, or the one's watermark says
+    nothing about the other.
+    """
     marks: dict[str, Mark] = {}
     for run in _newest_first(runs, "agent.json"):
-        mark = None if _doubted(run) else _mark(run, config)
+        mark = None if _doubted(run) else _mark(run, config, pinned)
         if mark is not None and mark.values["device"] not in marks:
             marks[mark.values["device"]] = mark
     return list(marks.values())
@@ -135,14 +132,14 @@ def _with_context(sizes: Sizes, context: Figure) -> Sizes:
     return replace(_shifted(sizes, {PoolKind.VRAM: more_mib}), context=context)
 
 
-def _mark(run: RunPaths, config: Values) -> Mark | None:
+def _mark(run: RunPaths, config: Values, pinned: Sequence[str]) -> Mark | None:
     beat, saved = read_heartbeat(run.heartbeat), saved_config(run)
     if beat is None:
         return None
     values = {key: _dotted(saved, key) for key in config}
     values["device"] = "cuda" if beat.device.startswith("cuda") else "cpu"
     values["td3.batch_size"], values["td3.micro_batch"] = beat.batch, beat.micro_batch
-    if Phase.UPDATING not in beat.peaks_mib or any(not _alike(values.get(key), config.get(key)) for key in _SAME):
+    if Phase.UPDATING not in beat.peaks_mib or any(not _alike(values.get(key), config.get(key)) for key in pinned):
         return None  # it never got as far as its peak, or is of other networks
     ram, vram = (_highest(beat.peaks_mib, kind) for kind in ("host", "device_reserved"))
     mib = {PoolKind.RAM: ram, PoolKind.VRAM: vram if values["device"] == "cuda" else 0.0}

@@ -7,9 +7,13 @@ from typing import Any
 
 import torch
 
+from carla_td3.config import NetworkConfig
+from carla_td3.td3.algorithm import Algorithm
 from carla_td3.td3.replay.frames import DEFAULT, FrameStack
 from carla_td3.td3.replay.replay import Batch
-from carla_td3.td3.td3 import TD3
+
+CPU = torch.device("cpu")
+NARROW = NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))
 
 
 def random_batch(size: int, seed: int = 0, privileged: int = 0, stack: FrameStack = DEFAULT) -> Batch:
@@ -29,9 +33,9 @@ def random_batch(size: int, seed: int = 0, privileged: int = 0, stack: FrameStac
     )
 
 
-def bits(td3: TD3) -> dict[str, bytes]:
+def bits(algorithm: Algorithm) -> dict[str, bytes]:
     """Return everything that learning depends on, as bytes: 0.0 and -0.0 differ."""
-    return {name: value.numpy().tobytes() for name, value in td3.state().items()}
+    return {name: value.numpy().tobytes() for name, value in algorithm.state().items()}
 
 
 def in_parts(micro_batch: int) -> Callable[..., Any]:

@@ -20,15 +20,21 @@ CUDA_FORM = (
 class Failing:
     """Calls through, except for the n-th to m-th calls, which find no memory: before or after they did their work."""
 
-    def __init__(self, function: Callable[..., Any], calls: range, when: Literal["before", "after"]) -> None:
-        self._function, self._calls, self._when = function, calls, when
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        calls: range,
+        when: Literal["before", "after"],
+        error: Exception | None = None,
+    ) -> None:
+        self._function, self._calls, self._when, self._error = function, calls, when, error
         self._count = -1
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         self._count += 1
         fails = self._count in self._calls
         if fails and self._when == "before":
-            raise RuntimeError(CPU_FORM)
+            raise self._error or RuntimeError(CPU_FORM)
         result = self._function(*arguments, **named)
         if fails:
             raise torch.OutOfMemoryError(CUDA_FORM)

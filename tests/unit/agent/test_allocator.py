@@ -62,7 +62,7 @@ driver = st.fixed_dictionaries({"backend": st.just("cudaMallocAsync")}, optional
 
 
 @given(growing | splitting | driver)
-def test_what_is_rendered_is_read_back_and_suits_torch_s_own_parser(
+def test_what_is_rendered_is_read_back_by_us_and_torch(
     settings: dict[str, bool | int | float | str],
 ) -> None:
     assert parse(render(settings), "test") == settings
@@ -100,42 +100,78 @@ def test_a_mistake_is_one_sentence_that_names_it(text: str, sentence: str) -> No
     assert "\n" not in str(refused.value)
 
 
+FALLBACK = "max_split_size_mb:128,garbage_collection_threshold:0.8"
+COARSE, OTHER = "expandable_segments:True,garbage_collection_threshold:0.7", "max_split_size_mb:64"
+SPLITS = "has expandable_segments:True, which excludes max_split_size_mb"
+DRIVER = "has backend:cudaMallocAsync, which leaves the pool to the driver and ignores"
+LACKS = "asks for expandable_segments, but WSL2 has none"
+OLD = Platform((2, 0), wsl=False)
+
+
 @pytest.mark.parametrize(
-    ("values", "platform", "expected"),
+    ("values", "given", "platform", "kept", "dropped"),
     [
-        ({}, LINUX, "expandable_segments:True"),
-        ({"garbage_collection_threshold": 0.7}, LINUX, "expandable_segments:True,garbage_collection_threshold:0.7"),
-        ({}, WSL, "max_split_size_mb:128,garbage_collection_threshold:0.8"),
-        ({"garbage_collection_threshold": 0.6}, WSL, "max_split_size_mb:128,garbage_collection_threshold:0.6"),
-        ({"expandable_segments": True}, WSL, "expandable_segments:True"),
-        ({}, Platform((2, 0), wsl=False), "max_split_size_mb:128,garbage_collection_threshold:0.8"),
-        ({"expandable_segments": False}, LINUX, "max_split_size_mb:128,garbage_collection_threshold:0.8"),
-        ({"backend": "cudaMallocAsync"}, LINUX, "backend:cudaMallocAsync"),
+        # By configuration and platform.
+        ({}, "", LINUX, "expandable_segments:True", None),
+        ({"garbage_collection_threshold": 0.7}, "", LINUX, COARSE, None),
+        ({}, "", WSL, FALLBACK, None),
+        ({"garbage_collection_threshold": 0.6}, "", WSL, FALLBACK.replace("0.8", "0.6"), None),
+        ({"expandable_segments": True}, "", WSL, "expandable_segments:True", None),
+        ({}, "", OLD, FALLBACK, None),
+        ({"expandable_segments": False}, "", LINUX, FALLBACK, None),
+        ({"backend": "cudaMallocAsync"}, "", LINUX, "backend:cudaMallocAsync", None),
+        # A person's own setting wins.
+        ({}, f" {OTHER}", LINUX, OTHER, None),
+        ({}, OTHER, WSL, OTHER, None),
+        ({"backend": "cudaMallocAsync"}, OTHER, LINUX, OTHER, None),
+        # What the container ships with is a default like the configuration's.
+        ({}, SHIPPED, LINUX, SHIPPED, None),
+        ({"backend": "cudaMallocAsync"}, SHIPPED, LINUX, "backend:cudaMallocAsync", None),
+        ({"expandable_segments": False}, SHIPPED, LINUX, FALLBACK, None),
+        ({"garbage_collection_threshold": 0.6}, SHIPPED, LINUX, COARSE.replace("0.7", "0.6"), None),
+        # What the platform hasn't, or others of the string exclude, is left out.
+        ({}, SHIPPED, WSL, FALLBACK, LACKS),
+        ({}, "expandable_segments:True", WSL, FALLBACK, LACKS),
+        ({}, "expandable_segments:True,backend:native", WSL, f"{FALLBACK},backend:native", LACKS),
+        ({}, SEED_NOTE_000, LINUX, COARSE, SPLITS),
+        ({}, SEED_NOTE_001, LINUX, COARSE.replace("0.7", "0.8"), SPLITS),
+        ({}, SEED_NOTE_000, WSL, FALLBACK.replace("0.8", "0.7"), LACKS),
+        ({}, "backend:cudaMallocAsync,expandable_segments:True", WSL, "backend:cudaMallocAsync", DRIVER),
+        (
+            *({}, f"backend:cudaMallocAsync,{SEED_NOTE_001}", LINUX, "backend:cudaMallocAsync"),
+            f"{DRIVER} expandable_segments, max_split_size_mb, garbage_collection_threshold",
+        ),
     ],
 )
-def test_the_string_follows_configuration_and_platform(
-    values: dict[str, object], platform: Platform, expected: str
+@pytest.mark.parametrize("name", VARIABLES)
+def test_both_variables_say_what_holds(
+    values: dict[str, object], given: str, platform: Platform, kept: str, dropped: str | None, name: str
 ) -> None:
-    environment: dict[str, str] = {}
+    environment = {name: given}
     choice = prepare(MemoryConfig.model_validate(values), environment, platform)
-    assert choice.text == expected
-    assert environment == dict.fromkeys(VARIABLES, expected)
+    assert choice.text == kept
+    assert environment == dict.fromkeys(VARIABLES, kept)
+    if given in (OTHER, f" {OTHER}"):
+        assert name in choice.cause
+    if dropped is None:
+        assert choice.dropped is None
+    else:
+        assert choice.dropped is not None
+        assert choice.dropped.startswith(f"the environment's {name} {dropped}")
+        assert choice.dropped.endswith(f": PyTorch is told {kept} instead.")
+        assert "\n" not in choice.dropped
 
 
 @pytest.mark.parametrize(
     ("values", "platform", "sentence"),
     [
-        (
-            {"backend": "cudaMallocAsync", "garbage_collection_threshold": 0.5},
-            LINUX,
-            "memory has backend:cudaMallocAsync",
-        ),
-        ({"backend": "cudaMallocAsync", "expandable_segments": True}, LINUX, "ignores expandable_segments"),
+        ({"backend": "cudaMallocAsync", "garbage_collection_threshold": 0.5}, LINUX, f"memory {DRIVER} garbage"),
+        ({"backend": "cudaMallocAsync", "expandable_segments": True}, LINUX, f"{DRIVER} expandable_segments"),
         ({"backend": "cudaMallocAsync"}, Platform((1, 13), wsl=False), "torch 1.13 has none: set it to native"),
-        ({"expandable_segments": True}, Platform((2, 0), wsl=False), "torch 2.0 has none: set it to auto"),
+        ({"expandable_segments": True}, OLD, "torch 2.0 has none: set it to auto"),
     ],
 )
-def test_a_configuration_that_the_allocator_can_t_follow_is_refused(
+def test_what_the_allocator_cannot_follow_is_refused(
     values: dict[str, object], platform: Platform, sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -147,98 +183,12 @@ def test_the_fallback_says_why() -> None:
     assert build(MemoryConfig(), WSL)[1] == "no expandable segments: WSL2 has none"
 
 
-@pytest.mark.parametrize("name", VARIABLES)
-def test_a_user_s_own_setting_wins_and_is_given_to_the_other_name(name: str) -> None:
-    environment = {name: " max_split_size_mb:64"}
-    choice = prepare(MemoryConfig(), environment, LINUX)
-    assert environment == dict.fromkeys(VARIABLES, "max_split_size_mb:64")
-    assert name in choice.cause
-
-
-def shipped() -> dict[str, str]:
-    """Return what a container has where nobody set anything; test_configuration.py reads it out of Compose."""
-    return dict.fromkeys(VARIABLES, SHIPPED)
-
-
-def test_what_the_container_ships_with_holds_where_it_can_and_says_nothing() -> None:
-    environment = shipped()
-    choice = prepare(MemoryConfig(), environment, LINUX)
-    assert (choice.text, choice.dropped) == (SHIPPED, None)
-    assert environment == shipped()
-
-
-@pytest.mark.parametrize("given", [SHIPPED, "expandable_segments:True", "expandable_segments:True,backend:native"])
-def test_what_the_platform_doesn_t_have_is_left_out_with_one_line(given: str) -> None:
-    environment = {VARIABLES[0]: given}
-    choice = prepare(MemoryConfig(), environment, WSL)
-    assert parse(choice.text, "test").items() >= {"max_split_size_mb": 128, "garbage_collection_threshold": 0.8}.items()
-    assert "expandable_segments" not in choice.text
-    assert environment == dict.fromkeys(VARIABLES, choice.text)
-    assert choice.dropped is not None
-    assert "PYTORCH_CUDA_ALLOC_CONF asks for expandable_segments, but WSL2 has none" in choice.dropped
-    assert "\n" not in choice.dropped
-    assert prepare(MemoryConfig(), {VARIABLES[0]: "max_split_size_mb:64"}, WSL).dropped is None
-
-
-SPLITS = "has expandable_segments:True, which excludes max_split_size_mb"
-DRIVER = "has backend:cudaMallocAsync, which leaves the pool to the driver and ignores"
-
-
-@pytest.mark.parametrize(
-    ("given", "platform", "kept", "why"),
-    [
-        (SEED_NOTE_000, LINUX, "expandable_segments:True,garbage_collection_threshold:0.7", SPLITS),
-        (SEED_NOTE_001, LINUX, "expandable_segments:True,garbage_collection_threshold:0.8", SPLITS),
-        (
-            SEED_NOTE_000,
-            WSL,
-            "max_split_size_mb:128,garbage_collection_threshold:0.7",
-            "asks for expandable_segments, but WSL2 has none",
-        ),
-        (
-            f"backend:cudaMallocAsync,{SEED_NOTE_001}",
-            LINUX,
-            "backend:cudaMallocAsync",
-            f"{DRIVER} expandable_segments, max_split_size_mb, garbage_collection_threshold",
-        ),
-        ("backend:cudaMallocAsync,expandable_segments:True", WSL, "backend:cudaMallocAsync", DRIVER),
-    ],
-)
-def test_what_others_of_a_string_exclude_is_left_out_with_one_line(
-    given: str, platform: Platform, kept: str, why: str
-) -> None:
-    environment = {VARIABLES[0]: given}
-    choice = prepare(MemoryConfig(), environment, platform)
-    assert environment == dict.fromkeys(VARIABLES, kept)
-    assert choice.text == kept
-    assert choice.dropped is not None
-    assert choice.dropped.startswith(f"the environment's PYTORCH_CUDA_ALLOC_CONF {why}")
-    assert choice.dropped.endswith(f": PyTorch is told {kept} instead.")
-    assert "\n" not in choice.dropped
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"backend": "cudaMallocAsync"}, "backend:cudaMallocAsync"),
-        ({"expandable_segments": False}, "max_split_size_mb:128,garbage_collection_threshold:0.8"),
-        ({"garbage_collection_threshold": 0.6}, "expandable_segments:True,garbage_collection_threshold:0.6"),
-    ],
-)
-def test_the_configuration_wins_over_what_the_container_ships_with_and_not_over_a_person(
-    values: dict[str, object], expected: str
-) -> None:
-    memory = MemoryConfig.model_validate(values)
-    assert prepare(memory, shipped(), LINUX).text == expected
-    assert prepare(memory, {VARIABLES[0]: "max_split_size_mb:64"}, LINUX).text == "max_split_size_mb:64"
-
-
-def test_a_build_for_the_cpu_takes_what_the_container_ships_with_without_a_word() -> None:
-    ended = run("import torch; torch.zeros(1); print('well')", **shipped())
+def test_a_build_for_the_cpu_takes_the_container_s_setting() -> None:
+    ended = run("import torch; torch.zeros(1); print('well')", **dict.fromkeys(VARIABLES, SHIPPED))
     assert (ended.stdout, ended.stderr) == ("well\n", "")
 
 
-def test_the_notes_string_and_batch_are_taken_and_said_in_a_line_each(tmp_path: Path) -> None:
+def test_the_notes_string_and_batch_are_taken_and_said(tmp_path: Path) -> None:
     asked = ("train", "--run-dir", str(tmp_path / "run"), "--device", "cpu")
     ended = run(AT_TORCH_S_IMPORT, *asked, PYTORCH_CUDA_ALLOC_CONF=SEED_NOTE_001, RL_BATCH_SIZE="32")
     kept = "expandable_segments:True,garbage_collection_threshold:0.8"
@@ -250,7 +200,7 @@ def test_the_notes_string_and_batch_are_taken_and_said_in_a_line_each(tmp_path: 
     assert allocator.endswith(f"excludes max_split_size_mb: PyTorch is told {kept} instead.")
 
 
-def test_two_settings_that_differ_are_refused_and_two_that_agree_are_not() -> None:
+def test_two_settings_that_differ_are_refused() -> None:
     first, second = VARIABLES
     with pytest.raises(ConfigError, match="give both the same value, or unset one"):
         prepare(MemoryConfig(), {first: "expandable_segments:True", second: "max_split_size_mb:64"}, LINUX)
@@ -291,7 +241,7 @@ def test_both_variables_are_set_when_torch_is_imported(tmp_path: Path, command: 
     assert seen.stdout.split() == ["backend:cudaMallocAsync"] * 2, seen.stderr
 
 
-def test_a_bad_setting_in_the_environment_stops_training_before_it_begins(tmp_path: Path) -> None:
+def test_a_bad_setting_stops_training_before_it_begins(tmp_path: Path) -> None:
     program = "from carla_td3.__main__ import app; app()"
     ended = run(program, "train", "--run-dir", str(tmp_path / "run"), PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:1")
     assert ended.returncode == Exit.BAD_CONFIG, ended.stderr

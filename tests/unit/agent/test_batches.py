@@ -21,7 +21,7 @@ from carla_td3.seeding import Purpose, generator
 from carla_td3.td3.dry_run import throw_away
 from carla_td3.td3.replay.frames import PRIVILEGED, FrameStack, erase
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
-from carla_td3.td3.td3 import TD3, bellman_target
+from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.batches import Batches
 from carla_td3.trainer.learner import Learner
 from tests.unit.agent.batches import random_batch
@@ -131,7 +131,7 @@ def test_a_learner_goes_on_bit_for_bit_with_all_of_it(tmp_path: Path) -> None:
             learner.begin_anew()
             learner.update(rate=0.5)
             learner.update(rate=0.5)
-    ours, theirs = straight._td3.state(), resumed._td3.state()
+    ours, theirs = straight._algorithm.state(), resumed._algorithm.state()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert [json.loads(line)["event"] for line in run.agent_events.read_text().splitlines()].count("reset") == 2
 
@@ -244,9 +244,9 @@ def test_the_target_asks_the_critics_after_n_steps() -> None:
     td3 = TD3(TD3Config(network=NetworkConfig(**NETWORK), gamma=GAMMA), torch.device("cpu"), 0)
     given = random_batch(8)
     given.terminated.zero_()
-    once = bellman_target(td3.target, GAMMA, given, torch.zeros(8, 2)) - given.reward
+    once = td3.bellman_target(given, torch.zeros(8, 2)) - given.reward
     given.discount[:] = GAMMA**2
-    thrice = bellman_target(td3.target, GAMMA, given, torch.zeros(8, 2)) - given.reward
+    thrice = td3.bellman_target(given, torch.zeros(8, 2)) - given.reward
     torch.testing.assert_close(thrice, GAMMA**2 * once)
 
 

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,10 @@ from carla_td3.memory import snapshot
 from carla_td3.memory.watermarks import MIB, Watermarks
 from carla_td3.run_directory import prepare
 from carla_td3.td3.replay.replay import Batch
-from carla_td3.td3.td3 import TD3, critic_loss
+from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.learner import Learner
-from tests.unit.agent.batches import random_batch
-from tests.unit.agent.watched import CPU, distance
+from tests.unit.agent.batches import CPU, random_batch
+from tests.unit.agent.watched import distance
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 
@@ -126,7 +125,7 @@ def test_a_learner_with_not_a_byte_left_goes_to_the_cpu_where_it_may(
 ) -> None:
     with learning(tmp_path, settings(device=device)) as (learner, _):
         learner.update()
-        learner._td3.release()  # its gradients' room would do for an update of few rows
+        learner._algorithm.executor.release()  # its gradients' room would do for an update of few rows
         torch.cuda.empty_cache()
         limit_memory(card, held_to(card, 0))
         hoard = full(card)
@@ -166,15 +165,15 @@ def test_an_update_on_the_card_is_the_cpu_s_up_to_rounding(
     found = []
     for device in (card, CPU):
         td3 = TD3(chosen, device, seed=0, offload=offload if device == card else ())
-        if td3._scale is not None:
-            td3._scale.value.fill_(256)  # where it comes down to after some updates: no overflow
-        td3._gradient(
-            partial(critic_loss, td3.online),
+        if td3.executor._scale is not None:
+            td3.executor._scale.value.fill_(256)  # where it comes down to after some updates: no overflow
+        td3.executor._gradient(
+            td3.critic_loss,
             [random_batch(SIZE).to(device), torch.zeros(SIZE, device=device)],
             SIZE,
-            td3._optimizers["critic"],
+            td3.executor._optimizers["critic"],
         )
-        scale = 1.0 if td3._scale is None else float(td3._scale.value)
+        scale = 1.0 if td3.executor._scale is None else float(td3.executor._scale.value)
         gradients = {name: each.grad for name, each in td3.online.named_parameters() if each.grad is not None}
         found.append({name: gradient.cpu() / scale for name, gradient in gradients.items()})
     assert distance(*found) < {"float32": 5e-3, "bfloat16": 5e-2, "float16": 1e-2}[precision]  # TF32 on the card
@@ -225,14 +224,14 @@ def test_page_locked_tensors_stay_page_locked_through_updates_and_moves(card: to
     td3 = TD3(TD3Config(policy_delay=1), card, seed=0, offload=("optimizer", "targets"))
 
     def locked() -> list[bool]:
-        masters = [*td3._optimizers["critic"].masters.values(), *td3._optimizers["actor"].masters.values()]
+        masters = [each for one in td3.executor._optimizers.values() for each in one.masters.values()]
         return [each.is_pinned() for each in (*masters, *td3.target.parameters())]
 
     td3.update(random_batch(SIZE))
     assert all(locked())
-    td3.move(CPU)
+    td3.executor.move(CPU)
     assert not any(locked())
-    td3.move(card, ("optimizer", "targets"))
+    td3.executor.move(card, ("optimizer", "targets"))
     td3.update(random_batch(SIZE))
     assert all(locked())
 

@@ -115,6 +115,14 @@ def test_another_architecture_names_the_width_that_differs(tmp_path: Path) -> No
         checkpoint.load(tmp_path, {**WIDTHS, "hidden": (64,)})
 
 
+def test_one_older_than_a_key_names_the_value_that_is_meant(tmp_path: Path) -> None:
+    save(tmp_path, 6)
+    key = "td3.network.picture_weight"
+    with pytest.raises(CheckpointError, match=rf"with {key} = 1\.0, the configuration says 0\.2: set {key} to 1\.0,"):
+        checkpoint.load(tmp_path, WIDTHS | {key: 0.2})
+    assert checkpoint.load(tmp_path, WIDTHS | {key: 1.0}).step == 6
+
+
 def test_latest_decides_which_is_loaded_if_it_is_there(tmp_path: Path) -> None:
     """After a resume from step 5 in a run that holds step 9, ``latest`` decides, not the highest number."""
     save(tmp_path, 9)

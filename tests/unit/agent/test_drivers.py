@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from carla_td3.collector.warm_up import warmup_action
-from carla_td3.config import ActionRateConfig, AgentConfig, NetworkConfig
+from carla_td3.config import ActionRateConfig, AgentConfig, EnvironmentConfig, NetworkConfig
 from carla_td3.env import observation, privileged
 from carla_td3.env.actuators import Actuators
 from carla_td3.env.expert import MAX_STEER_RAD, WHEELBASE_M, Expert, PidPurePursuit
@@ -253,9 +253,10 @@ def test_actions_fit_the_action_space(driver: Driver) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_warmup_really_moves_the_car(seed: int) -> None:
     rng, car, action = np.random.default_rng(seed), Bicycle(bends()), np.zeros(2, np.float32)
+    environment = EnvironmentConfig(action_rate=ActionRateConfig(steer_range=1.0))  # the bicycle's
     actions = []
     for _ in range(100):
-        action = warmup_action(rng, action, observation.vector(car.state, 2.0))
+        action = warmup_action(rng, action, observation.vector(car.state, 2.0), environment)
         car.move(action)
         actions.append(action)
     assert car.s_m > 20.0

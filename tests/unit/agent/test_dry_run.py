@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -18,20 +18,19 @@ from torch.profiler import ProfilerActivity, profile
 
 from carla_run.paths import RunPaths
 from carla_td3 import config
-from carla_td3.config import NetworkConfig, TD3Config
+from carla_td3.config import Offload, TD3Config
 from carla_td3.cuda import limit_memory
 from carla_td3.run_directory import prepare
-from carla_td3.td3.accumulate import whole_batch
 from carla_td3.td3.dry_run import dry_run, throw_away
+from carla_td3.td3.executor import whole_batch
 from carla_td3.td3.optimizers import OffloadedAdam
 from carla_td3.td3.replay.replay import Replay
-from carla_td3.td3.td3 import TD3, critic_loss, polyak_update
+from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.learner import Learner
-from tests.unit.agent.batches import bits
+from tests.unit.agent.batches import CPU, NARROW, bits
 from tests.unit.agent.watched import before_each_step
 
-CPU = torch.device("cpu")
-SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
+SMALL = TD3Config(network=NARROW, batch_size=8)
 
 
 def replay_with_an_episode(directory: Path) -> Replay:
@@ -57,7 +56,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
     precision=st.sampled_from(["float32", "bfloat16", "float16"]),
 )
 @settings(max_examples=15)
-def test_a_dry_run_leaves_every_bit_and_the_next_update_as_they_were(
+def test_a_dry_run_leaves_every_bit_as_it_was(
     replay: Replay, seed: int, updates: int, delay: int, size: int, precision: str
 ) -> None:
     td3 = TD3(SMALL.model_copy(update={"policy_delay": delay, "precision": precision}), CPU, seed)
@@ -98,7 +97,7 @@ def test_a_dry_run_reaches_every_kernel_of_a_later_update() -> None:
     def note(optimizer: OffloadedAdam) -> None:
         stepped.extend(float(each.grad.norm()) for each in optimizer.masters.values() if each.grad is not None)
 
-    for optimizer in td3._optimizers.values():
+    for optimizer in td3.executor._optimizers.values():
         before_each_step(optimizer, partial(note, optimizer))
     dry_run(td3, 8, whole_batch)
     assert len(stepped) == len(list(td3.online.parameters()))
@@ -122,9 +121,9 @@ def test_effects_are_back_after_a_dry_run_that_failed() -> None:
     assert bits(td3) != state
 
 
-def test_adams_state_is_there_for_every_parameter_before_the_first_step() -> None:
+def test_adams_state_is_there_before_the_first_step() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
-    optimizers = td3._optimizers.values()
+    optimizers = td3.executor._optimizers.values()
     found = [parameter for each in optimizers for parameter in each.masters.values()]
     assert {id(parameter) for parameter in found} == {id(parameter) for parameter in td3.online.parameters()}
     assert all(set(each.state) == {"step", "exp_avg", "exp_avg_sq"} for each in optimizers)
@@ -138,19 +137,19 @@ def allocated_by(function: Callable[[], object]) -> int:
     return sum(event.self_cpu_memory_usage for event in record.key_averages() if event.self_cpu_memory_usage > 0)
 
 
-def test_commits_take_less_than_the_gradients_that_backward_has_just_freed() -> None:
-    td3 = TD3(TD3Config(policy_delay=1), CPU, seed=0)
-    td3.update(throw_away(td3, 1))
+@pytest.mark.parametrize(("precision", "offload"), [("float32", ()), ("float16", get_args(Offload))])
+def test_commits_take_less_than_what_backward_has_just_freed(precision: str, offload: tuple[Offload, ...]) -> None:
+    td3 = TD3(TD3Config(policy_delay=1, precision=precision), CPU, 0, offload)
+    batch, optimizers = throw_away(td3, 1), td3.executor._optimizers
+    td3.update(batch)
     convolutions = sum(p.numel() * 4 for p in td3.online.encoder.parameters() if p.dim() == 4)
     few = 1024  # step counters
-    assert allocated_by(td3._optimizers["critic"].step) <= convolutions + few
-    assert allocated_by(td3._optimizers["actor"].step) <= few
-    assert allocated_by(lambda: td3.update_targets(polyak_update, 0.5, whole_batch)) <= few
-    batch = throw_away(td3, 1)
+    assert allocated_by(optimizers["critic"].step) <= convolutions + few
+    assert allocated_by(optimizers["actor"].step) <= few
+    assert allocated_by(lambda: td3.executor.update_targets(0.5, whole_batch)) <= few
 
     def gradients() -> Tensor:
-        loss = partial(critic_loss, td3.online)
-        return td3._gradient(loss, [batch, torch.zeros(1)], 1, td3._optimizers["critic"]).total
+        return td3.executor._gradient(td3.critic_loss, [batch, torch.zeros(1)], 1, optimizers["critic"]).total
 
     assert allocated_by(gradients) > 10 * convolutions
 
@@ -167,7 +166,7 @@ def test_the_learner_s_dry_run_has_no_effect_and_tells_the_peak(tmp_path: Path) 
         for one in (learner, twin):
             one.update()
             one.update()
-        assert bits(learner._td3) == bits(twin._td3)
+        assert bits(learner._algorithm) == bits(twin._algorithm)
         assert {path.name: path.read_bytes() for path in run.replay.iterdir()} == ring
     (event,) = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
     assert (event["event"], event["batch"], event["micro_batch"]) == ("rehearsed", 8, 8)
@@ -181,13 +180,13 @@ def test_the_cpu_knows_no_memory_fraction() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_on_a_gpu_a_limit_too_small_for_the_batch_ends_in_micro_batches_and_the_cache_stays() -> None:
+def test_on_a_gpu_a_small_limit_ends_in_micro_batches() -> None:
     from carla_td3.memory.recovery import Recovery, Shortage
 
     device = torch.device("cuda", 0)
     reported: list[Shortage] = []
     td3 = TD3(TD3Config(policy_delay=1), device, seed=0)
-    recovery = Recovery(2048, None, td3.release, reported.append)
+    recovery = Recovery(2048, None, td3.executor.release, reported.append)
     total = torch.cuda.get_device_properties(device).total_memory
     limit_memory(device, (torch.cuda.memory_reserved(device) + 256 * 2**20) / total)
     try:

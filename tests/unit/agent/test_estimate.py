@@ -88,7 +88,7 @@ def test_what_the_learner_keeps_is_exact_to_the_byte(settings: AgentConfig, priv
     td3.update(batch)
     td3.update(batch)
     online = list(td3.online.parameters())
-    state = [value for name, value in td3._tensors().items() if name.startswith("adam.")]
+    state = [value for name, value in td3.executor.tensors().items() if name.startswith("adam.")]
     found = estimate.estimate(settings, cuda=False)
     assert item(found, "parameters") == bytes_of(online)
     assert item(found, "gradients") == bytes_of(parameter.grad for parameter in online)
@@ -209,7 +209,7 @@ def allocated_peak(settings: AgentConfig, privileged: int = 0) -> int:
     stack = FrameStack.of(settings.environment.camera)
     td3 = TD3(settings.td3, torch.device("cpu"), seed=0, stack=stack, privileged=privileged)
     sampled = random_batch(settings.td3.batch_size, privileged=privileged, stack=stack)
-    recovery = Recovery(settings.td3.batch_size, settings.td3.micro_batch, td3.release, print)
+    recovery = Recovery(settings.td3.batch_size, settings.td3.micro_batch, td3.executor.release, print)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
         td3.update(sampled, recovery.attempt)
         td3.update(sampled, recovery.attempt)

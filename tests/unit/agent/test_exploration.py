@@ -37,7 +37,7 @@ def halted(every_s: float, seed: int, steps: int = 40_000) -> tuple[list[float],
     return pedals, stands
 
 
-def test_halts_come_as_often_as_asked_to_a_standstill_and_are_over_soon() -> None:
+def test_halts_come_as_often_as_asked_and_are_over_soon() -> None:
     pedals, stands = halted(12.0, seed=0)
     driven_s = 0.1 * sum(pedal > 0 for pedal in pedals)
     assert 0.8 < driven_s / len(stands) / 12.0 < 1.3, "starting up to 2 m/s takes half a second of it"
@@ -47,7 +47,7 @@ def test_halts_come_as_often_as_asked_to_a_standstill_and_are_over_soon() -> Non
     assert all(-1.0 <= pedal <= -0.3 for pedal in pedals if pedal < 0)
 
 
-def test_no_halt_unless_asked_and_the_same_seed_halts_at_the_same_steps() -> None:
+def test_halts_are_asked_for_and_follow_the_seed() -> None:
     assert set(halted(0.0, seed=0)[0]) == {1.0}
     assert halted(12.0, seed=1) == halted(12.0, seed=1) != halted(12.0, seed=2)
 

@@ -54,7 +54,7 @@ def test_what_the_instruction_set_decides_holds_under_a_cap(cap: str) -> None:
     assert int(passed[1]) >= 30, ended.stdout
 
 
-def test_bfloat16_counts_as_the_hardware_s_where_onednn_s_own_kernel_says_so() -> None:
+def test_bfloat16_is_hardware_where_onednn_says_so() -> None:
     kernel = implementation(torch.bfloat16)
     native = kernel is not None and any(name in kernel for name in ("bf16", "fp16", "amx", "avx10"))
     assert cpu_has_bfloat16() is native, kernel

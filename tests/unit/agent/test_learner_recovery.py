@@ -11,24 +11,22 @@ import torch
 from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.run_directory import prepare
-from carla_td3.td3 import td3
 from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.learner import Learner
-from tests.unit.agent.batches import random_batch
+from tests.unit.agent.batches import CPU, random_batch
 from tests.unit.agent.failing import Failing
-from tests.unit.agent.watched import CPU, SIZE, SMALL
+from tests.unit.agent.watched import SIZE, SMALL
 
 
-def test_the_learner_starts_with_the_configured_micro_batch_and_tells_of_shortages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_learner_tells_of_shortages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config.validate({"td3": SMALL.model_dump() | {"micro_batch": 20}}, source="test")
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
         learner = Learner(settings, run)
         assert learner.micro_batch == 20
-        monkeypatch.setattr(learner._td3, "_gradient", Failing(learner._td3._gradient, range(2), "after"))
+        executor = learner._algorithm.executor
+        monkeypatch.setattr(executor, "_gradient", Failing(executor._gradient, range(2), "after"))
         learner.dry_run()
     assert learner.micro_batch == 10
     events = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
@@ -55,6 +53,8 @@ def test_a_learner_that_left_its_device_finishes_the_same_update(
         undisturbed = TD3(settings.td3, CPU, settings.seed)
         learner.update()
         undisturbed.update(random_batch(SIZE))
+        td3 = learner._algorithm
+        assert isinstance(td3, TD3)
         failing = Failing(td3.actor_loss, range(8), "before")  # 50, 50, 25, 12, 6, 3, 1, 1
         monkeypatch.setattr(td3, "actor_loss", failing)
         learner.update()
@@ -64,7 +64,7 @@ def test_a_learner_that_left_its_device_finishes_the_same_update(
     reported = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
     assert [event["action"] for event in reported] == ["collected", *["halved"] * 5, "collected", "moved"]
     assert {(event["updates"], event["device"], event["next_device"]) for event in reported} == {(2, "cpu", "cpu")}
-    ours, theirs = learner._td3.state(), undisturbed.state()
+    ours, theirs = learner._algorithm.state(), undisturbed.state()
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
     assert learner.losses().keys() == expected.keys()
 

@@ -7,7 +7,7 @@ import torch
 from carla_td3.td3.kernels.means import Means
 
 
-def test_each_metric_is_averaged_over_the_updates_that_had_it_and_begins_anew_when_taken() -> None:
+def test_each_metric_is_averaged_over_the_updates_that_had_it() -> None:
     means = Means()
     for critic in (1.0, 2.0, 6.0):
         means.add({"critic_loss": torch.tensor(critic)})
@@ -19,7 +19,7 @@ def test_each_metric_is_averaged_over_the_updates_that_had_it_and_begins_anew_wh
     assert means.take() == {"critic_loss": 5.0}
 
 
-def test_a_metric_stays_its_update_s_own_and_may_change_afterwards() -> None:
+def test_a_metric_may_change_afterwards() -> None:
     means, loss = Means(), torch.tensor(1.0)
     means.add({"critic_loss": loss})
     means.add({"critic_loss": torch.tensor(3.0)})

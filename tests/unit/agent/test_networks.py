@@ -86,7 +86,7 @@ def test_first_actions_are_small_and_do_not_saturate() -> None:
     assert action.abs().max() < 0.1
 
 
-def test_an_actor_driven_far_out_still_has_a_gradient_to_come_back_by() -> None:
+def test_an_actor_driven_far_out_still_has_a_gradient() -> None:
     torch.manual_seed(0)
     actor = Actor(SMALL)
     output = actor.body[-1]

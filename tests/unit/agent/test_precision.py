@@ -19,7 +19,7 @@ from carla_td3.memory import estimate, free, preflight
 from carla_td3.memory.allocator import Choice
 from carla_td3.memory.estimate import MIB, Free
 from carla_td3.run_directory import prepare, settled_precision
-from carla_td3.td3 import accumulate
+from carla_td3.td3 import executor
 from carla_td3.td3.kernels import arithmetic
 from carla_td3.td3.kernels.arithmetic import computed, cpu_gains_by_bfloat16, cpu_has_bfloat16
 from carla_td3.td3.td3 import TD3
@@ -116,7 +116,7 @@ def test_bfloat16_is_faster_by_amx_or_by_another_maker_s_avx512(
     assert not cpu_gains_by_bfloat16.__wrapped__(), "capped below it, or emulated"
 
 
-def test_bfloat16_updates_are_float32_s_bit_for_bit_where_the_hardware_here_lacks_it() -> None:
+def test_bfloat16_is_float32_where_the_hardware_here_lacks_it() -> None:
     half, full = (TD3(configured(precision).td3, CPU, seed=0) for precision in ("bfloat16", "float32"))
     for number in range(4):
         half.update(random_batch(16, number))
@@ -136,7 +136,7 @@ def test_the_estimate_counts_what_is_computed(machine: Has) -> None:
     assert host("auto") == host("bfloat16") == host("float32")
 
 
-def test_a_learner_that_computes_in_another_precision_says_so_once(tmp_path: Path, machine: Has) -> None:
+def test_a_learner_says_once_that_it_computes_otherwise(tmp_path: Path, machine: Has) -> None:
     machine(cpu=False)
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
@@ -158,14 +158,14 @@ def test_a_learner_that_computes_as_asked_says_nothing(tmp_path: Path, machine: 
     assert not events(run, "precision")
 
 
-def test_a_learner_that_leaves_its_gpu_says_so_then_and_keeps_the_run_s_precision(
+def test_a_learner_that_leaves_its_gpu_keeps_the_precision(
     tmp_path: Path, machine: Has, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(cpu=False)
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
         with monkeypatch.context() as on_gpu:
-            on_gpu.setattr(accumulate, "computed", lambda precision, _: precision)
+            on_gpu.setattr(executor, "computed", lambda precision, _: precision)
             learner = Learner(configured("bfloat16"), run)
         assert not events(run, "precision")
         learner.apply(configured("bfloat16"), ["device"])
@@ -175,9 +175,7 @@ def test_a_learner_that_leaves_its_gpu_says_so_then_and_keeps_the_run_s_precisio
 
 
 @pytest.mark.parametrize(("cpu", "gpu"), [(True, False), (False, True)])
-def test_auto_is_bfloat16_exactly_where_the_hardware_of_the_learner_s_device_has_it(
-    tmp_path: Path, machine: Has, cpu: bool, gpu: bool
-) -> None:
+def test_auto_is_bfloat16_where_the_device_has_it(tmp_path: Path, machine: Has, cpu: bool, gpu: bool) -> None:
     machine(cpu, gpu)
     for device, has in (("cpu", cpu), ("cuda", gpu)):
         found = started(tmp_path / device, "auto", device)
@@ -191,9 +189,7 @@ def test_auto_goes_by_the_cpu_where_the_gpu_is_too_full(tmp_path: Path, machine:
 
 
 @pytest.mark.parametrize(("first", "later"), [(True, False), (False, True)])
-def test_a_run_keeps_what_auto_came_to_on_whatever_machine_it_goes_on(
-    tmp_path: Path, machine: Has, first: bool, later: bool
-) -> None:
+def test_a_run_keeps_what_auto_came_to_elsewhere(tmp_path: Path, machine: Has, first: bool, later: bool) -> None:
     machine(cpu=first)
     settled = started(tmp_path, "auto").td3.precision
     machine(cpu=later)

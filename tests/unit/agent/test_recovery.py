@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import errno
 import gc
+import re
 import weakref
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from carla_run.events import MemoryPool
 from carla_run.exits import Exit
-from carla_td3.config import ConfigError
+from carla_td3.config import ConfigError, Offload
 from carla_td3.exits import AgentError, exit_code, gpu_is_lost, is_out_of_memory, sentence
 from carla_td3.memory.recovery import CALM_PHASES, Recovery, Shortage
 from tests.unit.agent.batches import random_batch
@@ -35,26 +36,34 @@ ASSERTED_FORM = (
 
 
 @pytest.mark.parametrize(
-    ("place", "calls", "when", "micro_batch"),
+    ("place", "calls", "when", "micro_batch", "offload"),
     [
-        ("td3._gradient", range(1), "after", 50),  # at the last inch: all gradients there, the step to come
-        ("td3._gradient", range(3), "after", 12),  # 50, 50, 25
-        ("td3._gradient", range(2, 5), "after", 12),  # never reached at 50: nothing happens before call 2
-        ("td3._optimizers['critic'].step", range(3), "before", 12),
-        ("td3.online.actor.forward", range(3), "after", 12),
-        ("td3._optimizers['actor'].step", range(1), "before", 50),
-        ("td3._optimizers['actor'].step", range(2), "before", 25),
-        ("torch._foreach_lerp_", range(1), "before", 50),
+        ("_gradient", range(1), "after", 50, ()),  # at the last inch: all gradients there, the step to come
+        ("_gradient", range(3), "after", 12, ()),  # 50, 50, 25
+        ("_gradient", range(2, 5), "after", 12, ()),  # never reached at 50: nothing happens before call 2
+        ("_optimizers['critic'].step", range(3), "before", 12, ()),
+        ("online.actor.forward", range(3), "after", 12, ()),
+        ("_optimizers['actor'].step", range(1), "before", 50, ()),
+        ("_optimizers['actor'].step", range(2), "before", 25, ()),
+        ("_targets.pairs", range(1), "before", 50, ()),
+        ("_optimizers['critic']._adam", range(2), "before", 25, get_args(Offload)),
+        ("_optimizers['actor'].step", range(2), "before", 25, get_args(Offload)),
+        ("_targets.pairs", range(1), "before", 50, get_args(Offload)),
     ],
 )
 def test_a_shortage_in_any_phase_is_made_good(
-    monkeypatch: pytest.MonkeyPatch, place: str, calls: range, when: Literal["before", "after"], micro_batch: int
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    calls: range,
+    when: Literal["before", "after"],
+    micro_batch: int,
+    offload: tuple[Offload, ...],
 ) -> None:
-    undisturbed, watched = Watched(SMALL), Watched(SMALL)
+    undisturbed, watched = Watched(SMALL), Watched(SMALL, offload)
+    owner, _, name = f"executor.{place}".rpartition(".")
+    target = eval(owner, {"executor": watched.td3.executor})
+    monkeypatch.setattr(target, name, Failing(getattr(target, name), calls, when))
     metrics = undisturbed.td3.update(random_batch(SIZE))
-    owner, _, name = place.rpartition(".")
-    target = torch if owner == "torch" else eval(owner, {"td3": watched.td3})
-    monkeypatch.setattr(target, name, Failing(getattr(target, name), calls, when), raising=False)
     recovery, reported = recovery_of(watched.td3)
     found = watched.td3.update(random_batch(SIZE), recovery.attempt)
     expected_failures = 0 if calls.start > 0 else len(calls)
@@ -70,94 +79,83 @@ def test_a_shortage_in_any_phase_is_made_good(
     )
 
 
-def never_fits(size: int) -> None:
-    raise torch.OutOfMemoryError(CUDA_FORM)
-
-
-def test_the_ladder_is_garbage_then_halves_then_exit_71_with_the_numbers() -> None:
+def made(batch: int = 8, first: int | None = None, **named: Any) -> tuple[Recovery, list[Shortage]]:
+    """Return a recovery, and the shortages that it reports."""
     reported: list[Shortage] = []
-    recovery = Recovery(8, None, lambda: None, reported.append)
-    with pytest.raises(AgentError) as caught:
-        recovery.attempt("critic", never_fits, 8)
-    steps = [(shortage.action, shortage.micro_batch, shortage.next_micro_batch) for shortage in reported]
-    assert steps == [
-        ("collected", 8, 8),
-        ("halved", 8, 4),
-        ("halved", 4, 2),
-        ("halved", 2, 1),
-        ("collected", 1, 1),
-        ("exhausted", 1, 1),
-    ]
-    assert caught.value.code is Exit.OUT_OF_MEMORY
-    sentence = str(caught.value)
-    for number in ("critic phase", "down to 1 of td3.batch_size 8", "20.00 MiB asked for", "6.94 MiB free"):
-        assert number in sentence
+    return Recovery(batch, first, lambda: None, reported.append, **named), reported
 
 
-def test_a_phase_that_cannot_be_split_is_tried_once_more_and_leaves_the_micro_batch() -> None:
-    reported: list[Shortage] = []
-    recovery = Recovery(8, 4, lambda: None, reported.append)
-    with pytest.raises(AgentError):
-        recovery.attempt("targets", never_fits, 1)
-    assert [shortage.action for shortage in reported] == ["collected", "exhausted"]
-    assert recovery.micro_batch == 4
+def actions(reported: list[Shortage]) -> list[str]:
+    return [shortage.action for shortage in reported]
 
 
-@pytest.mark.parametrize(("first", "rows"), [(None, 8), (4, 8), (None, 1)])
-def test_the_last_resort_is_to_move_and_begin_again_with_the_first_size(first: int | None, rows: int) -> None:
-    reported: list[Shortage] = []
-    moved: list[int] = []
-    recovery = Recovery(8, first, lambda: None, reported.append, last_resort=lambda: moved.append(recovery.micro_batch))
+def fits(limit: int, tried: list[int] | None = None, error: Exception | None = None) -> Callable[[int], int]:
+    """Return a phase that up to ``limit`` rows fit."""
 
     def run(size: int) -> int:
-        if not moved:
-            raise torch.OutOfMemoryError(CUDA_FORM)
-        return size
-
-    assert recovery.attempt("critic", run, rows) == min(rows, first or 8)
-    assert recovery.micro_batch == (first or 8)
-    assert [shortage.action for shortage in reported][-2:] == ["collected", "moved"]
-    assert (reported[-1].micro_batch, reported[-1].next_micro_batch) == (1, min(rows, first or 8))
-    assert len(moved) == 1
-
-
-def test_there_is_one_last_resort_and_then_exit_71() -> None:
-    reported: list[Shortage] = []
-    moved: list[None] = []
-    recovery = Recovery(2, None, lambda: None, reported.append, last_resort=lambda: moved.append(None))
-    with pytest.raises(AgentError) as caught:
-        recovery.attempt("critic", never_fits, 2)
-    assert caught.value.code is Exit.OUT_OF_MEMORY
-    ladder = ["collected", "halved", "collected"]
-    assert [shortage.action for shortage in reported] == [*ladder, "moved", *ladder, "exhausted"]
-    assert len(moved) == 1
-
-
-def fits(limit: int, tried: list[int]) -> Callable[[int], int]:
-    def run(size: int) -> int:
-        tried.append(size)
+        if tried is not None:
+            tried.append(size)
         if size > limit:
-            raise RuntimeError(CPU_FORM)
+            raise error or torch.OutOfMemoryError(CUDA_FORM)
         return size
 
     return run
 
 
-def test_what_worked_is_remembered_and_garbage_comes_first_again_after_a_calm() -> None:
-    reported: list[Shortage] = []
+def test_the_ladder_is_garbage_then_halves_then_exit_71() -> None:
+    recovery, reported = made()
+    with pytest.raises(AgentError) as caught:
+        recovery.attempt("critic", fits(0), 8)
+    steps = [(shortage.action, shortage.micro_batch, shortage.next_micro_batch) for shortage in reported]
+    halves = [("halved", size, size // 2) for size in (8, 4, 2)]
+    assert steps == [("collected", 8, 8), *halves, ("collected", 1, 1), ("exhausted", 1, 1)]
+    assert caught.value.code is Exit.OUT_OF_MEMORY
+    for number in ("critic phase", "down to 1 of td3.batch_size 8", "20.00 MiB asked for", "6.94 MiB free"):
+        assert number in str(caught.value)
+
+
+def test_a_phase_that_cannot_be_split_leaves_the_micro_batch() -> None:
+    recovery, reported = made(first=4)
+    with pytest.raises(AgentError):
+        recovery.attempt("targets", fits(0), 1)
+    assert actions(reported) == ["collected", "exhausted"]
+    assert recovery.micro_batch == 4
+
+
+@pytest.mark.parametrize(("first", "rows"), [(None, 8), (4, 8), (None, 1)])
+def test_the_last_resort_begins_again_with_the_first_size(first: int | None, rows: int) -> None:
+    moved: list[None] = []
+    recovery, reported = made(first=first, last_resort=lambda: moved.append(None))
+    assert recovery.attempt("critic", lambda size: fits(size if moved else 0)(size), rows) == min(rows, first or 8)
+    assert recovery.micro_batch == (first or 8)
+    assert actions(reported)[-2:] == ["collected", "moved"]
+    assert (reported[-1].micro_batch, reported[-1].next_micro_batch) == (1, min(rows, first or 8))
+    assert len(moved) == 1
+
+
+def test_there_is_one_last_resort_and_then_exit_71() -> None:
+    moved: list[None] = []
+    recovery, reported = made(2, last_resort=lambda: moved.append(None))
+    with pytest.raises(AgentError) as caught:
+        recovery.attempt("critic", fits(0), 2)
+    assert caught.value.code is Exit.OUT_OF_MEMORY
+    ladder = ["collected", "halved", "collected"]
+    assert actions(reported) == [*ladder, "moved", *ladder, "exhausted"]
+    assert len(moved) == 1
+
+
+def test_what_worked_is_remembered_until_a_calm() -> None:
     tried: list[int] = []
-    recovery = Recovery(32, None, lambda: None, reported.append)
+    recovery, _ = made(32)
     assert recovery.attempt("critic", fits(10, tried), 32) == 8
     assert recovery.attempt("critic", fits(10, tried), 32) == 8
     assert tried == [32, 32, 16, 8, 8]
     tried.clear()
     for _ in range(CALM_PHASES):
-        recovery.attempt("critic", fits(10, []), 32)
+        recovery.attempt("critic", fits(10), 32)
     assert recovery.attempt("critic", fits(6, tried), 32) == 4
-    assert tried == [8, 8, 4]
-    tried.clear()
     assert recovery.attempt("critic", fits(3, tried), 32) == 2
-    assert tried == [4, 2]  # again so soon: no litter, but a shortage
+    assert tried == [8, 8, 4, 4, 2]  # again so soon: no litter, but a shortage
 
 
 @pytest.mark.parametrize(
@@ -170,19 +168,13 @@ def test_what_worked_is_remembered_and_garbage_comes_first_again_after_a_calm() 
     ],
 )
 def test_the_account_has_the_bytes_that_the_message_has(message: str, asked: int | None, free: int | None) -> None:
-    reported: list[Shortage] = []
-    failures = iter([torch.OutOfMemoryError(message)])
-
-    def run(size: int) -> int:
-        for failure in failures:
-            raise failure
-        return size
-
-    assert Recovery(8, None, lambda: None, reported.append).attempt("actor", run, 8) == 8
+    recovery, reported = made()
+    run = Failing(lambda size: size, range(1), "before", torch.OutOfMemoryError(message))
+    assert recovery.attempt("actor", run, 8) == 8
     assert reported == [Shortage("actor", message.splitlines()[0], "collected", 8, 8, 8, asked, free)]
 
 
-def test_nothing_of_the_failed_try_is_alive_when_memory_is_cleared() -> None:
+def test_nothing_of_the_failed_try_is_alive_then() -> None:
     alive: list[weakref.ref[Tensor]] = []
     held: list[bool] = []
 
@@ -202,53 +194,53 @@ def test_nothing_of_the_failed_try_is_alive_when_memory_is_cleared() -> None:
     assert held == [False, False]
 
 
-def test_an_error_of_another_kind_is_not_tried_again() -> None:
-    tried: list[int] = []
-
-    def run(size: int) -> None:
-        tried.append(size)
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied (8x4 and 3x2)")
-
-    with pytest.raises(RuntimeError, match="shapes"):
-        Recovery(8, None, lambda: None, lambda _: None).attempt("critic", run, 8)
-    assert tried == [8]
+HANDLE = "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
 
 
 @pytest.mark.parametrize(
-    ("error", "known"),
+    ("error", "full", "tried_again"),
     [
-        (MemoryError(), True),
-        (torch.OutOfMemoryError(CUDA_FORM), True),
-        (torch.OutOfMemoryError(ASYNC_FORM), True),
-        (RuntimeError(CUDA_FORM), True),
-        (RuntimeError(CPU_FORM), True),
-        (
-            torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
-            True,
-        ),
-        (RuntimeError("CUDA error: out of memory"), True),
-        (RuntimeError("CUDA driver error: out of memory"), True),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
-        (RuntimeError("std::bad_alloc"), True),
-        (RuntimeError(ASSERTED_FORM), True),
-        (RuntimeError("can't start new thread"), True),
-        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
-        (OSError(errno.ENOSPC, "No space left on device", "replay/frames"), False),
-        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), False),
-        (ValueError("CUDA out of memory"), False),
-        (RuntimeError("shape mismatch"), False),
-        (RuntimeError("CUDA error: device-side assert triggered"), False),
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
-        (RuntimeError("CUDA error: unknown error"), False),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"), False),
-        (RuntimeError("file notes on running out of memory.txt has no header"), False),
-        (KeyboardInterrupt("out of memory"), False),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), False, True),
+        (RuntimeError("can't start new thread"), False, True),
+        (RuntimeError(HANDLE), True, True),  # a library without room for its handle, or a broken one
+        (RuntimeError(HANDLE), False, False),
+        (OSError(errno.ENOSPC, "No space left on device"), False, False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (8x4 and 3x2)"), False, False),
     ],
 )
-def test_out_of_memory_is_known_in_its_forms_and_nothing_else_is(error: BaseException, known: bool) -> None:
-    assert is_out_of_memory(error) is known
+def test_what_is_memory_is_tried_again_in_parts_and_nothing_else(
+    error: Exception, full: bool, tried_again: bool
+) -> None:
+    tried: list[int] = []
+    recovery, reported = made(device_is_full=lambda: full)
+    run = fits(4, tried, error)
+    if tried_again:
+        assert recovery.attempt("critic", run, 8) == 4
+        assert actions(reported) == ["collected", "halved"]
+    else:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            recovery.attempt("critic", run, 8)
+        assert (reported, tried) == ([], [8])
+
+
+@pytest.mark.parametrize("refuge", [True, False])
+def test_a_broken_allocator_is_left_at_once(refuge: bool) -> None:
+    tried: list[int] = []
+    moved: list[bool] = []
+    recovery, reported = made(last_resort=(lambda: moved.append(True)) if refuge else None)
+
+    def run(size: int) -> int:
+        return fits(8 if moved else 0, tried, RuntimeError(ASSERTED_FORM))(size)
+
+    if refuge:
+        assert recovery.attempt("critic", run, 8) == 8
+    else:
+        with pytest.raises(AgentError, match="serves nothing more in this process") as ended:
+            recovery.attempt("critic", run, 8)
+        assert (ended.value.code, ended.value.pool) == (Exit.OUT_OF_MEMORY, MemoryPool.DEVICE)
+    assert tried == ([8, 8] if refuge else [8])
+    assert actions(reported) == ["moved" if refuge else "exhausted"]
+    assert recovery.micro_batch == 8, "no rung is adopted for it"
 
 
 class Wrapped(torch.OutOfMemoryError):
@@ -259,8 +251,41 @@ class RefinedError(ConfigError):
     """A room's own kind of a configuration's error."""
 
 
+MEMORY_ERRORS = (
+    MemoryError(),
+    torch.OutOfMemoryError(CUDA_FORM),
+    torch.OutOfMemoryError(ASYNC_FORM),
+    Wrapped("in words of its own"),
+    torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+    OSError(errno.ENOMEM, "Cannot allocate memory"),
+    *map(
+        RuntimeError,
+        (
+            *(CUDA_FORM, CPU_FORM, ASSERTED_FORM, "std::bad_alloc", "can't start new thread"),
+            *("CUDA error: out of memory", "CUDA driver error: out of memory"),
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+            "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+            "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+        ),
+    ),
+)
+OTHER_ERRORS = (
+    OSError(errno.ENOSPC, "No space left on device", "replay/frames"),
+    OSError(errno.EAGAIN, "Resource temporarily unavailable"),
+    ValueError("CUDA out of memory"),
+    KeyboardInterrupt("out of memory"),
+    *map(
+        RuntimeError,
+        (
+            *("shape mismatch", "CUDA error: unknown error", "CUDA error: device-side assert triggered"),
+            "CUDA error: an illegal memory access was encountered",
+            "file notes on running out of memory.txt has no header",
+        ),
+    ),
+)
 AMBIGUOUS = (
-    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    HANDLE,
     "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
     "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
     "GET was unable to find an engine to execute this computation",
@@ -271,101 +296,21 @@ AMBIGUOUS = (
 )
 
 
-@pytest.mark.parametrize("message", AMBIGUOUS)
 @pytest.mark.parametrize("full", [True, False])
-def test_what_a_full_card_and_a_broken_one_both_say_is_memory_only_while_the_card_is_full(
-    message: str, full: bool
-) -> None:
-    error = RuntimeError(message)
-    assert is_out_of_memory(error, lambda: full) is full
-    assert exit_code(error, lambda: full) == (Exit.OUT_OF_MEMORY if full else None)
-    assert not is_out_of_memory(ValueError(message), lambda: True)
-
-
-def test_the_card_is_asked_only_where_the_words_leave_it_open() -> None:
+def test_the_card_is_asked_only_where_the_words_leave_it_open(full: bool) -> None:
     def asked() -> bool:
         raise AssertionError("nobody needs to ask")
 
-    assert is_out_of_memory(RuntimeError(CUDA_FORM), asked)
-    assert not is_out_of_memory(RuntimeError("CUDA error: device-side assert triggered"), asked)
-    assert is_out_of_memory(RuntimeError("CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"), asked)
+    assert all(is_out_of_memory(error, asked) for error in MEMORY_ERRORS)
+    assert not any(is_out_of_memory(error, asked) for error in OTHER_ERRORS if not gpu_is_lost(error))
+    for message in AMBIGUOUS:
+        error = RuntimeError(message)
+        assert is_out_of_memory(error, lambda: full) is full, message
+        assert exit_code(error, lambda: full) == (Exit.OUT_OF_MEMORY if full else None)
+        assert not is_out_of_memory(ValueError(message), lambda: True)
 
 
-def test_errors_are_known_by_all_the_classes_that_they_are_made_from() -> None:
-    assert is_out_of_memory(Wrapped("in words of its own"))
-    assert exit_code(RefinedError("td3.tau is 2")) is Exit.BAD_CONFIG
-
-
-@pytest.mark.parametrize("full", [True, False])
-def test_a_library_without_room_for_its_handle_is_tried_again_in_parts_and_one_that_is_broken_is_not(
-    full: bool,
-) -> None:
-    reported: list[Shortage] = []
-
-    def run(size: int) -> int:
-        if size > 4:
-            raise RuntimeError(AMBIGUOUS[0])
-        return size
-
-    recovery = Recovery(8, None, lambda: None, reported.append, device_is_full=lambda: full)
-    if full:
-        assert recovery.attempt("critic", run, 8) == 4
-        assert [shortage.action for shortage in reported] == ["collected", "halved"]
-    else:
-        with pytest.raises(RuntimeError, match="CUBLAS_STATUS_NOT_INITIALIZED"):
-            recovery.attempt("critic", run, 8)
-        assert reported == []
-
-
-@pytest.mark.parametrize("refuge", [True, False])
-def test_where_the_allocator_serves_nothing_more_no_smaller_part_is_tried_in_this_process(refuge: bool) -> None:
-    reported: list[Shortage] = []
-    tried: list[int] = []
-    moved: list[bool] = []
-
-    def run(size: int) -> int:
-        tried.append(size)
-        if not moved:
-            raise RuntimeError(ASSERTED_FORM)
-        return size
-
-    recovery = Recovery(8, None, lambda: None, reported.append, (lambda: moved.append(True)) if refuge else None)
-    if refuge:
-        assert recovery.attempt("critic", run, 8) == 8
-    else:
-        with pytest.raises(AgentError, match="serves nothing more in this process") as ended:
-            recovery.attempt("critic", run, 8)
-        assert (ended.value.code, ended.value.pool) == (Exit.OUT_OF_MEMORY, MemoryPool.DEVICE)
-    assert tried == ([8, 8] if refuge else [8])
-    assert [shortage.action for shortage in reported] == ["moved" if refuge else "exhausted"]
-    assert recovery.micro_batch == 8, "no rung is adopted for it"
-
-
-@pytest.mark.parametrize(
-    ("error", "tried_again"),
-    [
-        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
-        (RuntimeError("can't start new thread"), True),
-        (OSError(errno.ENOSPC, "No space left on device"), False),
-    ],
-)
-def test_host_memory_is_tried_again_in_parts_however_it_ran_out_and_a_full_disk_is_not(
-    error: Exception, tried_again: bool
-) -> None:
-    def run(size: int) -> int:
-        if size > 4:
-            raise error
-        return size
-
-    recovery = Recovery(8, None, lambda: None, lambda _: None)
-    if tried_again:
-        assert recovery.attempt("critic", run, 8) == 4
-    else:
-        with pytest.raises(OSError, match="No space left"):
-            recovery.attempt("critic", run, 8)
-
-
-def test_a_lost_gpu_is_no_matter_of_memory_however_full_the_card_is() -> None:
+def test_a_lost_gpu_is_no_matter_of_memory() -> None:
     error = RuntimeError("CUDA error: unknown error")
     assert gpu_is_lost(error)
     assert not is_out_of_memory(error, lambda: True)
@@ -373,7 +318,8 @@ def test_a_lost_gpu_is_no_matter_of_memory_however_full_the_card_is() -> None:
     assert not gpu_is_lost(ValueError("CUDA error: unknown error"))
 
 
-def test_host_memory_that_the_kernel_refuses_is_no_sentence_about_a_place() -> None:
+def test_an_exit_code_follows_the_error_s_class_or_errno() -> None:
+    assert exit_code(RefinedError("td3.tau is 2")) is Exit.BAD_CONFIG
     error = OSError(errno.ENOMEM, "Cannot allocate memory")
     assert exit_code(error) is Exit.OUT_OF_MEMORY
     assert sentence(error) == "[Errno 12] Cannot allocate memory"

@@ -70,7 +70,7 @@ def waits(sample: Callable[[], object]) -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt - before
 
 
-def test_a_batch_that_was_fetched_ahead_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+def test_a_batch_fetched_ahead_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     frames = on_disk_only(tmp_path / "replay")
     replay = Replay.open(tmp_path / "replay")
     if settled_pages_in_memory(frames) > 100:

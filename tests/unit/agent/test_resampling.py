@@ -17,9 +17,8 @@ from carla_td3.td3.networks import Encoder
 from carla_td3.td3.replay import resampling
 from carla_td3.td3.replay.frames import FrameStack, convolved_sides, depth_to_space, space_to_depth
 from carla_td3.td3.td3 import TD3
-from tests.unit.agent.batches import random_batch
+from tests.unit.agent.batches import CPU, random_batch
 
-CPU = torch.device("cpu")
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=16, hidden=(16,)), batch_size=8, policy_delay=1)
 PICTURES = np.random.default_rng(3).integers(0, 256, (5, 84, 84), np.uint8)
 
@@ -99,7 +98,7 @@ def test_a_picture_gives_features_near_those_that_it_gave() -> None:
     assert distances[0] < 0.5 * distances[1]
 
 
-def test_everything_but_the_layer_after_the_convolutions_is_as_it_was() -> None:
+def test_all_but_the_layer_after_the_convolutions_stays() -> None:
     state = learned().state()
     found, _ = resampling.adapted(state, 64)
     assert found.keys() == state.keys()

@@ -44,7 +44,7 @@ def test_one_ring_gives_what_it_gives_alone(two: list[Replay]) -> None:
         assert all(torch.equal(getattr(alone, name), getattr(together, name)) for name in alone.__dataclass_fields__)
 
 
-def test_every_transition_is_as_likely_whatever_its_ring_and_episode(two: list[Replay]) -> None:
+def test_every_transition_is_as_likely_in_whatever_ring(two: list[Replay]) -> None:
     """Though half of one ring's rows are first observations, and one in thirty of the other's."""
     drawn = rewards(Rings(two), 90_000)
     assert len(drawn) == 90
@@ -53,24 +53,21 @@ def test_every_transition_is_as_likely_whatever_its_ring_and_episode(two: list[R
     assert abs(of_first - 60_000) < 800
 
 
-def test_each_transition_comes_with_its_own_frames_and_vectors(two: list[Replay]) -> None:
-    batch = Rings(two).sample(200, RNG(0), None, 3, 0.9)
-    parts = [ring.sample(400, RNG(1), None, 3, 0.9) for ring in two]
-    known = {}
-    for part in parts:
-        for row in range(400):
-            names = ("frames", "vector", "next_vector", "reward", "terminated", "discount")
-            known[int(part.vector[row, 0])] = [getattr(part, name)[row].clone() for name in names]
-    for row in range(200):
-        expected = known[int(batch.vector[row, 0])]
-        found = [
-            *(batch.frames[row], batch.vector[row], batch.next_vector[row]),
-            *(batch.reward[row], batch.terminated[row], batch.discount[row]),
-        ]
-        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
+def test_each_transition_comes_with_its_own_numbers(two: list[Replay]) -> None:
+    names = ("frames", "vector", "next_vector", "reward", "terminated", "discount")
+
+    def rows(source: Source, count: int, seed: int) -> dict[int, list[torch.Tensor]]:
+        batch = source.sample(count, RNG(seed), None, 3, 0.9)
+        return {
+            int(batch.vector[row, 0]): [getattr(batch, name)[row].clone() for name in names] for row in range(count)
+        }
+
+    known = rows(two[0], 400, 1) | rows(two[1], 400, 1)
+    for number, found in rows(Rings(two), 200, 0).items():
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, known[number], strict=True))
 
 
-def test_a_batch_depends_on_the_generator_alone_and_takes_no_more_memory_each_time(two: list[Replay]) -> None:
+def test_a_batch_depends_only_on_the_generator(two: list[Replay]) -> None:
     rings, same = Rings(two), Rings(two)
     for seed in range(30):
         rings.sample(64, RNG(seed))
@@ -80,9 +77,7 @@ def test_a_batch_depends_on_the_generator_alone_and_takes_no_more_memory_each_ti
     assert len(rings._frames_out) == 1
 
 
-def test_an_empty_ring_gives_nothing_and_nothing_but_empty_ones_is_one_sentence(
-    two: list[Replay], tmp_path: Path
-) -> None:
+def test_an_empty_ring_gives_nothing_and_only_empty_ones_raise(two: list[Replay], tmp_path: Path) -> None:
     empty = Replay.create(tmp_path / "empty", 100)
     assert len(rewards(Rings([empty, *two]), 5_000)) == 90
     with pytest.raises(ReplayError, match="no transition to sample"):
@@ -102,7 +97,7 @@ def test_what_is_fetched_ahead_is_what_is_drawn(two: list[Replay], monkeypatch: 
     assert sorted(np.concatenate(before).tolist()) == sorted(drawn.tolist())
 
 
-def test_a_ring_whose_collector_is_gone_gives_way_from_its_old_end(tmp_path: Path) -> None:
+def test_a_ring_without_a_collector_shrinks_from_its_old_end(tmp_path: Path) -> None:
     written, gone = (Replay.create(tmp_path / name, 200) for name in ("written", "gone"))
     fill(gone, [(99, True)], start=0)
     rings = Rings([written], [gone], capacity=200)
@@ -135,7 +130,7 @@ def resized(run: RunPaths, collectors: int, capacity: int) -> dict[int, int]:
     return capacities(run)
 
 
-def test_rings_are_resized_to_their_parts_and_what_is_gone_to_what_is_held(tmp_path: Path) -> None:
+def test_rings_are_resized_to_their_parts(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     stocked(run, [150, 150, 150], 200)
     assert resized(run, 3, 600) == {0: 200, 1: 200, 2: 200}

@@ -31,7 +31,7 @@ def test_resuming_what_never_ran_starts_it(tmp_path: Path) -> None:
         pass
 
 
-def test_a_directory_with_a_run_is_refused_without_resume_and_left_as_it_was(tmp_path: Path) -> None:
+def test_a_directory_with_a_run_is_refused_without_resume(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     with contextlib.closing(Replay.create(run.replay, 1000)) as replay:
         frame, vector = np.zeros((84, 84), np.uint8), np.zeros(53, np.float32)

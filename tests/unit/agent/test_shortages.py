@@ -34,7 +34,7 @@ def update_under_limits(phase: str, settings: TD3Config) -> Iterator[dict[str, A
     start = watched.td3.state()
     metrics = undisturbed.td3.update(batch)
     for micro_batch in (SIZE, 25, 12, 6, 3, 1):  # oneDNN writes code for each size once, 5 MiB of it: not what is meant
-        watched.td3.update(batch, Recovery(SIZE, micro_batch, watched.td3.release, print).attempt)
+        watched.td3.update(batch, Recovery(SIZE, micro_batch, watched.td3.executor.release, print).attempt)
 
     def update_within(room: int) -> dict[str, Any]:
         watched.td3.load_state(start)
@@ -80,7 +80,7 @@ def in_parts(outcome: dict[str, Any]) -> bool:
 def limited(td3: TD3, recovery: Recovery, limited_phase: str, room: int) -> Callable[..., Any]:
     def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
         if phase == limited_phase:
-            td3.release()  # the critic's gradients: with their room, collecting garbage is all that the actor needs
+            td3.executor.release()  # with the critic's gradients' room the actor needs no part
             used = 4096 * int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
             resource.setrlimit(resource.RLIMIT_AS, (used + room, resource.RLIM_INFINITY))
         return recovery.attempt(phase, run, rows)

@@ -1,18 +1,33 @@
-"""TD3 solves small tasks: one told by the vector, one that only the image tells, one that needs the future."""
+"""TD3 solves small tasks: one told by the vector, one that only the image tells, one that needs the future.
+
+So does an algorithm that stands in one file of the tests, by the same executor, learner and checkpoint.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from carla_run.paths import RunPaths
+from carla_td3 import config
 from carla_td3.config import NetworkConfig, TD3Config
+from carla_td3.run_directory import prepare
+from carla_td3.td3.algorithm import Algorithm
 from carla_td3.td3.networks import Policy
 from carla_td3.td3.replay.frames import space_to_depth
 from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
+from carla_td3.trainer.checkpoint import CheckpointError
+from carla_td3.trainer.learner import Learner
+from tests.unit.agent.batches import CPU, bits
+from tests.unit.agent.sac import SAC, SoftNetworks
+
+Seen = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Images and vectors that tell hidden targets (n,)."""
 
 CONFIG = TD3Config(
     network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(64, 64)),
@@ -23,7 +38,6 @@ CONFIG = TD3Config(
     actor_learning_rate=1e-3,
     critic_learning_rate=1e-3,
 )
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +56,7 @@ def _images(angle: np.ndarray) -> np.ndarray:
     return np.broadcast_to(bar[:, None, None, :], (len(angle), 5, 84, 84)).astype(np.uint8)
 
 
-def _bandit(rng: np.random.Generator, seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], size: int) -> Batch:
+def _bandit(rng: np.random.Generator, seen: Seen, size: int) -> Batch:
     """One-step episodes: the reward is highest where the steering is the hidden target and the throttle 0.3."""
     target = rng.uniform(-0.8, 0.8, size).astype(np.float32)
     action = rng.uniform(-1, 1, (size, 2)).astype(np.float32)
@@ -54,18 +68,16 @@ def _bandit(rng: np.random.Generator, seen: Callable[[np.ndarray], tuple[np.ndar
     return Batch(frames, vectors, vectors, *given, torch.ones(size), none, none, torch.ones(size))
 
 
-def _error(td3: TD3, seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> float:
+def _error(algorithm: Algorithm, seen: Seen) -> float:
     policy = Policy(CONFIG.network)
-    policy.load_state_dict(td3.policy_state())
+    policy.load_state_dict(algorithm.policy_state())
     targets = np.linspace(-0.7, 0.7, 21).astype(np.float32)
     images, vectors = seen(targets)
     actions = np.array([policy.act(image[:4], vector) for image, vector in zip(images, vectors, strict=True)])
     return float(np.abs(actions - np.stack([targets, np.full(21, 0.3)], axis=1)).mean())
 
 
-def _learn(
-    seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], updates: int, precision: str = "float32"
-) -> tuple[float, float]:
+def _learn(seen: Seen, updates: int, precision: str = "float32") -> tuple[float, float]:
     td3 = TD3(CONFIG.model_copy(update={"precision": precision}), CPU, seed=0)
     rng = np.random.default_rng(0)
     before = _error(td3, seen)
@@ -74,17 +86,54 @@ def _learn(
     return before, _error(td3, seen)
 
 
+def _told(target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    vector = np.random.default_rng(1).normal(size=(len(target), 53)).astype(np.float32) * 0.03
+    vector[:, 0] = target
+    return _images(np.zeros_like(target)), vector
+
+
 def test_learns_what_the_vector_tells() -> None:
-    noise = np.random.default_rng(1)
-
-    def seen(target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        vector = noise.normal(size=(len(target), 53)).astype(np.float32) * 0.03
-        vector[:, 0] = target
-        return _images(np.zeros_like(target)), vector
-
-    before, after = _learn(seen, updates=500)
+    before, after = _learn(_told, updates=500)
     assert before > 0.3
     assert after < 0.12
+
+
+class Bandit:
+    """A replay of one-step episodes."""
+
+    steps = 0
+
+    def sample(self, size: int, rng: np.random.Generator, *_: object) -> Batch:
+        return _bandit(rng, _told, size)
+
+    def fetch(self, *_: object) -> None:
+        """Nothing is on a disk."""
+
+
+def test_another_algorithm_learns_and_resumes_likewise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(config.ALGORITHMS, "sac", "tests.unit.agent.sac:SAC")
+    td3 = CONFIG.model_dump() | {"micro_batch": 20}
+    values = {"algorithm": "sac", "device": "cpu", "td3": td3, "replay": {"capacity": 1000}}
+    settings, run = config.validate(values, "test"), RunPaths(tmp_path)
+    with prepare(run, resume=False):
+        learner = Learner(settings, run)
+        sac = learner._algorithm
+        assert isinstance(sac, SAC)
+        untrained, before = bits(sac), _error(sac, _told)
+        learner.dry_run()
+        assert bits(sac) == untrained
+        monkeypatch.setattr(learner, "_replay", Bandit())
+        for _ in range(300):
+            learner.update()
+        assert before > 0.3
+        assert _error(sac, _told) < 0.12
+        assert learner.losses().keys() == {"critic_loss", "actor_loss"}
+        assert isinstance(sac.online, SoftNetworks)
+        assert sac.online.temperature.item() < -2.0
+        learner.save(learner.counters(), score=None)
+        assert bits(Learner(settings, run)._algorithm) == bits(sac)
+        with pytest.raises(CheckpointError, match="trained with algorithm = sac, the configuration says td3: set"):
+            Learner(config.validate(values | {"algorithm": "td3"}, "test"), run)
 
 
 @pytest.mark.parametrize(

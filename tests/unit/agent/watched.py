@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from carla_td3.config import NetworkConfig, TD3Config
+from carla_td3.config import Offload, TD3Config
 from carla_td3.memory.recovery import Recovery, Shortage
 from carla_td3.td3.optimizers import OffloadedAdam
 from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
-from tests.unit.agent.batches import in_parts, random_batch
+from tests.unit.agent.batches import CPU, NARROW, in_parts, random_batch
 
-CPU = torch.device("cpu")
 SIZE = 50  # halves to 25, then 12 and a last one of 2: unequal parts
-SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=SIZE, policy_delay=1)
+SMALL = TD3Config(network=NARROW, batch_size=SIZE, policy_delay=1)
 
 
 def before_each_step(optimizer: OffloadedAdam, do: Callable[[], None]) -> None:
@@ -32,12 +32,12 @@ def before_each_step(optimizer: OffloadedAdam, do: Callable[[], None]) -> None:
 class Watched:
     """A TD3 after some updates, with the gradients that its optimizers last stepped by."""
 
-    def __init__(self, settings: TD3Config) -> None:
-        self.td3 = TD3(settings, CPU, seed=0)
+    def __init__(self, settings: TD3Config, offload: tuple[Offload, ...] = ()) -> None:
+        self.td3 = TD3(settings, CPU, 0, offload)
         for seed in range(8):  # in float16 the scale has come down to its place by then
             self.td3.update(random_batch(SIZE, seed))
         self.gradients: dict[str, Tensor] = {}
-        for optimizer in self.td3._optimizers.values():
+        for optimizer in self.td3.executor._optimizers.values():
             before_each_step(optimizer, self._keep)
 
     def _keep(self) -> None:
@@ -52,16 +52,17 @@ class Watched:
         return {name: value for name, value in self.td3.state().items() if name.startswith(("online", "target"))}
 
 
-def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+def distance(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
     """Return ‖ours - theirs‖₂ / ‖theirs‖₂ over all tensors."""
     assert ours.keys() == theirs.keys()
-    difference = sum(float((ours[name] - theirs[name]).double().square().sum()) for name in ours)
-    return float(difference**0.5 / sum(float(value.double().square().sum()) for value in theirs.values()) ** 0.5)
+    differences, values = [ours[name] - theirs[name] for name in ours], list(theirs.values())
+    squares = [sum(float(each.detach().double().square().sum()) for each in some) for some in (differences, values)]
+    return math.sqrt(squares[0] / squares[1])
 
 
 def recovery_of(td3: TD3) -> tuple[Recovery, list[Shortage]]:
     reported: list[Shortage] = []
-    return Recovery(SIZE, None, td3.release, reported.append), reported
+    return Recovery(SIZE, None, td3.executor.release, reported.append), reported
 
 
 def assert_parts_make_the_same_update(

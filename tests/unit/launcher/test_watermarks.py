@@ -33,7 +33,8 @@ def measured(runs: Path, settings: config.AgentConfig) -> None:
 
 
 def marks(runs: Path, settings: config.AgentConfig) -> list[watermarks.Mark]:
-    return watermarks.agent_marks(runs, estimate.variants(settings, [])["config"])
+    published = estimate.variants(settings, [])
+    return watermarks.agent_marks(runs, published["config"], published["pinned"])
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ Owns the sums. Knows no metric by name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,38 +16,23 @@ class Means:
     """Of all updates since they were last taken."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, _Sum] = {}
+        self._totals: dict[str, Tensor] = {}
+        self._counts: Counter[str] = Counter()
 
     def add(self, metrics: Mapping[str, Tensor]) -> None:
         """Take in one update's."""
+        self._counts.update(metrics.keys())
         for name, value in metrics.items():
-            self._sums.setdefault(name, _Sum()).add(value)
+            total = self._totals.get(name)
+            self._totals[name] = value.clone() if total is None else total.add_(value.to(total.device))
 
     def take(self) -> dict[str, float]:
         """Return the means by name and start over; waits for the device."""
-        means = {name: each.mean() for name, each in self._sums.items()}
-        self._sums.clear()
+        means = {name: float(total) / self._counts[name] for name, total in self._totals.items()}
+        self._totals.clear()
+        self._counts.clear()
         return means
 
     def move(self, device: torch.device) -> None:
         """Go on on another device."""
-        for each in self._sums.values():
-            each.move(device)
-
-
-@dataclass
-class _Sum:
-    total: torch.Tensor | None = None
-    count: int = 0
-
-    def add(self, value: torch.Tensor) -> None:
-        self.total = value.clone() if self.total is None else self.total.add_(value.to(self.total.device))
-        self.count += 1
-
-    def move(self, device: torch.device) -> None:
-        if self.total is not None:
-            self.total = self.total.to(device)
-
-    def mean(self) -> float:
-        assert self.total is not None
-        return float(self.total) / self.count
+        self._totals = {name: total.to(device) for name, total in self._totals.items()}

@@ -37,6 +37,11 @@ def make(server: Server, **traffic: object) -> DrivingEnv:
     return DrivingEnv(EnvironmentConfig(traffic=TrafficConfig.model_validate(traffic)), simulator)
 
 
+def people_of(env: DrivingEnv) -> Walkers:
+    assert env.scene.walkers is not None
+    return env.scene.walkers
+
+
 def of_a_crowd(env: DrivingEnv) -> list[carla.Actor]:
     return [a for a in env.session.world.get_actors() if a.type_id.startswith(("walker", "controller"))]
 
@@ -77,16 +82,15 @@ def test_drives_draw_who_is_there_and_a_seed_or_an_evaluation_brings_the_same_to
 def test_people_walk_are_as_many_as_asked_for_and_are_gone_in_the_end(town: Server) -> None:
     env = make(town, walkers=20)
     env.reset(seed=1)
-    assert env._walkers is not None
-    starts = {person.id: person.get_location() for person in env._walkers.people}
+    starts = {person.id: person.get_location() for person in people_of(env).people}
     for _ in range(80):
         env.session.tick()
-    walked = [person.get_location().distance(starts[person.id]) for person in env._walkers.people]
+    walked = [person.get_location().distance(starts[person.id]) for person in people_of(env).people]
     assert sum(metres > 5.0 for metres in walked) >= 15, walked
-    env._walkers.resize(4, (0.0, 0.0))
+    people_of(env).resize(4, (0.0, 0.0))
     env.session.tick()
     assert len(of_a_crowd(env)) == 8
-    env._walkers.empty()
+    people_of(env).empty()
     env.session.tick()
     assert not of_a_crowd(env)
     env.close()
@@ -97,14 +101,13 @@ def crossings(server: Server, step_out: float) -> int:
     env = make(server, walkers=150, walkers_crossing=1.0, walkers_step_out=step_out, lights=True)
     (route,) = held_out_routes(env.planner, env.config.route, 1, seed=3)
     observation, _ = env.reset(options={"route": route, "seed": 7, "goes_on": True})
-    assert env._walkers is not None
     driver, count, end = PidPurePursuit(), 0, None
     before: dict[int, float] = {}
     for _ in range(300):
         if end is None:
             observation, _, _, _, info = env.step(driver.act(observation, env.state))
             end = info["end"]
-            there = {person.id: person.get_location() for person in env._walkers.people}
+            there = {person.id: person.get_location() for person in people_of(env).people}
             ahead = Ahead(route, env.state.place.s_m)
             gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for place in there.values()]))
             sides = {i: side for i, at, side in zip(there, gap, lateral, strict=True) if -9 < at < 50 and abs(side) < 9}
@@ -142,13 +145,12 @@ def test_people_who_lose_their_controller_or_vanish_before_they_set_out_are_left
     env = make(town, walkers=6)
     env.reset(seed=1)
     assert newest.keys() >= {"gone"}
-    assert env._walkers is not None
-    assert len(env._walkers.people) == 5
+    assert len(people_of(env).people) == 5
     env.session.tick()
     assert sorted(actor.type_id.split(".")[0] for actor in of_a_crowd(env)) == ["controller"] * 5 + ["walker"] * 5
     assert env.step(np.zeros(2, np.float32))[4]["end"] is None
     env.reset()
-    assert len(env._walkers.people) == 6
+    assert len(people_of(env).people) == 6
     env.close()
 
 

@@ -46,8 +46,6 @@ class WatchdogEnv(DrivingEnv):
     @property
     def planner(self) -> Planner:
         """Routes of the simulator's map; connects if needed, and waiting for a simulator is no hang."""
-        if self._planner is not None and self.session.connected:
-            return self._planner
         with self._reaching():
             return super().planner
 

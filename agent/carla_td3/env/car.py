@@ -133,13 +133,15 @@ class Car:
         return Motion(frame, pose.location.x, pose.location.y, math.radians(pose.rotation.yaw), velocity.x, velocity.y)
 
     def abandon(self) -> None:
-        """Stop listening to a simulator that is gone."""
+        """Stop listening to a simulator that is gone: its streams must not reconnect to the next one."""
         self.sensors.stop()
+        del self.sensors, self.actor
 
     def destroy(self) -> None:
         """Destroy the sensors, then the vehicle."""
         self.sensors.destroy()
         self._session.destroy([self.actor])
+        del self.sensors, self.actor
 
 
 def start_of(route: Route) -> carla.Transform:

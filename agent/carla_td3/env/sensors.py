@@ -43,8 +43,6 @@ class FrameCamera:
         self._session = session
         self._arrivals: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._message: carla.Image | None = None
-        self.last: NDArray[np.uint8] | None = None
-        """The newest picture that was asked for, as :meth:`image` returned it."""
         blueprint = _blueprint(session.world, "sensor.camera.rgb")
         for key, value in (("image_size_x", width), ("image_size_y", height), ("fov", fov_deg)):
             blueprint.set_attribute(key, str(value))
@@ -59,9 +57,15 @@ class FrameCamera:
             SimulatorLost: it does not come.
         """
         # Held on to: the client reads a later message into the memory of one that nobody holds.
-        message = self._message = self._session.receive(self._arrivals, frame)
-        self.last = np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
+        self._message = self._session.receive(self._arrivals, frame)
         return self.last
+
+    @property
+    def last(self) -> NDArray[np.uint8]:
+        """The newest picture that was asked for."""
+        message = self._message
+        assert message is not None
+        return np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
 
     def planes(self, frame: int, channels: Channels) -> Planes:
         """Return the picture of ``frame`` as (1, height, width) grey, or (3, height, width) red, green and blue."""
@@ -123,6 +127,7 @@ class SensorRig:
             pose = carla.Transform(where, carla.Rotation(pitch=view.pitch_deg, yaw=view.yaw_deg))
             self._views.append((FrameCamera(session, car, pose, **size, fov_deg=view.fov_deg), view.channels))
         self._all = [*events, *(camera.actor for camera, _ in self._views)]
+        self._added: list[FrameCamera] = []
         self._ids = [sensor.id for sensor in self._all]
         for camera, _ in self._views:
             camera.wait_for_first()
@@ -130,6 +135,8 @@ class SensorRig:
     def picture(self, frame: int) -> Planes:
         """Return the (planes, height, width) picture of ``frame``, all views' planes one behind the other."""
         views = [camera.planes(frame, channels) for camera, channels in self._views]
+        for camera in self._added:
+            camera.image(frame)
         return views[0] if len(views) == 1 else np.concatenate(views)
 
     def are_in(self, snapshot: Any) -> bool:
@@ -137,12 +144,13 @@ class SensorRig:
         return all(map(snapshot.has_actor, self._ids))
 
     @property
-    def newest(self) -> NDArray[np.uint8] | None:
-        """The front camera's newest image, (height, width, 4) BGRA; None before the first."""
+    def newest(self) -> NDArray[np.uint8]:
+        """The front camera's newest image, (height, width, 4) BGRA."""
         return self._views[0][0].last
 
     def add(self, camera: FrameCamera) -> None:
-        """Have one more camera on the car stop and go with the others."""
+        """Have one more camera on the car: each frame waits for its picture, and it stops and goes with the others."""
+        self._added.append(camera)
         self._all.append(camera.actor)
 
     def collisions(self, after_frame: int) -> list[Collision]:

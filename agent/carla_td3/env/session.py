@@ -10,7 +10,7 @@ import contextlib
 import gc
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +197,11 @@ class Session:
                 return message
             if message.frame > frame:
                 raise SimulatorLost(f"The simulator at {self.address} skipped the image of frame {frame}.")
+
+    def seen(self, actors: Iterable[Any]) -> dict[int, Any]:
+        """Return those of the actors that the newest frame has, by id, as it shows them."""
+        snapshot = self._world.get_snapshot()
+        return {actor.id: shown for actor in actors if (shown := snapshot.find(actor.id))}
 
     def spawn_car(self, blueprint: Any, pose: carla.Transform) -> Any:
         """Spawn a vehicle and return it.

@@ -20,7 +20,7 @@ from carla_td3.config import CameraConfig
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.hazards import FRONT_M, HALF_WIDTH_M, RANGE_M, Hazards, Light, World
 from carla_td3.env.observation import DriverState
-from carla_td3.env.route_line import FloatArray
+from carla_td3.env.route_line import FloatArray, turned
 
 Picture = NDArray[np.uint8]
 Heat = NDArray[np.float32]
@@ -111,11 +111,11 @@ class Town:
         return [self._lanes[int(index)] for index in np.flatnonzero(close)]
 
 
-def views(image: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
-    """Return the pictures of an observation's newest frame, (S, S, 3) each, from the view furthest left on."""
-    planes, pictures = image[-camera.planes :], []
+def views(frame: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
+    """Return the pictures of a frame (planes, S, S), (S, S, 3) each, from the view furthest left on."""
+    pictures = []
     for view in camera.views:
-        own, planes = planes[: view.own_planes], planes[view.own_planes :]
+        own, frame = frame[: view.own_planes], frame[view.own_planes :]
         blue_first = np.repeat(own[::-1], 3 // len(own), axis=0)
         pictures.append((view.yaw_deg, np.ascontiguousarray(blue_first.transpose(1, 2, 0))))
     return [picture for _, picture in sorted(pictures, key=itemgetter(0))]
@@ -187,7 +187,7 @@ def projected(points: FloatArray, lens: Lens, state: DriverState, size: int) -> 
     """
     forward, right = _relative(points, state)
     pitch = math.radians(lens.pitch_deg)
-    (dx, right), dz = _turned(forward - lens.x_m, right, math.radians(lens.yaw_deg)), -lens.z_m
+    (dx, right), dz = turned(forward - lens.x_m, right, math.radians(lens.yaw_deg)), -lens.z_m
     depth = dx * math.cos(pitch) + dz * math.sin(pitch)
     up = dz * math.cos(pitch) - dx * math.sin(pitch)
     before = depth > 0.5
@@ -198,13 +198,7 @@ def projected(points: FloatArray, lens: Lens, state: DriverState, size: int) -> 
 
 def _relative(points: FloatArray, state: DriverState) -> tuple[FloatArray, FloatArray]:
     """Return how far points lie before the car and to its right."""
-    return _turned(points[:, 0] - state.x_m, points[:, 1] - state.y_m, state.yaw)
-
-
-def _turned(x: FloatArray, y: FloatArray, yaw: float) -> tuple[FloatArray, FloatArray]:
-    """Return both as who looks along ``yaw`` has them: before and to the right."""
-    cos, sin = math.cos(yaw), math.sin(yaw)
-    return cos * x + sin * y, cos * y - sin * x
+    return turned(points[:, 0] - state.x_m, points[:, 1] - state.y_m, state.yaw)
 
 
 def _route_ahead(view: Picture, lens: Lens, state: DriverState) -> None:

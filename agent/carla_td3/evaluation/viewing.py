@@ -16,7 +16,7 @@ def lens(camera: CameraConfig) -> Lens:
 
 
 def viewing_camera(env: DrivingEnv) -> FrameCamera:
-    """Put the camera on the environment's car; that takes ticks.
+    """Put the camera on the environment's car, whose other sensors it goes with; that takes ticks.
 
     Raises:
         SimulatorLost: the simulator doesn't answer, or sends no picture.
@@ -27,4 +27,5 @@ def viewing_camera(env: DrivingEnv) -> FrameCamera:
     with session.answered():
         camera = FrameCamera(session, env.car.actor, pose, width=FRONT, height=FRONT, fov_deg=own.fov_deg)
     camera.wait_for_first()
+    env.car.sensors.add(camera)
     return camera

@@ -41,8 +41,6 @@ def test_each_moves_no_faster_than_its_rate_and_stops_where_it_is_asked_to() -> 
     applied = [actuators.follow(0.5, -1.0) for _ in range(4)]
     assert [steer for steer, _ in applied] == pytest.approx([0.2, 0.4, 0.5, 0.5])
     assert [pedal for _, pedal in applied] == pytest.approx([-0.5, -1.0, -1.0, -1.0])
-    actuators.rest()
-    assert actuators.applied == (0.0, 0.0)
 
 
 def test_a_lag_takes_the_trembling_off_and_comes_to_what_is_asked() -> None:

@@ -166,12 +166,13 @@ class Road:
     def reset(self, options: dict[str, Any]) -> tuple[None, dict[str, Any]]:
         self.asked.append("reset")
         self.seeds.append(options["seed"])
-        return None, {}
+        return None, {"end": None}
 
     def step(self, action: object) -> tuple[None, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 (the same)
         self.asked.append("step")
+        over = self.asked.count("step") % 3 == 0
         info = {**INFO, "distance_m": 3.0, "jerk_mps3": 0.0, "simulator_lost": False}
-        return None, 1.0, self.asked.count("step") % 3 == 0, False, info
+        return None, 1.0, over, False, info if over else {**info, "end": None}
 
 
 ROUTES: Any = [SimpleNamespace(name=name, length_m=3.0, turns=0) for name in ("a", "b")]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from carla_td3.config import ConfigError, TrafficConfig
+from carla_td3.config import ConfigError, SimulatorConfig, TrafficConfig
 from carla_td3.env.hazards import Ahead
 from carla_td3.env.route_line import Route
+from carla_td3.env.session import Session
 from carla_td3.env.walkers import SPOTS, Walkers
 
 PERSON = SimpleNamespace(
@@ -22,21 +22,18 @@ PERSON = SimpleNamespace(
 )
 
 
-def session_of(**world: Any) -> Any:
+def session_of(**world: Any) -> Session:
     plain: dict[str, Any] = {
         "set_pedestrians_cross_factor": lambda _: None,
         "set_pedestrians_seed": lambda _: None,
         "get_snapshot": lambda: None,
         "get_random_location_from_navigation": lambda: None,
         "get_blueprint_library": lambda: SimpleNamespace(filter=lambda _: [PERSON]),
+        "get_map": lambda: SimpleNamespace(name="Carla/Maps/OpenDriveMap"),
     }
-    return SimpleNamespace(
-        world=SimpleNamespace(**{**plain, **world}),
-        answered=contextlib.nullcontext,
-        destroy=lambda _: None,
-        map=SimpleNamespace(name="Carla/Maps/OpenDriveMap"),
-        address="127.0.0.1:2000",
-    )
+    session = Session(SimulatorConfig())
+    session._world = SimpleNamespace(**{**plain, **world})
+    return session
 
 
 def test_a_map_without_a_navigation_mesh_is_refused_in_a_sentence() -> None:

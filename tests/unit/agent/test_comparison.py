@@ -15,7 +15,8 @@ ROUTES, WEATHERS = 20, ("ClearNoon", "WetNoon")
 def drives(name: str, success: dict[int, float], traffic: str = "regular", **figures: Any) -> list[dict[str, Any]]:
     """Every route in each weather, for each seed with its share of successes: always the first routes."""
     plain = {"red_lights": 1, "red_lights_met": 4, "distance_m": 500.0, "duration_s": 100.0, "jerk_mps3": 1.0}
-    plain |= dict.fromkeys(("pedestrians", "vehicles", "statics", "stop_signs", "lane_invasions"), 0)
+    plain |= dict.fromkeys(("collisions", "pedestrians", "vehicles", "statics", "stop_signs", "lane_invasions"), 0)
+    plain |= {"off_lane_share": 0.0, "reward": 0.0}
     return [
         {
             **plain,

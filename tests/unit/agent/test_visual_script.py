@@ -40,6 +40,7 @@ def test_beside_a_card_there_is_a_camera_only_if_the_plan_has_room(
     script: Any, monkeypatch: pytest.MonkeyPatch, plan: str, room: bool
 ) -> None:
     monkeypatch.setattr(Path, "glob", lambda *_: iter([Path("/dev/nvidia0")]))
+    monkeypatch.setattr(script, "IN_A_CONTAINER", Path("/none"))
     monkeypatch.setattr(script.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), 0, plan, ""))
     assert script.room_for_a_camera() is room
 

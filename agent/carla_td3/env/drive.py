@@ -16,13 +16,13 @@ from carla_td3.env.actuators import Actuators
 from carla_td3.env.car import Motion
 from carla_td3.env.episode import Episode, Events, Rules
 from carla_td3.env.expert import Expert
-from carla_td3.env.hazards import Hazards, World
+from carla_td3.env.hazards import Hazards, Light, World
 from carla_td3.env.observation import Frames, Observation, Stack
 from carla_td3.env.route_line import Route
 from carla_td3.env.scene import Scene
 from carla_td3.env.session import SimulatorLost
 from carla_td3.env.stop_signs import StopWatch
-from carla_td3.env.traffic_lights import LightAhead, LightWatch
+from carla_td3.env.traffic_lights import LightWatch
 
 
 class Drive:
@@ -138,7 +138,7 @@ class Drive:
         compared = self._scene.traffic if self.episode.rules.goes_on else None
         return replace(
             own,
-            light=LightAhead.NONE if self._lights is None else self._lights.look(self.motion),
+            light=Light.NONE if self._lights is None else self._lights.look(self.motion),
             faced=traffic_lights.faced(ahead),
             line_gap_m=ahead.light_gap_m,
             traffic_mps=None if compared is None else compared.mean_speed_mps(),

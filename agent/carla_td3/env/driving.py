@@ -21,7 +21,7 @@ from carla_td3.env.car import Car
 from carla_td3.env.conditions import Conditions
 from carla_td3.env.drive import Drive
 from carla_td3.env.episode import Rules
-from carla_td3.env.hazards import Hazards, World
+from carla_td3.env.hazards import Hazards
 from carla_td3.env.observation import DriverState, Frames, Observation
 from carla_td3.env.route import Planner
 from carla_td3.env.route_line import Route
@@ -116,11 +116,6 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def state(self) -> DriverState:
         """The car on its route, for drivers that aren't networks."""
         return self.drive.episode.state
-
-    @property
-    def around(self) -> World:
-        """Everybody else around the car, and the lights, in the newest frame."""
-        return self.drive.around
 
     @property
     def hazards(self) -> Hazards:

@@ -212,7 +212,9 @@ class Ahead:
 def _lead(path: Ahead, vehicles: Others) -> tuple[float, float]:
     """Return gap and speed along the route of the next vehicle whose box touches the path."""
     near = _beside(path, vehicles, NEXT_LANE_M)
-    gap, lateral, _ = (values.reshape(-1, 4) for values in path.project(_corners(near).reshape(-1, 2)))
+    gap, lateral, _ = (
+        values.reshape(-1, 4) for values in path.project(corners(near.place, near.yaw, near.half).reshape(-1, 2))
+    )
     middle, _, yaw = path.project(near.place)
     reach = HALF_WIDTH_M + CAR_MARGIN_M
     on = (lateral.min(axis=1) < reach) & (lateral.max(axis=1) > -reach) & (middle > -FRONT_M)
@@ -296,13 +298,13 @@ def _beside(path: Ahead, others: Others, metres: float) -> Others:
 SIGNS = np.array(((1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)))
 
 
-def _corners(boxes: Others) -> FloatArray:
-    """Return the (n, 4, 2) corners."""
-    along, beside = np.moveaxis(boxes.half[:, None] * SIGNS, 2, 0)
-    cos, sin = np.cos(boxes.yaw)[:, None], np.sin(boxes.yaw)[:, None]
+def corners(place: FloatArray, yaw: FloatArray, half: FloatArray) -> FloatArray:
+    """Return the (n, 4, 2) corners of boxes; see ``Others`` for what they are given as."""
+    along, beside = np.moveaxis(half[:, None] * SIGNS, 2, 0)
+    cos, sin = np.cos(yaw)[:, None], np.sin(yaw)[:, None]
     offsets = np.stack((along * cos - beside * sin, along * sin + beside * cos), axis=-1)
-    corners: FloatArray = boxes.place[:, None] + offsets
-    return corners
+    found: FloatArray = place[:, None] + offsets
+    return found
 
 
 def _followed(others: Others, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -31,6 +31,11 @@ IMPULSE_NS = 100.0
 # CARLA's Leaderboard 2.1: what each infraction adds to the number that the completion is divided by.
 COEFFICIENTS = {"pedestrian": 1.0, "vehicle": 0.7, "static": 0.6, "red_light": 0.4, "stop_sign": 0.25}
 MINIMUM_SPEED_COEFFICIENT = 0.4
+TOLD = (
+    *("end", "route_completion", "lane_invasions", "red_lights_met", "off_lane_share", "minimum_speed_share"),
+    "distance_m",
+)
+"""Figures that the environment tells at a drive's end."""
 SHOWN = (
     *("success", "route_completion", "driving_score", "collisions_per_km", "red_lights_run"),
     *("lane_invasions_per_km", "mean_speed_mps", "jerk_mps3", "reward"),
@@ -98,27 +103,17 @@ class Tally:
         infractions: Sequence[Infraction] = info["infractions"]
         kinds = Counter(each.other if each.kind == "collision" else each.kind for each in infractions)
         duration_s = self.steps * step_s
+        counted = {f"{kind}s": kinds[kind] for kind in COEFFICIENTS}
+        told: dict[str, Any] = {**{name: info[name] for name in TOLD}, **counted}
+        score = driving_score(info["route_completion"], kinds, info["off_lane_share"], info["minimum_speed_share"])
         return RouteResult(
+            **told,
             route=route.name,
             length_m=route.length_m,
             turns=route.turns,
-            end=info["end"],
             success=succeeded(info["end"], infractions),
-            route_completion=info["route_completion"],
-            driving_score=driving_score(
-                info["route_completion"], kinds, info["off_lane_share"], info["minimum_speed_share"]
-            ),
+            driving_score=score,
             collisions=sum(each.kind == "collision" for each in infractions),
-            pedestrians=kinds["pedestrian"],
-            vehicles=kinds["vehicle"],
-            statics=kinds["static"],
-            lane_invasions=info["lane_invasions"],
-            red_lights=kinds["red_light"],
-            red_lights_met=info["red_lights_met"],
-            stop_signs=kinds["stop_sign"],
-            off_lane_share=info["off_lane_share"],
-            minimum_speed_share=info["minimum_speed_share"],
-            distance_m=info["distance_m"],
             duration_s=duration_s,
             mean_speed_mps=info["distance_m"] / duration_s,
             jerk_mps3=self.jerk_mps3 / self.steps,

@@ -14,15 +14,16 @@ from typing import Any
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from carla_td3.config import CameraConfig
 from carla_td3.env.driving import DrivingEnv
-from carla_td3.env.hazards import FRONT_M, HALF_WIDTH_M, RANGE_M, Hazards, Light, World
+from carla_td3.env.hazards import FRONT_M, HALF_WIDTH_M, RANGE_M, Hazards, Light, World, corners
 from carla_td3.env.observation import DriverState
 from carla_td3.env.route_line import FloatArray, turned
 
 Picture = NDArray[np.uint8]
+Colour = tuple[int, int, int]
 Heat = NDArray[np.float32]
 """(S, S), ≥ 0: how much each pixel of the agent's front view matters."""
 
@@ -82,7 +83,7 @@ class Seen:
         """Return what an environment that was just stepped, with this result, has to show; ``more``: other fields."""
         return cls(
             state=env.state,
-            world=env.around,
+            world=env.drive.around,
             hazards=env.hazards,
             action=action,
             completion=info["route_completion"],
@@ -133,9 +134,9 @@ def filmed(picture: Picture, own: Sequence[Picture], seen: Seen, town: Town) -> 
     _write(picture, seen.title, MARGIN, 36, 1.0, 2)
     bottom = height - MARGIN
     cv2.rectangle(picture, (MARGIN, bottom - 40), (MARGIN + 400, bottom - 8), DARK, -1)
-    _write(picture, _pace(seen), MARGIN + 8, bottom - 18, 0.6)
-    steer, throttle, brake = _pedals(seen)
-    for row, (low, high, colour) in enumerate(((*steer, BLUE), (*throttle, GREEN), (*brake, RED))):
+    pace = f"{3.6 * seen.state.speed_mps:3.0f} km/h   route {seen.completion:4.0%}"
+    _write(picture, pace, MARGIN + 8, bottom - 18, 0.6)
+    for row, (_, low, high, colour) in enumerate(_pedals(seen)):
         _bar(picture, MARGIN + 260, bottom - 36 + 9 * row, 130, 5, low, high, colour)
     _bar(picture, MARGIN, bottom - 8, width - 2 * MARGIN, 8, 0.0, seen.completion, GREEN)
     return picture
@@ -231,19 +232,19 @@ def _from_above(into: Picture, seen: Seen, town: Town) -> None:
         forward, right = _relative(points, state)
         return np.stack((width / 2.0 + scale * right, BEHIND * height - scale * forward), axis=1)
 
-    def box(x: float, y: float, yaw: float, half_length: float, half_width: float, colour: Any) -> None:
-        _fill(into, pixels(_corners(x, y, yaw, half_length, half_width)), colour)
+    def boxes(place: ArrayLike, yaw: ArrayLike, half: ArrayLike, colour: Colour) -> None:
+        for outline in corners(*(np.asarray(each, float) for each in (place, yaw, half))):
+            _fill(into, pixels(outline), colour)
 
     for lane in town.near(state):
         _line(into, pixels(lane), ROAD, max(1, round(scale * LANE_M)))
     ahead = state.route.points[state.route.s >= state.place.s_m]
     _line(into, pixels(np.concatenate(([(state.x_m, state.y_m)], ahead))), GREEN, 2)
     for stop in seen.world.stop_lines:
-        box(stop.x_m, stop.y_m, stop.yaw, 0.5, LANE_M / 2.0, LAMPS.get(stop.light, SOFT))
+        boxes([(stop.x_m, stop.y_m)], [stop.yaw], [(0.5, LANE_M / 2.0)], LAMPS.get(stop.light, SOFT))
     for others, colour, least_m in ((seen.world.vehicles, BLUE, 0.0), (seen.world.walkers, ORANGE, 0.6)):
-        for (x, y), yaw, half in zip(others.place, others.yaw, others.half, strict=True):
-            box(x, y, yaw, max(half[0], least_m), max(half[1], least_m), colour)
-    box(state.x_m, state.y_m, state.yaw, FRONT_M, HALF_WIDTH_M, WHITE)
+        boxes(others.place, others.yaw, np.maximum(others.half, least_m), colour)
+    boxes([(state.x_m, state.y_m)], [state.yaw], [(FRONT_M, HALF_WIDTH_M)], WHITE)
     cv2.rectangle(into, (0, 0), (width - 1, height - 1), SOFT, 1)
 
 
@@ -256,15 +257,10 @@ def _figures(into: Picture, seen: Seen) -> None:
     cv2.circle(into, (MARGIN + 6, y - 5), 6, LAMPS.get(ahead.light, DARK), -1, cv2.LINE_AA)
     text = f"{ahead.light.value}, {max(0.0, ahead.light_gap_m):.0f} m" if lit else "no light ahead"
     _write(into, text, MARGIN + 20, y, 0.45)
-    for name, (low, high), colour in zip(
-        ("steer", "throttle", "brake"), _pedals(seen), (BLUE, GREEN, RED), strict=True
-    ):
+    for name, low, high, colour in (*_pedals(seen), ("route", 0.0, seen.completion, WHITE)):
         y += LINE
         _write(into, name, MARGIN, y, 0.45)
         _bar(into, MARGIN + 68, y - 9, 112, 9, low, high, colour)
-    y += LINE
-    _write(into, "route", MARGIN, y, 0.45)
-    _bar(into, MARGIN + 68, y - 9, 112, 9, 0.0, seen.completion, WHITE)
     of = f" of {seen.steps}" if seen.steps else ""
     for text in (f"step {seen.step}{of}", *(f"{who} {mib:.0f} MiB" for who, mib in seen.held_mib.items())):
         y += LINE
@@ -282,19 +278,18 @@ def _rewards(into: Picture, seen: Seen) -> None:
         _bar(into, 118, y - 9, 70, 9, 0.5 + min(0.0, share) / 2.0, 0.5 + max(0.0, share) / 2.0, colour)
 
 
-def _pace(seen: Seen) -> str:
-    return f"{3.6 * seen.state.speed_mps:3.0f} km/h   route {seen.completion:4.0%}"
-
-
-def _pedals(seen: Seen) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float]]:
-    """Return from where to where the bars of steering, throttle and brake reach, as shares."""
+def _pedals(seen: Seen) -> list[tuple[str, float, float, Colour]]:
+    """Return the bars of steering, throttle and brake: name, from where to where it reaches, as shares, and colour."""
     steer, pedal = (float(value) for value in seen.action)
-    return (min(0.5, 0.5 + steer / 2.0), max(0.5, 0.5 + steer / 2.0)), (0.0, max(0.0, pedal)), (0.0, max(0.0, -pedal))
+    wheel = 0.5 + steer / 2.0
+    return [
+        ("steer", min(0.5, wheel), max(0.5, wheel), BLUE),
+        ("throttle", 0.0, max(0.0, pedal), GREEN),
+        ("brake", 0.0, max(0.0, -pedal), RED),
+    ]
 
 
-def _bar(
-    into: Picture, x: int, y: int, width: int, height: int, low: float, high: float, colour: tuple[int, int, int]
-) -> None:
+def _bar(into: Picture, x: int, y: int, width: int, height: int, low: float, high: float, colour: Colour) -> None:
     cv2.rectangle(into, (x, y), (x + width, y + height), RAIL, -1)
     if high > low:
         cv2.rectangle(into, (x + round(low * width), y), (x + round(high * width), y + height), colour, -1)
@@ -302,9 +297,7 @@ def _bar(
         cv2.line(into, (x + width // 2, y), (x + width // 2, y + height), SOFT, 1)
 
 
-def _write(
-    into: Picture, text: str, x: int, y: int, size: float, weight: int = 1, colour: tuple[int, int, int] = WHITE
-) -> None:
+def _write(into: Picture, text: str, x: int, y: int, size: float, weight: int = 1, colour: Colour = WHITE) -> None:
     for shadow, each in ((1, DARK), (0, colour)):
         cv2.putText(into, text, (x + shadow, y + shadow), cv2.FONT_HERSHEY_SIMPLEX, size, each, weight, cv2.LINE_AA)
 
@@ -319,17 +312,11 @@ def _sized(picture: NDArray[np.uint8], size: int, way: int) -> NDArray[np.uint8]
     return np.array(cv2.resize(picture, (size, size), interpolation=way), np.uint8)
 
 
-def _corners(x: float, y: float, yaw: float, half_length: float, half_width: float) -> FloatArray:
-    along = half_length * np.array((math.cos(yaw), math.sin(yaw)))
-    beside = half_width * np.array((-math.sin(yaw), math.cos(yaw)))
-    return np.array((x, y)) + np.array((along + beside, along - beside, -along - beside, beside - along))
-
-
-def _fill(into: Picture, corners: FloatArray, colour: tuple[int, int, int]) -> None:
+def _fill(into: Picture, corners: FloatArray, colour: Colour) -> None:
     cv2.fillPoly(into, [_fixed(corners)], colour, cv2.LINE_AA, SUBPIXEL)
 
 
-def _line(into: Picture, points: FloatArray, colour: tuple[int, int, int], thickness: int) -> None:
+def _line(into: Picture, points: FloatArray, colour: Colour, thickness: int) -> None:
     cv2.polylines(into, [_fixed(points)], False, colour, thickness, cv2.LINE_AA, SUBPIXEL)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from carla_td3.config import CameraConfig
 from carla_td3.env.hazards import NOTHING, Hazards, Light, Others, StopLine, World
 from carla_td3.env.observation import DriverState
-from carla_td3.env.route_line import Route
 from carla_td3.evaluation import overlay
 from carla_td3.evaluation.overlay import (
     FRONT,
@@ -25,14 +25,12 @@ from carla_td3.evaluation.overlay import (
     Seen,
     Town,
 )
+from tests.unit.agent.roads import road, state
 
 LEVEL = Lens(x_m=0.0, z_m=1.8, pitch_deg=0.0, fov_deg=90.0)
-EASTWARDS = np.stack((np.arange(0.0, 100.0), np.zeros(100), np.zeros(100)), axis=1)
-ROUTE = Route.through("a>b", EASTWARDS, np.full(100, 1.75), turns=0)
-
-
-def at(x_m: float, y_m: float = 0.0, yaw: float = 0.0, speed_mps: float = 5.0) -> DriverState:
-    return DriverState(ROUTE, ROUTE.project(x_m, y_m), x_m, y_m, yaw, speed_mps)
+ROUTE = road((99, 0.0), half_m=1.75)
+TOWN = Town([ROUTE.points])
+at = partial(state, ROUTE)
 
 
 def seen(state: DriverState, world: World | None = None, hazards: Hazards = NOTHING, **more: object) -> Seen:
@@ -42,7 +40,7 @@ def seen(state: DriverState, world: World | None = None, hazards: Hazards = NOTH
 
 def picture_of(shown: Seen, lens: Lens = LEVEL, front: int = 84) -> Picture:
     dark = np.full((front, front, 3), 40, np.uint8)
-    return overlay.composed(dark, lens, shown, Town([EASTWARDS[:, :2]]), None)
+    return overlay.composed(dark, lens, shown, TOWN, None)
 
 
 def above(picture: Picture) -> Picture:
@@ -72,7 +70,7 @@ def test_points_of_the_ground_lie_where_the_camera_sees_them(
     assert found[0] == pytest.approx(pixel)
 
 
-def test_a_camera_that_looks_down_sees_the_same_point_higher_and_what_is_behind_it_not_at_all() -> None:
+def test_a_camera_that_looks_down_sees_a_point_higher() -> None:
     down = Lens(0.0, 1.8, -12.0, 90.0)
     points = np.array([(10.0, 0.0), (-3.0, 0.0)])
     (level, _), _ = overlay.projected(points, LEVEL, at(0.0), 100)
@@ -90,7 +88,7 @@ def test_a_camera_that_looks_to_the_right_has_there_in_its_middle() -> None:
     assert ahead[0] == pytest.approx(50.0 - 50.0 * math.tan(math.radians(30.0)))
 
 
-def test_the_route_ahead_is_drawn_on_the_road_and_turns_with_the_car() -> None:
+def test_the_route_ahead_turns_with_the_car() -> None:
     plain = np.full((FRONT, FRONT, 3), 40, np.uint8)
 
     def column(state: DriverState) -> float:
@@ -104,7 +102,7 @@ def test_the_route_ahead_is_drawn_on_the_road_and_turns_with_the_car() -> None:
     assert column(at(0.0, yaw=-0.2)) > FRONT / 2 + 40
 
 
-def test_the_view_from_above_shows_who_is_around_and_what_the_lights_show() -> None:
+def test_the_view_from_above_shows_who_is_around() -> None:
     car = Others(np.array([(20.0, 3.5)]), np.zeros(1), np.array([(2.4, 1.0)]), np.zeros((1, 2)), np.zeros(1))
     walker = Others(np.array([(10.0, -6.0)]), np.zeros(1), np.array([(0.2, 0.2)]), np.zeros((1, 2)), np.zeros(1))
     world = World(car, walker, (StopLine(15.0, 0.0, 0.0, Light.RED),))
@@ -116,7 +114,7 @@ def test_the_view_from_above_shows_who_is_around_and_what_the_lights_show() -> N
     assert person[0] < own[0] < other[0]  # and what is to the right is to the right
 
 
-def test_bars_say_how_the_car_is_held_and_the_light_has_its_colour() -> None:
+def test_bars_and_the_light_have_their_colours() -> None:
     ahead = Hazards(light=Light.RED, light_gap_m=12.0)
 
     def green(pedal: float) -> int:
@@ -141,7 +139,7 @@ def test_sizes_are_what_the_encoder_is_told() -> None:
     heats = {name: np.ones((84, 84), np.float32) for name in ("a", "b", "c")}
     for given in (None, heats):
         dark = np.zeros((84, 84, 3), np.uint8)
-        made = overlay.composed(dark, LEVEL, seen(at(0.0)), Town([EASTWARDS[:, :2]]), given)
+        made = overlay.composed(dark, LEVEL, seen(at(0.0)), TOWN, given)
         assert (made.shape[1], made.shape[0]) == overlay.size_of(given is not None)
         assert made.shape[1] % 8 == made.shape[0] % 8 == 0
     assert overlay.size_of(True)[0] - overlay.size_of(False)[0] == HEAT
@@ -150,12 +148,12 @@ def test_sizes_are_what_the_encoder_is_told() -> None:
 def test_a_film_keeps_its_size_and_shows_the_agents_own_view() -> None:
     picture = np.full((360, 640, 3), 40, np.uint8)
     own = overlay.views(np.full((1, 84, 84), 200, np.uint8), CameraConfig())
-    drawn = overlay.filmed(picture, own, seen(at(0.0), title="td3"), Town([EASTWARDS[:, :2]]))
+    drawn = overlay.filmed(picture, own, seen(at(0.0), title="td3"), TOWN)
     assert drawn.shape == (360, 640, 3)
     assert (drawn[20:170, 470:620] == 200).all()
 
 
-def test_a_film_shows_all_views_in_their_colours_from_left_to_right() -> None:
+def test_a_film_shows_all_views_from_left_to_right() -> None:
     camera = CameraConfig.model_validate(
         {"channels": "rgb", "yaw_deg": 20.0, "narrow": {"channels": "grey", "yaw_deg": -26.0}, "stack": {"frames": 2}}
     )
@@ -164,6 +162,6 @@ def test_a_film_shows_all_views_in_their_colours_from_left_to_right() -> None:
     own = overlay.views(frame, camera)
     assert [tuple(view[0, 0]) for view in own] == [(80, 80, 80), (10, 120, 250)], "blue first"
     picture = np.full((360, 640, 3), 40, np.uint8)
-    drawn = overlay.filmed(picture, own, seen(at(0.0)), Town([EASTWARDS[:, :2]]))
+    drawn = overlay.filmed(picture, own, seen(at(0.0)), TOWN)
     assert (drawn[20:130, 510:624] == (10, 120, 250)).all()
     assert (drawn[20:130, 380:496] == 80).all()

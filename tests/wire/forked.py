@@ -42,7 +42,7 @@ class ForkedAgent(ForkServerProcess):
         os.dup2(output, sys.stderr.fileno())
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # one of them would keep the server alive
         sys.argv[1:] = self._arguments
-        runpy.run_module("agent", run_name="__main__", alter_sys=True)
+        runpy.run_module("carla_td3", run_name="__main__", alter_sys=True)
 
     @property
     def returncode(self) -> int | None:

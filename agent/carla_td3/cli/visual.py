@@ -39,7 +39,6 @@ from carla_td3.evaluation.health import Health
 from carla_td3.evaluation.overlay import Heat, Picture, Seen, Town
 from carla_td3.evaluation.routes import Step, steps
 from carla_td3.evaluation.runner import EvaluationRunner
-from carla_td3.evaluation.viewing import lens, viewing_camera
 from carla_td3.evaluation.window import Window
 from carla_td3.exits import AgentError
 from carla_td3.telemetry.progress import ProgressLine
@@ -182,7 +181,7 @@ def _drive(
     recording.facts["map"] = env.planner.name
     recording.facts["camera"] = "viewing" if asked.viewing else "own"
     town, live = Town(env.planner.lanes), LiveView(RunPaths(asked.video.parent))
-    through, processes = lens(config.environment.camera), _processes(config)
+    through, processes = config.environment.camera, _processes(config)
     driven_m, began_s = 0.0, time.monotonic()
     with ProgressLine(asked.steps, Console(stderr=True), f"{asked.driver} drives") as progress:
         for step, front in itertools.islice(_steps(env, chosen, routes, asked.viewing), asked.steps):
@@ -222,8 +221,8 @@ def _steps(env: DrivingEnv, driver: Driver, routes: Sequence[Route], viewing: bo
     for route in itertools.cycle(routes):
         try:
             begun = env.reset(options={"route": route})
-            if viewing and camera is None:
-                camera = viewing_camera(env)  # which takes ticks
+            if viewing and camera is None and env.car is not None:
+                camera = env.car.add_view(overlay.FRONT)
                 begun = env.reset(options={"route": route})
         except BlockedStart:
             blocked += 1

@@ -48,17 +48,6 @@ SUBPIXEL = 4
 
 
 @dataclass(frozen=True)
-class Lens:
-    """How a camera sits on the car: its place before and above the car's origin, what it looks at."""
-
-    x_m: float
-    z_m: float
-    pitch_deg: float
-    fov_deg: float
-    yaw_deg: float = 0.0
-
-
-@dataclass(frozen=True)
 class Seen:
     """What is drawn of one step."""
 
@@ -142,7 +131,9 @@ def filmed(picture: Picture, own: Sequence[Picture], seen: Seen, town: Town) -> 
     return picture
 
 
-def composed(front: Picture, lens: Lens, seen: Seen, town: Town, heats: Mapping[str, Heat] | None = None) -> Picture:
+def composed(
+    front: Picture, lens: CameraConfig, seen: Seen, town: Town, heats: Mapping[str, Heat] | None = None
+) -> Picture:
     """Return the visual test's picture, ``size_of`` large.
 
     Args:
@@ -181,7 +172,9 @@ def heated(picture: Picture, heat: Heat) -> Picture:
     return mixed
 
 
-def projected(points: FloatArray, lens: Lens, state: DriverState, size: int) -> tuple[FloatArray, NDArray[np.bool_]]:
+def projected(
+    points: FloatArray, lens: CameraConfig, state: DriverState, size: int
+) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Return where (n, 2) points of level ground lie in a square picture, (n, 2) pixels, and which lie before it.
 
     Slopes, and how the car leans, are left out.
@@ -202,7 +195,7 @@ def _relative(points: FloatArray, state: DriverState) -> tuple[FloatArray, Float
     return turned(points[:, 0] - state.x_m, points[:, 1] - state.y_m, state.yaw)
 
 
-def _route_ahead(view: Picture, lens: Lens, state: DriverState) -> None:
+def _route_ahead(view: Picture, lens: CameraConfig, state: DriverState) -> None:
     """Draw the route as a ribbon on the ground."""
     place = state.place.s_m + ROUTE_FROM_M
     count = int((min(ROUTE_TO_M, state.route.length_m - place)) / ROUTE_STEP_M)

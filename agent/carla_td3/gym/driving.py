@@ -22,7 +22,6 @@ from carla_td3.env.route_line import Route
 from carla_td3.env.sensors import FrameCamera
 from carla_td3.evaluation import overlay
 from carla_td3.evaluation.overlay import Seen, Town
-from carla_td3.evaluation.viewing import lens, viewing_camera
 from carla_td3.layered_yaml import read
 
 PATIENCE_S = 5.0
@@ -99,14 +98,14 @@ class RegisteredEnv(DrivingEnv):
         seen = Seen.of(self, *self._last, step=self.drive.episode.steps)
         assert self._viewing is not None
         assert self._town is not None
-        picture = overlay.composed(self._viewing.last[:, :, :3], lens(self.config.camera), seen, self._town)
+        picture = overlay.composed(self._viewing.last[:, :, :3], self.config.camera, seen, self._town)
         return np.ascontiguousarray(picture[:, :, ::-1])
 
     def _people(self, route: Route, wanted: Conditions) -> None:
         before = self.car
         super()._people(route, wanted)
-        if self.render_mode is not None and self.car is not before:
-            self._viewing = viewing_camera(self)
+        if self.render_mode is not None and self.car is not None and self.car is not before:
+            self._viewing = self.car.add_view(overlay.FRONT)
 
 
 def resolved(config: Task | None, simulator: Address | None) -> tuple[EnvironmentConfig, SimulatorConfig]:

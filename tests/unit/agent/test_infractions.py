@@ -25,6 +25,13 @@ def begun(config: EnvironmentConfig | None = None, rules: Rules | None = None) -
     return Episode(STRAIGHT, config or EnvironmentConfig(time_limit=LONG), SECONDS, at(0.0, 0.0), rules)
 
 
+def stood(episode: Episode) -> Episode:
+    """Let the car stand until the drive ends."""
+    while episode.end is None:
+        episode.advance(at(0.0, 0.0), (0.0, -1.0), Events())
+    return episode
+
+
 def at(x_m: float, speed_mps: float = 5.0, y_m: float = 0.0) -> Motion:
     return Motion(0, x_m, y_m, 0.0, speed_mps, 0.0)
 
@@ -129,9 +136,7 @@ def test_pace_is_compared_in_quarters_of_the_route() -> None:
 
 def test_waiting_blocks_later_where_somebody_may_hold_the_car() -> None:
     for traffic, seconds in ((TrafficConfig(lights=True), 180.0), (TrafficConfig(), 15.0)):
-        episode = begun(EnvironmentConfig(time_limit=LONG, traffic=traffic))
-        while episode.end is None:
-            episode.advance(at(0.0, 0.0), (0.0, -1.0), Events())
+        episode = stood(begun(EnvironmentConfig(time_limit=LONG, traffic=traffic)))
         assert episode.end == "blocked"
         assert episode.time_s == pytest.approx(seconds)
         assert [each.kind for each in episode.record.infractions] == ["blocked"]
@@ -148,9 +153,7 @@ def test_who_creeps_in_a_queue_is_not_blocked() -> None:
 def test_the_time_limit_grows_with_the_route() -> None:
     config = EnvironmentConfig(time_limit=TimeLimitConfig(constant_s=2.0, s_per_m=0.01), blocked_s=900.0)
     for rules, seconds in ((None, 6.0), (Rules(limit_s=3.0), 3.0)):
-        episode = begun(config, rules)
-        while episode.end is None:
-            episode.advance(at(0.0, 0.0), (0.0, -1.0), Events())
+        episode = stood(begun(config, rules))
         assert episode.end == "time"
         assert episode.time_s == pytest.approx(seconds)
 

@@ -20,14 +20,13 @@ from carla_td3.evaluation.overlay import (
     SIDE_WIDTH,
     TOWN_HEIGHT,
     WHITE,
-    Lens,
     Picture,
     Seen,
     Town,
 )
 from tests.unit.agent.roads import road, state
 
-LEVEL = Lens(x_m=0.0, z_m=1.8, pitch_deg=0.0, fov_deg=90.0)
+LEVEL = CameraConfig(x_m=0.0, z_m=1.8, pitch_deg=0.0, fov_deg=90.0)
 ROUTE = road((99, 0.0), half_m=1.75)
 TOWN = Town([ROUTE.points])
 at = partial(state, ROUTE)
@@ -38,7 +37,7 @@ def seen(state: DriverState, world: World | None = None, hazards: Hazards = NOTH
     return Seen(state=state, world=world or World(), hazards=hazards, **fields)  # type: ignore[arg-type]
 
 
-def picture_of(shown: Seen, lens: Lens = LEVEL, front: int = 84) -> Picture:
+def picture_of(shown: Seen, lens: CameraConfig = LEVEL, front: int = 84) -> Picture:
     dark = np.full((front, front, 3), 40, np.uint8)
     return overlay.composed(dark, lens, shown, TOWN, None)
 
@@ -71,7 +70,7 @@ def test_points_of_the_ground_lie_where_the_camera_sees_them(
 
 
 def test_a_camera_that_looks_down_sees_a_point_higher() -> None:
-    down = Lens(0.0, 1.8, -12.0, 90.0)
+    down = LEVEL.model_copy(update={"pitch_deg": -12.0})
     points = np.array([(10.0, 0.0), (-3.0, 0.0)])
     (level, _), _ = overlay.projected(points, LEVEL, at(0.0), 100)
     (lower, _), before = overlay.projected(points, down, at(0.0), 100)
@@ -80,7 +79,7 @@ def test_a_camera_that_looks_down_sees_a_point_higher() -> None:
 
 
 def test_a_camera_that_looks_to_the_right_has_there_in_its_middle() -> None:
-    aside = Lens(1.0, 1.8, 0.0, 90.0, yaw_deg=30.0)
+    aside = LEVEL.model_copy(update={"x_m": 1.0, "yaw_deg": 30.0})
     there = np.array([(1.0 + 10.0 * math.cos(math.radians(30.0)), 10.0 * math.sin(math.radians(30.0))), (11.0, 0.0)])
     (middle, ahead), before = overlay.projected(there, aside, at(0.0), 100)
     assert before.all()

@@ -31,7 +31,7 @@ def session_of(**world: Any) -> Session:
         "get_map": lambda: SimpleNamespace(name="Carla/Maps/OpenDriveMap"),
     }
     session = Session(SimulatorConfig())
-    session._world = SimpleNamespace(**{**plain, **world})
+    session.world = SimpleNamespace(**{**plain, **world})
     return session
 
 

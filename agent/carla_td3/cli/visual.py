@@ -116,8 +116,7 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
     out.print(_told(found, asked), highlight=False, soft_wrap=True)
     if stop.signal is not None:
         raise AgentError(f"Stopped by {stop.cause} after {found['steps']} of {asked.steps} steps.", Exit.STOPPED)
-    healthy: bool = found["healthy"]
-    return healthy
+    return bool(found["healthy"])
 
 
 class Recording:
@@ -211,18 +210,18 @@ def _steps(env: DrivingEnv, driver: Driver, routes: Sequence[Route], viewing: bo
     """Drive route after route, and from the first again; yields each step, and its front view to look at.
 
     Args:
-        viewing: whether that is a camera's of its own, which the first drive puts on the car.
+        viewing: whether that is a camera's of its own, which is put on the car as its first drive begins.
 
     Raises:
         BlockedStart: something stands at the start of each route.
         SimulatorLost: the simulator was lost.
     """
-    blocked, camera = 0, None
+    blocked, car, camera = 0, None, None
     for route in itertools.cycle(routes):
         try:
             begun = env.reset(options={"route": route})
-            if viewing and camera is None and env.car is not None:
-                camera = env.car.add_view(overlay.FRONT)
+            if viewing and env.car is not None and env.car is not car:
+                car, camera = env.car, env.car.add_view(overlay.FRONT)
                 begun = env.reset(options={"route": route})
         except BlockedStart:
             blocked += 1

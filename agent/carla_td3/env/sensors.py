@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_td3.config import CameraConfig, Channels, ViewConfig
+from carla_td3.config import CameraConfig, Channels, NarrowConfig
 from carla_td3.env.session import ROLE_PREFIX, Session, SimulatorLost
 
 Planes = NDArray[np.uint8]
@@ -184,7 +184,7 @@ class SensorRig:
         self.stop()
         self._session.destroy(self._all)
 
-    def _camera(self, car: Any, view: ViewConfig, width: int, height: int) -> FrameCamera:
+    def _camera(self, car: Any, view: CameraConfig | NarrowConfig, width: int, height: int) -> FrameCamera:
         where = carla.Location(x=self._config.x_m, z=self._config.z_m)
         pose = carla.Transform(where, carla.Rotation(pitch=view.pitch_deg, yaw=view.yaw_deg))
         return FrameCamera(self._session, car, pose, width=width, height=height, fov_deg=view.fov_deg)

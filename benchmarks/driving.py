@@ -282,7 +282,7 @@ def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummar
 @contextlib.contextmanager
 def _environment(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]]]:
     """Run a carla-lite while the block lasts; yields an environment in it, the group's driver and the town's routes."""
-    found = trained(group.checkpoint, None, None, {})
+    found = trained(group.checkpoint)
     with lite_server(group.map) as port:
         config = configured(found.config, group, port)
         with environment(config) as env:

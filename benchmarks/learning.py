@@ -46,8 +46,8 @@ from carla_td3 import config as configuration
 from carla_td3.cli.evaluation import ONLINE, trained
 from carla_td3.cli.options import parsed
 from carla_td3.config import AgentConfig, ConfigError
-from carla_td3.evaluation.columns import in_columns
 from carla_td3.evaluation.comparison import bootstrap, interval, mean
+from carla_td3.evaluation.figures import in_columns, shown
 from carla_td3.run_directory import save_config
 from carla_td3.td3.networks import Policy
 from carla_td3.trainer import checkpoint
@@ -319,7 +319,7 @@ def keep(job: Job, rows: bool = False) -> None:
     figures = {"variant": job.variant, "seed": job.seed, "updates": job.updates, "settings": dict(job.settings)}
     text = json.dumps({**figures, "curve": curve(events), "routes": routes}, indent=1) + "\n"
     if job.kept is not None:
-        found = trained(job.run.path, None, None, {})
+        found = trained(job.run.path)
         assert found.policy is not None
         outlive(found.config, found.policy, job.kept)
         shutil.copy(job.run.config, job.kept.config)  # it names the command that trained the policy
@@ -435,23 +435,15 @@ def _shown(figures: Mapping[str, Any]) -> dict[str, str]:
     then = figures["reference_then"]
     return {
         "updates": str(figures["updates"]),
-        "success": f"{figures['success_rate']:.0%}",
+        **shown({"success": figures["success_rate"]}, ("success",)),
         "95 %": interval(figures["success_95"]) if figures["success_95"] else "",
         "by seed": " ".join(f"{each:.0%}" for each in figures["success_by_seed"]),
         f"{REFERENCE} then": "" if then is None else f"{then:.0%}",
-        "completion": f"{figures['route_completion']:.0%}",
-        "driving score": f"{figures['driving_score']:.0f}",
-        "red run": f"{figures['red_lights_run']:.0%}",
-        "collisions/km": f"{figures['collisions_per_km']:.1f}",
-        "lane inv./km": _figure(figures["lane_invasions_per_km"]),
-        "m/s": _figure(figures["mean_speed_mps"]),
-        "jerk, m/s³": _figure(figures["jerk_mps3"]),
-        f"min to {ARRIVES:.0%} compl.": " ".join(map(_figure, figures["minutes_to_completion"])),
+        **shown(figures, FIGURES[1:]),
+        f"min to {ARRIVES:.0%} compl.": " ".join(
+            "–" if minutes is None else f"{minutes:.1f}" for minutes in figures["minutes_to_completion"]
+        ),
     }
-
-
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.program import program
 from carla_td3.cli import options
-from carla_td3.cli.commands import console, leaving
+from carla_td3.cli.commands import console, leaving, within
 
 if TYPE_CHECKING:
     from carla_td3.evaluation.window import Window
@@ -48,6 +48,7 @@ class Camera(str, Enum):
     VIEWING = "viewing"
 
 
+@within(leaving)
 def main(
     *,
     steps: Annotated[int, typer.Option(min=1, help="Steps to drive, a tenth of a second each.")] = 100,
@@ -78,40 +79,29 @@ def main(
     settings: options.Settings = None,
     map: options.Map = None,
     seed: options.Seed = None,
-    debug: options.Debug = False,
-) -> None:
+) -> Exit:
     """Show and record a driver on routes that it wasn't trained on.
 
     Exit codes: 0 the drive was healthy (every tick came, with its own picture, which shows something; memory under its
     limit); 1 it wasn't; 2 usage, 65 bad configuration, 69 no simulator, 75 stopped on request, with what was driven.
     """
-    with leaving(debug):
-        from carla_td3.cli import evaluation, visual
-        from carla_td3.evaluation import overlay
-        from carla_td3.evaluation.drivers import TD3_DRIVER
+    from carla_td3.cli import evaluation, visual
+    from carla_td3.evaluation import overlay
+    from carla_td3.evaluation.drivers import TD3_DRIVER
 
-        named = {
-            "simulator.map": map,
-            "seed": seed,
-            "environment.traffic.vehicles": vehicles,
-            "environment.traffic.walkers": walkers,
-            "environment.traffic.lights": lights,
-            "environment.weather": weather,
-        }
-        trained = evaluation.trained(checkpoint, config, settings, named)
-        asked = visual.Asked(
-            driver=driver or ("pid" if trained.policy is None else TD3_DRIVER),
-            steps=steps,
-            video=video,
-            explain=explain,
-            viewing=camera is Camera.VIEWING or (camera is Camera.AUTO and room_for_a_camera()),
-            memory_limit_mib=memory_limit_mib,
-        )
-        visual.prepare(asked, trained)
-        with shown(show, port, video.parent, overlay.size_of(explain)) as window:
-            healthy = visual.run(trained, asked, window, console())
-        if not healthy:
-            raise typer.Exit(Exit.CRASH)
+    world = {"vehicles": vehicles, "walkers": walkers, "lights": lights, "weather": weather}
+    trained = evaluation.trained(checkpoint, config, settings or (), map=map, seed=seed, **world)
+    asked = visual.Asked(
+        driver=driver or ("pid" if trained.policy is None else TD3_DRIVER),
+        steps=steps,
+        video=video,
+        explain=explain,
+        viewing=camera is Camera.VIEWING or (camera is Camera.AUTO and room_for_a_camera()),
+        memory_limit_mib=memory_limit_mib,
+    )
+    visual.prepare(asked, trained)
+    with shown(show, port, video.parent, overlay.size_of(explain)) as window:
+        return Exit.FINISHED if visual.run(trained, asked, window, console()) else Exit.CRASH
 
 
 @contextlib.contextmanager

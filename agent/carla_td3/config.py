@@ -143,7 +143,7 @@ class CameraConfig(ViewConfig):
         return sum(view.own_planes for view in self.views)
 
     @property
-    def views(self) -> tuple[ViewConfig, ...]:
+    def views(self) -> tuple[CameraConfig | NarrowConfig, ...]:
         """In the order of their planes."""
         return (self,) if self.narrow is None else (self, self.narrow)
 

@@ -147,7 +147,7 @@ def test_what_is_kept_of_a_run_drives_as_it_did_and_is_not_trained_again(tmp_pat
     (again,) = learning.planned(variants, TRAFFIC, {}, None, tmp_path / "elsewhere", (0,), 18_000, tmp_path / "kept")
     assert again.is_finished
     assert again.kept is not None
-    ran, kept = (trained(each, None, None, {}).policy for each in (folder, again.kept.path))
+    ran, kept = (trained(each).policy for each in (folder, again.kept.path))
     assert ran is not None
     assert kept is not None
     assert all(torch.equal(tensor, kept.state_dict()[name]) for name, tensor in ran.state_dict().items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import queue
 import time
@@ -13,6 +14,8 @@ from typing import Any
 import carla
 import pytest
 
+from carla_td3.config import EnvironmentConfig, SimulatorConfig
+from carla_td3.env.driving import DrivingEnv
 from tests.conftest import Server, StartServer, port_pair
 from tests.faults import Faulty
 from tests.wire.launched import Launch, Launched, first_time
@@ -100,11 +103,32 @@ class Session:
 
 
 Connect = Callable[..., Session]
+MakeEnv = Callable[..., DrivingEnv]
 
 
 def spawned(actors: Iterable[Any]) -> list[str]:
     """Return the kinds of what is there beside the map's own lights and signs."""
     return [actor.type_id for actor in actors if not actor.type_id.startswith("traffic.")]
+
+
+@pytest.fixture
+def make_env(request: pytest.FixtureRequest, start_server: StartServer) -> Iterator[MakeEnv]:
+    """Make environments that are closed after the test: ``make_env(config=None, port=None, seed=0, **simulator)``.
+
+    Without a port they drive in the module's simulator.
+    """
+    with contextlib.ExitStack() as made:
+
+        def make(
+            config: EnvironmentConfig | None = None, port: int | None = None, seed: int = 0, **simulator: Any
+        ) -> DrivingEnv:
+            port = port or request.getfixturevalue("module_server").port
+            address = SimulatorConfig.model_validate(
+                {"host": "127.0.0.1", "port": port, "patience_s": 60.0, **simulator}
+            )
+            return made.enter_context(contextlib.closing(DrivingEnv(config, address, seed)))
+
+        yield make
 
 
 @pytest.fixture

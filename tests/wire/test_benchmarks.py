@@ -187,4 +187,4 @@ def test_trainings_that_were_killed_go_on_finished_ones_are_left_alone_and_other
         (2, "own"),
         (2, "judged"),
     ]
-    assert trained(tmp_path / "kept", None, None, {}).policy is not None
+    assert trained(tmp_path / "kept").policy is not None

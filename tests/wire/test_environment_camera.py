@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from carla_td3.config import CameraConfig, EnvironmentConfig, NarrowConfig, SimulatorConfig, StackConfig
-from carla_td3.env.driving import DrivingEnv
-from tests.conftest import Server
+from carla_td3.config import CameraConfig, EnvironmentConfig, NarrowConfig, StackConfig
+from tests.wire.conftest import MakeEnv
 
 CAMERA = CameraConfig(
     channels="rgb", narrow=NarrowConfig(fov_deg=40.0, pitch_deg=-12.0), stack=StackConfig(frames=2, every=3)
 )
 
 
-def test_two_views_and_frames_that_lie_apart_reach_the_observation(module_server: Server) -> None:
-    simulator = SimulatorConfig(host="127.0.0.1", port=module_server.port, patience_s=60.0)
-    env = DrivingEnv(EnvironmentConfig(camera=CAMERA), simulator)
+def test_views_and_frames_reach_the_observation(make_env: MakeEnv) -> None:
+    env = make_env(EnvironmentConfig(camera=CAMERA))
     observation, _ = env.reset(seed=1)
     images = [observation["image"]]
     for _ in range(6):
         images.append(env.step(np.array((0.0, 0.6), np.float32))[0]["image"])
-    space = env.observation_space
-    env.close()
-    assert all(space["image"].contains(image) for image in images)  # type: ignore[index]
+    assert all(env.observation_space["image"].contains(image) for image in images)  # type: ignore[index]
     assert (images[0][:4] == images[0][4:]).all()
     assert (images[5][:4] == images[2][4:]).all()
     assert (images[6][:4] != images[6][4:]).any()
@@ -35,12 +31,10 @@ def test_two_views_and_frames_that_lie_apart_reach_the_observation(module_server
     assert np.corrcoef(shrunk.ravel(), whole.ravel())[0, 1] > 0.8
 
 
-def test_a_view_that_looks_to_the_right_is_the_other_ones_right_half(module_server: Server) -> None:
+def test_a_view_to_the_right_is_the_front_ones_right_half(make_env: MakeEnv) -> None:
     aside = NarrowConfig(yaw_deg=30.0, fov_deg=100.0, pitch_deg=-12.0)
-    simulator = SimulatorConfig(host="127.0.0.1", port=module_server.port, patience_s=60.0)
-    env = DrivingEnv(EnvironmentConfig(camera=CameraConfig(narrow=aside)), simulator)
+    env = make_env(EnvironmentConfig(camera=CameraConfig(narrow=aside)))
     front, right = env.reset(seed=1)[0]["image"][:2].astype(float)
-    env.close()
     # 30° aside is 20 of 42 pixels from the middle, so what was there is in the middle now.
     there, here, else_where = front[30:54, 54:70], right[30:54, 34:50], right[30:54, 4:20]
     alike = [np.corrcoef(there.ravel(), each.ravel())[0, 1] for each in (here, else_where)]

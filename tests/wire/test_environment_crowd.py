@@ -12,7 +12,7 @@ import carla
 import numpy as np
 import pytest
 
-from carla_td3.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
+from carla_td3.config import EnvironmentConfig, TrafficConfig
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.expert import PidPurePursuit
 from carla_td3.env.hazards import Ahead
@@ -20,6 +20,7 @@ from carla_td3.env.route import held_out_routes
 from carla_td3.env.walkers import Walkers
 from tests.conftest import REPOSITORY, Server, serve
 from tests.crowd import PATIENCE_S
+from tests.wire.conftest import MakeEnv
 from tests.wire.crowd_process import NEAR_M
 
 PROCESS = Path(__file__).with_name("crowd_process.py")
@@ -32,16 +33,20 @@ def town() -> Iterator[Server]:
     server.end()
 
 
-def make(server: Server, **traffic: object) -> DrivingEnv:
-    simulator = SimulatorConfig(host="127.0.0.1", port=server.port, patience_s=60.0)
-    return DrivingEnv(EnvironmentConfig(traffic=TrafficConfig.model_validate(traffic)), simulator)
+def among(**traffic: object) -> EnvironmentConfig:
+    return EnvironmentConfig(traffic=TrafficConfig.model_validate(traffic))
+
+
+def people_of(env: DrivingEnv) -> Walkers:
+    assert env.scene.walkers is not None
+    return env.scene.walkers
 
 
 def of_a_crowd(env: DrivingEnv) -> list[carla.Actor]:
     return [a for a in env.session.world.get_actors() if a.type_id.startswith(("walker", "controller"))]
 
 
-def test_drives_draw_who_is_there_and_a_seed_or_an_evaluation_brings_the_same_to_every_driver(town: Server) -> None:
+def test_a_seed_brings_the_same_to_every_driver(town: Server) -> None:
     ended = subprocess.run(
         [sys.executable, str(PROCESS), str(town.port)],
         cwd=REPOSITORY,
@@ -74,37 +79,33 @@ def test_drives_draw_who_is_there_and_a_seed_or_an_evaluation_brings_the_same_to
         assert max(drive) <= NEAR_M + moved_m
 
 
-def test_people_walk_are_as_many_as_asked_for_and_are_gone_in_the_end(town: Server) -> None:
-    env = make(town, walkers=20)
+def test_people_walk_and_are_as_many_as_asked_for(town: Server, make_env: MakeEnv) -> None:
+    env = make_env(among(walkers=20), port=town.port)
     env.reset(seed=1)
-    assert env._walkers is not None
-    starts = {person.id: person.get_location() for person in env._walkers.people}
+    starts = {person.id: person.get_location() for person in people_of(env).people}
     for _ in range(80):
         env.session.tick()
-    walked = [person.get_location().distance(starts[person.id]) for person in env._walkers.people]
+    walked = [person.get_location().distance(starts[person.id]) for person in people_of(env).people]
     assert sum(metres > 5.0 for metres in walked) >= 15, walked
-    env._walkers.resize(4, (0.0, 0.0))
+    people_of(env).resize(4, (0.0, 0.0))
     env.session.tick()
     assert len(of_a_crowd(env)) == 8
-    env._walkers.empty()
+    people_of(env).empty()
     env.session.tick()
     assert not of_a_crowd(env)
-    env.close()
 
 
-def crossings(server: Server, step_out: float) -> int:
+def crossings(env: DrivingEnv) -> int:
     """Return how often somebody comes over the route's line before the car, in 30 s on its way."""
-    env = make(server, walkers=150, walkers_crossing=1.0, walkers_step_out=step_out, lights=True)
     (route,) = held_out_routes(env.planner, env.config.route, 1, seed=3)
     observation, _ = env.reset(options={"route": route, "seed": 7, "goes_on": True})
-    assert env._walkers is not None
     driver, count, end = PidPurePursuit(), 0, None
     before: dict[int, float] = {}
     for _ in range(300):
         if end is None:
             observation, _, _, _, info = env.step(driver.act(observation, env.state))
             end = info["end"]
-            there = {person.id: person.get_location() for person in env._walkers.people}
+            there = {person.id: person.get_location() for person in people_of(env).people}
             ahead = Ahead(route, env.state.place.s_m)
             gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for place in there.values()]))
             sides = {i: side for i, at, side in zip(there, gap, lateral, strict=True) if -9 < at < 50 and abs(side) < 9}
@@ -114,15 +115,19 @@ def crossings(server: Server, step_out: float) -> int:
     return count
 
 
-def test_people_step_out_before_the_car_where_that_is_asked_for(town: Server) -> None:
-    assert crossings(town, 1.0) >= crossings(town, 0.0) + 2
+def test_people_step_out_before_the_car_where_asked_for(town: Server, make_env: MakeEnv) -> None:
+    walkers = {"walkers": 150, "walkers_crossing": 1.0, "lights": True}
+    never, always = (
+        crossings(make_env(among(walkers_step_out=share, **walkers), port=town.port)) for share in (0.0, 1.0)
+    )
+    assert always >= never + 2
 
 
 @pytest.mark.parametrize(
     ("kind", "after"), [("walker", "walker"), ("walker", "controller"), ("controller", "controller")]
 )
-def test_people_who_lose_their_controller_or_vanish_before_they_set_out_are_left_out_and_come_with_the_next_drive(
-    town: Server, monkeypatch: pytest.MonkeyPatch, kind: str, after: str
+def test_people_who_vanish_before_they_set_out_are_left_out(
+    town: Server, make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch, kind: str, after: str
 ) -> None:
     other = carla.Client("127.0.0.1", town.port)
     applied, newest = Walkers._applied, dict[str, int | None]()
@@ -139,28 +144,23 @@ def test_people_who_lose_their_controller_or_vanish_before_they_set_out_are_left
         return ids
 
     monkeypatch.setattr(Walkers, "_applied", destroyed_by_another)
-    env = make(town, walkers=6)
+    env = make_env(among(walkers=6), port=town.port)
     env.reset(seed=1)
     assert newest.keys() >= {"gone"}
-    assert env._walkers is not None
-    assert len(env._walkers.people) == 5
+    assert len(people_of(env).people) == 5
     env.session.tick()
     assert sorted(actor.type_id.split(".")[0] for actor in of_a_crowd(env)) == ["controller"] * 5 + ["walker"] * 5
     assert env.step(np.zeros(2, np.float32))[4]["end"] is None
     env.reset()
-    assert len(env._walkers.people) == 6
-    env.close()
+    assert len(people_of(env).people) == 6
 
 
-def test_people_and_controllers_that_a_dead_process_left_are_removed(town: Server) -> None:
-    gone = make(town, walkers=6)
+def test_people_that_a_dead_process_left_are_removed(town: Server, make_env: MakeEnv) -> None:
+    gone = make_env(among(walkers=6), port=town.port)
     gone.reset(seed=1)
-    assert gone.car is not None
-    gone.car.abandon()
-    gone.session.abandon()
+    gone._lose()
     assert gone.session._claim is not None
     gone.session._claim.release()  # as the kernel does
-    env = make(town)
+    env = make_env(among(), port=town.port)
     env.reset(seed=1)
     assert not of_a_crowd(env)
-    env.close()

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,7 @@ import carla
 import numpy as np
 import pytest
 
-from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig
-from carla_td3.env.driving import DrivingEnv
+from carla_td3.config import ConfigError, SimulatorConfig
 from carla_td3.env.expert import PidPurePursuit
 from carla_td3.env.observation import DriverState, Observation
 from carla_td3.env.route import held_out_routes
@@ -25,20 +25,22 @@ from carla_td3.env.session import NoSimulator, Session, SimulatorLost
 from carla_td3.evaluation.routes import completed, evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, port_pair
 from tests.crowd import PATIENCE_S, until
-from tests.wire.conftest import spawned
+from tests.wire.conftest import MakeEnv, spawned
 
 GO = np.array((0.0, 0.3), np.float32)
 # Far above what pytest lets a test take: whoever waits for the client's own time-out fails.
 LONG_S = 2000.0
 
 
-def make(port: int, config: EnvironmentConfig | None = None, **simulator: Any) -> DrivingEnv:
-    return DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port, **{"patience_s": 60.0, **simulator}))
+def other_client(server: Server) -> carla.Client:
+    client = carla.Client("127.0.0.1", server.port)
+    client.set_timeout(10.0)
+    return client
 
 
-def test_a_killed_simulator_truncates_and_reset_goes_on_with_the_next_one(start_server: StartServer) -> None:
+def test_a_killed_simulator_truncates_and_the_next_one_is_used(start_server: StartServer, make_env: MakeEnv) -> None:
     server = start_server()
-    env = make(server.port, timeout_s=LONG_S)
+    env = make_env(port=server.port, timeout_s=LONG_S)
     first, _ = env.reset(seed=1)
     env.step(GO)
     server.kill()
@@ -52,45 +54,29 @@ def test_a_killed_simulator_truncates_and_reset_goes_on_with_the_next_one(start_
     assert (again["image"] == first["image"]).all()
     assert not info["simulator_lost"]
     assert not env.step(GO)[4]["simulator_lost"]
-    env.close()
 
 
-def test_a_simulator_that_dies_under_a_tick_is_noticed_before_the_time_out(start_server: StartServer) -> None:
-    """Stopped, it leaves the tick unanswered; then it dies, while the client would wait on."""
+@pytest.mark.parametrize(
+    ("timeout_s", "then", "is_lost"),
+    [(LONG_S, "sleep 2; kill -9", True), (120.0, "sleep 2.5; kill -CONT", False), (2.0, "true", True)],
+    ids=["dies under the tick", "comes back", "stays silent"],
+)
+def test_a_simulator_that_stalls_under_a_tick(
+    start_server: StartServer, make_env: MakeEnv, timeout_s: float, then: str, is_lost: bool
+) -> None:
+    """It leaves the tick unanswered; where it then dies, the client would wait on."""
     server = start_server()
-    env = make(server.port, timeout_s=LONG_S)
-    env.reset()
-    server.process.send_signal(signal.SIGSTOP)
-    killer = subprocess.Popen(["sh", "-c", f"sleep 2; kill -9 {server.process.pid}"])
-    info = env.step(GO)[4]
-    killer.wait()
-    assert info["simulator_lost"]
-    env.close()
-
-
-def test_a_simulator_that_stalls_and_comes_back_is_not_lost(start_server: StartServer) -> None:
-    server = start_server()
-    env = make(server.port, timeout_s=120.0)
+    env = make_env(port=server.port, timeout_s=timeout_s)
     env.reset()
     frame = env.frame
     server.process.send_signal(signal.SIGSTOP)
-    subprocess.Popen(["sh", "-c", f"sleep 2.5; kill -CONT {server.process.pid}"])
-    info = env.step(GO)[4]
-    assert not info["simulator_lost"]
-    assert env.frame == frame + 1
-    assert not env.step(GO)[4]["simulator_lost"]
-    assert env.frame == frame + 2
-    env.close()
-
-
-def test_a_silent_simulator_is_lost_after_the_time_out(start_server: StartServer) -> None:
-    server = start_server()
-    env = make(server.port, timeout_s=2.0)
-    env.reset()
-    server.process.send_signal(signal.SIGSTOP)
-    assert env.step(GO)[4]["simulator_lost"]
-    server.kill()
-    env.close()
+    with subprocess.Popen(["sh", "-c", f"{then} {server.process.pid}"]):
+        assert env.step(GO)[4]["simulator_lost"] is is_lost
+    server.process.send_signal(signal.SIGCONT)
+    if not is_lost:
+        assert env.frame == frame + 1
+        assert not env.step(GO)[4]["simulator_lost"]
+        assert env.frame == frame + 2
 
 
 def test_the_loss_is_told_to_whoever_asked(start_server: StartServer) -> None:
@@ -117,14 +103,14 @@ def test_the_loss_is_told_to_whoever_asked(start_server: StartServer) -> None:
         ("sensor.camera", "A sensor of the car is gone"),
     ],
 )
-def test_a_drive_without_its_car_or_a_sensor_ends_and_the_next_one_has_them_all(
-    module_server: Server, kind: str, says: str
+def test_a_drive_ends_without_its_car_or_a_sensor(
+    module_server: Server, make_env: MakeEnv, kind: str, says: str
 ) -> None:
     """Without its sensor a collision would be none, and what is learned from the drive wrong."""
-    env = make(module_server.port, timeout_s=LONG_S)
+    env, other = make_env(timeout_s=LONG_S), other_client(module_server)
     env.reset(seed=1)
     assert env.car is not None
-    car, other = env.car.actor, other_client(module_server)
+    car = env.car.actor
     (gone,) = (actor for actor in env.session.world.get_actors() if actor.type_id.startswith(kind))
     other.apply_batch_sync([carla.command.DestroyActor(gone.id)], False)
     assert env.step(GO)[4]["simulator_lost"]
@@ -135,7 +121,6 @@ def test_a_drive_without_its_car_or_a_sensor_ends_and_the_next_one_has_them_all(
         FrameCamera(env.session, car, carla.Transform(), width=84, height=84, fov_deg=90.0)
     assert not env.step(GO)[4]["simulator_lost"]
     assert env.car.sensors.are_in(env.session.world.get_snapshot())
-    env.close()
 
 
 def test_a_car_that_another_client_destroys_at_once_is_no_car(module_server: Server) -> None:
@@ -148,32 +133,29 @@ def test_a_car_that_another_client_destroys_at_once_is_no_car(module_server: Ser
         other.apply_batch_sync([carla.command.DestroyActor(reply.actor_id) for reply in replies], False)
         return replies
 
-    session._client = SimpleNamespace(apply_batch_sync=spawned_and_destroyed)
+    session.client = SimpleNamespace(apply_batch_sync=spawned_and_destroyed)
     blueprint = session.world.get_blueprint_library().find("vehicle.tesla.model3")
     with pytest.raises(SimulatorLost, match="another client destroyed it"):
         session.spawn_car(blueprint, session.map.get_spawn_points()[0])
     session.close()
 
 
-def test_nothing_at_the_address_is_one_sentence_naming_it() -> None:
+def test_nothing_that_answers_is_one_sentence_naming_it(make_env: MakeEnv) -> None:
     port = port_pair()
     with pytest.raises(NoSimulator, match=rf"127\.0\.0\.1:{port} within 0\.5 s .*start CARLA or"):
-        make(port, patience_s=0.5).reset()
-
-
-def test_a_listener_that_is_no_simulator_is_not_taken_for_one() -> None:
+        make_env(port=port, patience_s=0.5).reset()
     with socket.create_server(("127.0.0.1", 0)) as dumb:
         port = dumb.getsockname()[1]
         with pytest.raises(NoSimulator, match=str(port)):
-            make(port, patience_s=1.0, timeout_s=1.0).reset()
+            make_env(port=port, patience_s=1.0, timeout_s=1.0).reset()
 
 
-def test_the_simulator_may_start_later_than_the_environment(start_server: StartServer) -> None:
+def test_the_simulator_may_start_later_than_the_environment(make_env: MakeEnv) -> None:
     port = port_pair()
     command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port), "--map", "Lite01"]
     late = subprocess.Popen(["sh", "-c", f"sleep 1; exec {' '.join(command)}"])
     try:
-        env = make(port)
+        env = make_env(port=port)
         assert env.reset()[1]["end"] is None
         env.close()
     finally:
@@ -181,9 +163,9 @@ def test_the_simulator_may_start_later_than_the_environment(start_server: StartS
         late.wait(PATIENCE_S)
 
 
-def test_close_leaves_no_actor_and_asynchronous_mode(start_server: StartServer) -> None:
+def test_close_leaves_no_actor_and_asynchronous_mode(start_server: StartServer, make_env: MakeEnv) -> None:
     server = start_server()
-    env = make(server.port)
+    env = make_env(port=server.port)
     env.reset()
     env.step(GO)
     spectator = env.session.world.get_spectator().get_transform()
@@ -204,7 +186,9 @@ Streams.open = lambda self, welcome=None: opened(self)
 
 
 @pytest.mark.parametrize("prelude", ["", SILENT_BEFORE_A_TICK], ids=["greeting", "silent"])
-def test_what_a_killed_collector_left_is_removed_and_nothing_else(start_server: StartServer, prelude: str) -> None:
+def test_only_what_a_killed_collector_left_is_removed(
+    start_server: StartServer, make_env: MakeEnv, prelude: str
+) -> None:
     server = start_server(prelude=prelude)
     library = (world := other_client(server).get_world()).get_blueprint_library()
     foreign = world.spawn_actor(library.find("vehicle.tesla.model3"), world.get_map().get_spawn_points()[7])
@@ -214,79 +198,71 @@ def test_what_a_killed_collector_left_is_removed_and_nothing_else(start_server: 
         "env.reset(); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=PATIENCE_S).returncode == -signal.SIGKILL
-    env = make(server.port)
+    env = make_env(port=server.port)
     env.reset()
     env.session.tick()
-    kinds = sorted(spawned(actor for actor in env.session.world.get_actors() if actor.id != foreign.id))
-    assert kinds == [
-        "sensor.camera.rgb",
-        "sensor.other.collision",
-        "sensor.other.lane_invasion",
-        "spectator",
-        "vehicle.tesla.model3",
-    ]
-    assert foreign.id in {actor.id for actor in env.session.world.get_actors()}
-    env.close()
+    there = env.session.world.get_actors()
+    kinds = sorted(spawned(actor for actor in there if actor.id != foreign.id))
+    sensors = [f"sensor.{kind}" for kind in ("camera.rgb", "other.collision", "other.lane_invasion")]
+    assert kinds == [*sensors, "spectator", "vehicle.tesla.model3"]
+    assert foreign.id in {actor.id for actor in there}
 
 
-def test_a_map_the_simulator_does_not_have_is_refused_naming_those_it_has(start_server: StartServer) -> None:
-    with pytest.raises(ConfigError, match=r"'Nowhere'.* has .*Lite01"):
-        make(start_server().port, map="Nowhere").reset()
-
-
-def test_another_map_is_loaded_and_the_same_one_is_not(start_server: StartServer) -> None:
+def test_a_map_is_loaded_unless_it_is_there(start_server: StartServer, make_env: MakeEnv) -> None:
     server = start_server(map="Lite01")
+    wrong = make_env(port=server.port, map="Nowhere")
+    with pytest.raises(ConfigError, match=r"'Nowhere'.* has .*Lite01"):
+        wrong.reset()
+    wrong.close()
     before = other_client(server).get_world().id
-    same = make(server.port, map="Lite01")
-    assert same.planner.name == "Lite01"
-    assert same.session.world.id == before
-    same.close()
-    for name in ("Lite02", "Lite:seed=3,size=200"):  # the second is in no list of maps
-        other = make(server.port, map=name)
-        assert other.planner.name == name
-        assert other.reset()[1]["end"] is None
-        other.close()
+    for name in ("Lite01", "Lite02", "Lite:seed=3,size=200"):  # the last is in no list of maps
+        env = make_env(port=server.port, map=name)
+        assert env.planner.name == name
+        assert (env.session.world.id == before) is (name == "Lite01")
+        assert env.reset()[1]["end"] is None
+        env.close()
 
 
-def test_an_opendrive_file_is_loaded_unless_the_simulator_has_it_already(start_server: StartServer) -> None:
+def test_an_opendrive_file_is_loaded_unless_it_is_there(start_server: StartServer, make_env: MakeEnv) -> None:
     town = REPOSITORY.parent / "shared" / "maps" / "Town02.xodr"
     if not town.exists():
         pytest.skip("Town02.xodr is not beside the repository")
     served = start_server(map=str(town))
     before = other_client(served).get_world().id
-    env = make(served.port, map=str(town))
+    env = make_env(port=served.port, map=str(town))
     assert env.reset()[1]["end"] is None
     assert env.session.world.id == before
-    env.close()
-    env = make(start_server(map="Lite01").port, map=str(town))
+    env = make_env(port=start_server(map="Lite01").port, map=str(town))
     assert env.reset()[1]["end"] is None
     assert env.session.map.to_opendrive().strip() == town.read_text(encoding="utf-8").strip()
-    env.close()
 
 
 class Killer(PidPurePursuit):
-    """Drives well, and kills the simulator once on the way."""
+    """Drives well, and loses its simulator once on the way."""
 
-    def __init__(self, server: Server, start_server: StartServer) -> None:
+    def __init__(self, lose: Callable[[], object]) -> None:
         super().__init__()
-        self._server, self._start, self.steps = server, start_server, 0
+        self._lose, self.steps = lose, 0
 
     def act(self, observation: Observation, state: DriverState) -> np.ndarray:
         self.steps += 1
         if self.steps == 30:
-            self._server.kill()
-            self._start(port=self._server.port)
+            self._lose()
         return super().act(observation, state)
 
 
-def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServer) -> None:
+def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServer, make_env: MakeEnv) -> None:
     server = start_server()
-    env = make(server.port)
+
+    def lose() -> None:
+        server.kill()
+        start_server(port=server.port)
+
+    env = make_env(port=server.port)
     chosen = held_out_routes(env.planner, env.config.route, 2, seed=1)
-    evaluation = completed(evaluate(env, Killer(server, start_server), chosen, "pid"))
+    evaluation = completed(evaluate(env, Killer(lose), chosen, "pid"))
     assert [result.route for result in evaluation.routes] == [route.name for route in chosen]
     assert all(result.success for result in evaluation.routes)
-    env.close()
 
 
 TRAFFIC = """
@@ -328,9 +304,3 @@ def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: St
     assert reports[0]["kinds"] == ["car"]
     assert sum(metres > 5.0 for metres in reports[0]["moved"]) >= 3
     assert reports[0] == reports[1]
-
-
-def other_client(server: Server) -> carla.Client:
-    client = carla.Client("127.0.0.1", server.port)
-    client.set_timeout(10.0)
-    return client

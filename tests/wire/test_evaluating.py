@@ -92,7 +92,7 @@ def test_what_was_driven_before_a_signal_is_not_driven_again(evaluations: Evalua
     assert evaluations.kept() == [], "all is driven and written"
 
 
-def test_drives_with_other_settings_are_left_alone_and_named(evaluations: Evaluations) -> None:
+def test_drives_with_other_settings_are_left_and_named(evaluations: Evaluations) -> None:
     code, _ = evaluations.ended_by(signal.SIGINT, after=1)
     assert code == Exit.STOPPED
     (path,) = evaluations.kept()
@@ -108,9 +108,7 @@ def test_drives_with_other_settings_are_left_alone_and_named(evaluations: Evalua
 
 
 @pytest.mark.parametrize("cars", [0, 3])
-def test_a_simulator_that_is_gone_for_good_leaves_the_table_so_far(
-    start_server: StartServer, tmp_path: Path, cars: int
-) -> None:
+def test_a_simulator_gone_for_good_leaves_the_table(start_server: StartServer, tmp_path: Path, cars: int) -> None:
     server = start_server()
     evaluations = Evaluations(server, tmp_path)
     process = evaluations.start(

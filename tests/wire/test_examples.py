@@ -27,9 +27,7 @@ def ran(name: str, *arguments: str, port: int | None = None) -> str:
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "sac"])
-def test_stable_baselines3_trains_evaluates_and_leaves_checkpoints(
-    start_server: StartServer, tmp_path: Path, algorithm: str
-) -> None:
+def test_stable_baselines3_leaves_checkpoints(start_server: StartServer, tmp_path: Path, algorithm: str) -> None:
     pytest.importorskip("stable_baselines3")
     ports = ",".join(str(start_server().port) for _ in range(2))
     sizes = ("--steps", "60", "--warm-up", "40", "--every", "30", "--episodes", "1", "--batch", "4", "--buffer", "100")

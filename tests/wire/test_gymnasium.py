@@ -46,6 +46,11 @@ def make(port: int, patience_s: float = 60.0, **arguments: Any) -> gymnasium.Env
     return gymnasium.make(ENVIRONMENT_ID, simulator={"port": port, "patience_s": patience_s}, **arguments)
 
 
+def driving(env: gymnasium.Env[Any, Any]) -> DrivingEnv:
+    assert isinstance(env.unwrapped, DrivingEnv)
+    return env.unwrapped
+
+
 @pytest.mark.parametrize("variable", ["CARLA_PORT", "CARLA_PORTS"])
 def test_it_drives_in_the_simulator_that_the_environment_names(
     module_server: Server, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -55,14 +60,12 @@ def test_it_drives_in_the_simulator_that_the_environment_names(
     env = gymnasium.make(ENVIRONMENT_ID)
     try:
         env.reset()
-        driving = env.unwrapped
-        assert isinstance(driving, DrivingEnv)
-        assert driving.session.address == f"localhost:{module_server.port}"
+        assert driving(env).session.address == f"localhost:{module_server.port}"
     finally:
         env.close()
 
 
-def test_where_no_simulator_listens_it_says_at_once_what_it_waits_for_and_gives_up_soon() -> None:
+def test_it_says_what_it_waits_for_and_gives_up_soon() -> None:
     port = port_pair()
     env = gymnasium.make(ENVIRONMENT_ID, simulator={"port": port})
     with (
@@ -76,15 +79,11 @@ def test_the_task_comes_from_a_section_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "task.yaml"
     file.write_text("environment: {reward: {form: product}}\nsimulator: {port: 2345, patience_s: 90}\n")
     for task in (EnvironmentConfig(blocked_s=7), {"blocked_s": 7}):
-        made = gymnasium.make(ENVIRONMENT_ID, config=task).unwrapped
-        assert isinstance(made, DrivingEnv)
-        assert made.config.blocked_s == 7
-    read = gymnasium.make(ENVIRONMENT_ID, config=file).unwrapped
-    assert isinstance(read, DrivingEnv)
+        made = gymnasium.make(ENVIRONMENT_ID, config=task)
+        assert driving(made).config.blocked_s == 7
+    read = driving(gymnasium.make(ENVIRONMENT_ID, config=file))
     assert (read.config.reward.form, read.session.config.port, read.session.config.patience_s) == ("product", 2345, 90)
-    again = pickle.loads(pickle.dumps(gymnasium.make(ENVIRONMENT_ID, config={"blocked_s": 7}).spec)).make().unwrapped
-    assert isinstance(again, DrivingEnv)
-    assert again.config.blocked_s == 7
+    assert driving(pickle.loads(pickle.dumps(made.spec)).make()).config.blocked_s == 7
 
 
 @pytest.mark.parametrize(
@@ -126,14 +125,13 @@ def test_a_picture_shows_the_road_and_changes_as_the_car_drives(filmed: gymnasiu
 
 
 def test_pictures_change_nothing_of_the_drive(start_server: StartServer) -> None:
-    seen = []
-    for render_mode in (None, "rgb_array"):
+    def rows(render_mode: str | None) -> np.ndarray:
         env = make(start_server().port, render_mode=render_mode)
-        first, _ = env.reset(seed=5)
-        rows = [first["vector"], *(env.step(AHEAD)[0]["vector"] for _ in range(15))]
+        found = [env.reset(seed=5)[0]["vector"], *(env.step(AHEAD)[0]["vector"] for _ in range(15))]
         env.close()
-        seen.append(np.array(rows))
-    np.testing.assert_array_equal(seen[0], seen[1])
+        return np.array(found)
+
+    np.testing.assert_array_equal(rows(None), rows("rgb_array"))
 
 
 def test_closing_it_removes_its_cameras_and_may_be_done_twice(module_server: Server) -> None:
@@ -143,10 +141,8 @@ def test_closing_it_removes_its_cameras_and_may_be_done_twice(module_server: Ser
     env.close()
     after = make(module_server.port)
     after.reset()
-    driving = after.unwrapped
-    assert isinstance(driving, DrivingEnv)
-    driving.session.tick()
-    assert len(driving.session.world.get_actors().filter("sensor.camera.rgb")) == 1
+    driving(after).session.tick()
+    assert len(driving(after).session.world.get_actors().filter("sensor.camera.rgb")) == 1
     after.close()
 
 
@@ -161,7 +157,7 @@ def test_gymnasium_records_a_video_of_it(filmed: gymnasium.Env[Any, Any], tmp_pa
     assert video.stat().st_size > 2_000
 
 
-def test_a_second_environment_on_a_simulator_is_refused_until_the_first_is_closed(module_server: Server) -> None:
+def test_a_second_environment_is_refused_until_the_first_is_closed(module_server: Server) -> None:
     first, second = make(module_server.port), make(module_server.port, patience_s=3.0)
     first.reset()
     with pytest.raises(Occupied, match=rf"127\.0\.0\.1:{module_server.port} is driven by another .* this process"):
@@ -183,7 +179,7 @@ time.sleep(600)
 """
 
 
-def test_another_process_is_named_and_when_it_is_killed_the_simulator_is_free(module_server: Server) -> None:
+def test_a_killed_process_frees_its_simulator(module_server: Server) -> None:
     command = [sys.executable, "-c", HOLDER, str(module_server.port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         try:
@@ -198,7 +194,7 @@ def test_another_process_is_named_and_when_it_is_killed_the_simulator_is_free(mo
     env.close()
 
 
-def test_an_environment_that_is_forgotten_gives_its_simulator_back(module_server: Server) -> None:
+def test_a_forgotten_environment_frees_its_simulator(module_server: Server) -> None:
     make(module_server.port).reset()
     env = make(module_server.port)
     env.reset()
@@ -218,8 +214,7 @@ def test_a_vector_environment_drives_each_of_its_simulators(start_server: StartS
         _, rewards, *_ = envs.step(np.stack((AHEAD, AHEAD)))
     assert rewards.shape == (2,)
     if isinstance(envs, gymnasium.vector.SyncVectorEnv):
-        sessions = [getattr(env.unwrapped, "session") for env in envs.envs]  # noqa: B009 (of our class)
-        assert {session.config.port for session in sessions} == set(ports)
+        assert {driving(env).session.config.port for env in envs.envs} == set(ports)
     envs.close()
     assert [worker.exitcode for worker in workers] == [0] * (2 if mode == "async" else 0)
 
@@ -235,9 +230,8 @@ def test_stable_baselines3s_vectors_share_a_list_of_simulators(start_server: Sta
 
 
 def test_more_environments_than_simulators_are_refused(module_server: Server) -> None:
-    envs = gymnasium.make_vec(
-        ENVIRONMENT_ID, num_envs=2, vectorization_mode="sync", ports=[module_server.port], simulator={"patience_s": 3.0}
-    )
+    arguments: Any = {"ports": [module_server.port], "simulator": {"patience_s": 3.0}}
+    envs = gymnasium.make_vec(ENVIRONMENT_ID, num_envs=2, vectorization_mode="sync", **arguments)
     with pytest.raises(Occupied):
         envs.reset()
     envs.close()

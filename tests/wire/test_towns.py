@@ -16,7 +16,7 @@ TOWNS = ("--set", "training.towns.maps=['Lite:seed={seed},size=200']", "--set", 
 
 
 @pytest.mark.long
-def test_three_changes_of_town_and_a_kill_between_lose_no_transition(launch: Launch) -> None:
+def test_changes_of_town_and_a_kill_lose_no_transition(launch: Launch) -> None:
     launched = launch(
         STEPS, "--", *TOWNS, "--set", "environment.time_limit.constant_s=2", "--set", "training.warmup_steps=10"
     )

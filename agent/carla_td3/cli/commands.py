@@ -7,12 +7,15 @@ Owns what each command does in which order. Imports torch and ``carla`` only ins
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from json import dumps
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,246 +30,8 @@ from carla_td3.memory import allocator
 from carla_td3.run_directory import prepare
 
 LOG_COLUMNS = 120
-
-
-def train(
-    *,
-    config: options.ConfigPath = None,
-    run_name: options.RunName = "td3",
-    run_dir: options.RunDir = None,
-    settings: options.Settings = None,
-    map: options.Map = None,
-    seed: options.Seed = None,
-    max_timesteps: options.MaxTimesteps = None,
-    eval_freq: options.EvalFreq = None,
-    checkpoint_freq: options.CheckpointFreq = None,
-    num_eval_episodes: options.EvalEpisodes = None,
-    device: options.Device = None,
-    resume: options.Resume = False,
-    debug: options.Debug = False,
-) -> None:
-    """Train a TD3 driver against the simulator at CARLA_HOST:CARLA_PORT; evaluate it; leave a run directory.
-
-    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 it can't fit or ran out of memory, 75 stopped on
-    request.
-    """
-    stop = StopRequests(raise_second=True)
-    stop.install()
-    out = console()
-    with sentences(debug):
-        run = options.run_directory(run_dir, run_name)
-        named = {
-            "simulator.map": map,
-            "seed": seed,
-            "training.total_steps": max_timesteps,
-            "evaluation.every_steps": eval_freq,
-            "training.checkpoint_every_steps": checkpoint_freq,
-            "evaluation.episodes": num_eval_episodes,
-            "evaluation.final_episodes": num_eval_episodes,
-            "device": device,
-        }
-        resolved = options.resolve(config, run, settings, named)
-        chosen = _allocate_by(resolved)
-        with prepare(run, resume):
-            from carla_td3.memory.preflight import admit
-            from carla_td3.td3.kernels import arithmetic
-            from carla_td3.td3.replay.frames import FrameStack
-            from carla_td3.td3.replay.layout import privileged_numbers
-            from carla_td3.td3.replay.resize_replay import resize_rings
-            from carla_td3.telemetry.events import EventLog
-            from carla_td3.trainer.loop import TrainingLoop
-
-            log = EventLog(run.agent_events).append
-            admitted = admit(resolved, run, chosen, log)
-            stack, reserve_mib = FrameStack.of(resolved.environment.camera), resolved.memory.reserve_mib
-            privileged = privileged_numbers(resolved.environment)
-            collectors, capacity = resolved.training.collectors, resolved.replay.capacity
-            resize_rings(run.rings(), collectors, capacity, stack, reserve_mib, log, privileged)
-            if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
-                out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
-            if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):
-                out.print(f"{emulated}.", highlight=False, soft_wrap=True)
-            training = TrainingLoop(admitted, run, out, stop)
-            if training.finished:
-                training.report_finished()
-                out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)
-                return
-            code = training.run()
-    raise typer.Exit(code)
-
-
-def evaluate(
-    *,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="A run directory (its latest checkpoint), or one checkpoints/step-… in it.")
-    ] = None,
-    routes: Annotated[int, typer.Option(min=1, help="Held-out routes to drive.")] = 20,
-    min_turns: Annotated[int, typer.Option(min=0, help="Junction turns that each route must have.")] = 0,
-    drivers: Annotated[
-        str | None,
-        typer.Option(
-            help="Of td3, td3-greyed, td3-shuffled (without its pictures), stop, random, pid, expert (sees all "
-            "that the simulator knows), expert-noisy (the same with exploration noise); commas between. Default: td3, "
-            "td3-greyed, stop, random, pid, if they can."
-        ),
-    ] = None,
-    config: options.ConfigPath = None,
-    settings: options.Settings = None,
-    map: options.Map = None,
-    seed: options.Seed = None,
-    csv: Annotated[Path | None, typer.Option(help="Write one row a driver and route there.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write totals and routes there.")] = None,
-    video: Annotated[Path | None, typer.Option(help="Record the first driver there, .mp4.")] = None,
-    debug: options.Debug = False,
-) -> None:
-    """Drive held-out routes and print success, completion, driving score and comfort, a line a driver.
-
-    Each drive is kept as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
-    all are driven: the same command resumes after them, whatever ended it. Ctrl-C and SIGTERM leave the table so far.
-
-    Exit codes: 0 all are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
-    """
-    with leaving(debug):
-        from carla_td3.cli import evaluation
-
-        named = {"simulator.map": map, "seed": seed}
-        trained = evaluation.trained(checkpoint, config, settings, named)
-        names = tuple(drivers.split(",")) if drivers else trained.drivers
-        evaluation.run(trained, names, routes, min_turns, outputs=evaluation.Outputs(csv, json, video), out=console())
-
-
-def record(
-    *,
-    out: Annotated[Path, typer.Option(help="A folder for them, which replay.demonstrations then names.")],
-    driver: Annotated[
-        str,
-        typer.Option(
-            help="expert, expert-shoved (wheel and foot are pulled aside now and then, at times it doesn't look), "
-            "pid, random or stop."
-        ),
-    ] = "expert",
-    steps: Annotated[int, typer.Option(min=1, help="In all, with those that --resume finds.")] = 20_000,
-    config: options.ConfigPath = None,
-    settings: options.Settings = None,
-    map: options.Map = None,
-    seed: options.Seed = None,
-    resume: options.Resume = False,
-    debug: options.Debug = False,
-) -> None:
-    """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own.
-
-    Every step is kept as it is taken: --resume continues after them, whatever ended it.
-
-    Exit codes: 0 all are taken, 65 bad configuration, 69 no simulator, 75 stopped on request.
-    """
-    with leaving(debug):
-        from carla_td3.cli import recording
-
-        run = RunPaths(out)
-        resolved = options.resolve(config, run, settings, {"simulator.map": map, "seed": seed})
-        with prepare(run, resume):
-            recording.record(resolved, driver, steps, run, console())
-
-
-def stability(
-    *,
-    steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,
-    run_dir: Annotated[Path, typer.Option(help="A run directory that doesn't exist yet.")] = Path("runs/stability"),
-    tolerance_mib: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1e6, help="Fitted growth of either process, half-way to end, that still counts as flat, MiB."
-        ),
-    ] = 8.0,
-    config: options.ConfigPath = None,
-    settings: options.Settings = None,
-    debug: options.Debug = False,
-) -> None:
-    """Train for a while and say whether memory was flat after warm-up; exit 0 if it was, 1 if not."""
-    with sentences(debug):
-        from carla_td3.cli.stability import measure
-
-        verdict = measure(steps, run_dir, tolerance_mib, config, settings or [])
-        console().print(verdict.table())
-    raise typer.Exit(Exit.FINISHED if verdict.flat else Exit.CRASH)
-
-
-def footprint(
-    *,
-    config: options.ConfigPath = None,
-    settings: options.Settings = None,
-    run_dir: options.RunDir = None,
-    device: options.Device = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
-    variants: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON",
-            help="Sets of keys to size as well, as a list of objects; implies --json, and the GPU isn't looked at.",
-        ),
-    ] = None,
-    debug: options.Debug = False,
-) -> None:
-    """Say what a configuration takes of device, host and disk, item by item, and whether it fits; allocate nothing.
-
-    With --run-dir also what that run measured, by phase. Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
-    """
-    with sentences(debug):
-        from carla_td3.memory import estimate, preflight
-
-        run = RunPaths(RUNS) if run_dir is None else RunPaths(run_dir)
-        resolved = options.resolve(config, None if run_dir is None else run, settings, {"device": device})
-        _allocate_by(resolved)
-        asked = None if variants is None else estimate.parse_variants(variants)
-        found = (preflight.report_of_any if asked is None else preflight.report_without_gpu)(resolved, run)
-    if json or asked is not None:
-        more = {} if asked is None else estimate.variants(resolved, asked)
-        typer.echo(dumps({**found.plain(), **more}, indent=1))
-    else:
-        out = console()
-        out.print(found.table())
-        if found.measured_mib:
-            out.print(found.watermarks())
-        out.print(found.verdict(), highlight=False, soft_wrap=True)
-    raise typer.Exit(Exit.FINISHED if found.refusal is None else Exit.OUT_OF_MEMORY)
-
-
-def request(
-    *,
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="checkpoint, drain (give the simulator back), resume, apply or stop.")
-    ],
-    run_name: options.RunName = "td3",
-    run_dir: options.RunDir = None,
-    settings: options.Settings = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it is done; say what became of it.")] = False,
-    debug: options.Debug = False,
-) -> None:
-    """Ask something of a running training; --set gives the values of apply.
-
-    Exit codes: 0 asked, or with --wait done; 1 the run ended first; 65 refused, or no run goes on there.
-    """
-    with sentences(debug):
-        from carla_run import requests
-
-        run = options.run_directory(run_dir, run_name)
-        asked = requests.send(run, kind, options.parsed(settings or ()))
-        answer = requests.await_answer(run, asked) if wait else None
-        if answer is not None and not answer.ok:
-            raise AgentError(answer.sentence, Exit.BAD_CONFIG)
-    if answer is None:
-        typer.echo(f"Request {asked} waits in {run.request}.")
-    else:
-        held = f", {answer.checkpoint}" if answer.checkpoint else ""
-        typer.echo(f"{answer.sentence} {answer.steps} steps, {answer.updates} updates{held}.")
-
-
-def _allocate_by(resolved: AgentConfig) -> allocator.Choice:
-    """Set what PyTorch's allocator reads, and say what of the environment's own setting can't be had."""
-    chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
-    if chosen.dropped is not None:
-        typer.echo(chosen.dropped, err=True)
-    return chosen
+Command = Callable[..., Exit | None]
+DEBUG = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=options.Debug)
 
 
 def console() -> Console:
@@ -305,11 +70,257 @@ def leaving(debug: bool) -> Iterator[None]:
     except Exception:
         Console(stderr=True).print_exception()
         code = Exit.CRASH
-    leave(code)
-
-
-def leave(code: Exit) -> NoReturn:
-    """End the process without running what the interpreter runs at its end."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def within(around: Callable[[bool], AbstractContextManager[None]]) -> Callable[[Command], Callable[..., None]]:
+    """Run a command within ``sentences`` or ``leaving``, and give it --debug; what it returns is its exit code."""
+
+    def wrapped(command: Command) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(*, debug: bool, **given: Any) -> None:
+            with around(debug):
+                code = command(**given)
+                if code is not None:
+                    raise typer.Exit(code)
+
+        own = inspect.signature(command, eval_str=True)
+        both = [*own.parameters.values(), DEBUG]
+        run.__signature__ = own.replace(parameters=both)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in both}
+        return run
+
+    return wrapped
+
+
+@within(sentences)
+def train(
+    *,
+    config: options.ConfigPath = None,
+    run_name: options.RunName = "td3",
+    run_dir: options.RunDir = None,
+    settings: options.Settings = None,
+    map: options.Map = None,
+    seed: options.Seed = None,
+    max_timesteps: options.MaxTimesteps = None,
+    eval_freq: options.EvalFreq = None,
+    checkpoint_freq: options.CheckpointFreq = None,
+    num_eval_episodes: options.EvalEpisodes = None,
+    device: options.Device = None,
+    resume: options.Resume = False,
+) -> Exit:
+    """Train a TD3 driver against the simulator at CARLA_HOST:CARLA_PORT; evaluate it; leave a run directory.
+
+    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 it can't fit or ran out of memory, 75 stopped on
+    request.
+    """
+    stop = StopRequests(raise_second=True)
+    stop.install()
+    out = console()
+    run = options.run_directory(run_dir, run_name)
+    resolved = options.resolve(
+        *(config, run, settings),
+        map=map,
+        seed=seed,
+        max_timesteps=max_timesteps,
+        eval_freq=eval_freq,
+        checkpoint_freq=checkpoint_freq,
+        num_eval_episodes=num_eval_episodes,
+        device=device,
+    )
+    chosen = _allocate_by(resolved)
+    with prepare(run, resume):
+        from carla_td3.memory.preflight import admit
+        from carla_td3.td3.kernels import arithmetic
+        from carla_td3.td3.replay.frames import FrameStack
+        from carla_td3.td3.replay.layout import privileged_numbers
+        from carla_td3.td3.replay.resize_replay import resize_rings
+        from carla_td3.telemetry.events import EventLog
+        from carla_td3.trainer.loop import TrainingLoop
+
+        log = EventLog(run.agent_events).append
+        admitted = admit(resolved, run, chosen, log)
+        stack, reserve_mib = FrameStack.of(resolved.environment.camera), resolved.memory.reserve_mib
+        privileged = privileged_numbers(resolved.environment)
+        collectors, capacity = resolved.training.collectors, resolved.replay.capacity
+        resize_rings(run.rings(), collectors, capacity, stack, reserve_mib, log, privileged)
+        if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
+            out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
+        if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):
+            out.print(f"{emulated}.", highlight=False, soft_wrap=True)
+        training = TrainingLoop(admitted, run, out, stop)
+        if training.finished:
+            training.report_finished()
+            out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)
+            return Exit.FINISHED
+        return training.run()
+
+
+@within(leaving)
+def evaluate(
+    *,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A run directory (its latest checkpoint), or one checkpoints/step-… in it.")
+    ] = None,
+    routes: Annotated[int, typer.Option(min=1, help="Held-out routes to drive.")] = 20,
+    min_turns: Annotated[int, typer.Option(min=0, help="Junction turns that each route must have.")] = 0,
+    drivers: Annotated[
+        str | None,
+        typer.Option(
+            help="Of td3, td3-greyed, td3-shuffled (without its pictures), stop, random, pid, expert (sees all "
+            "that the simulator knows), expert-noisy (the same with exploration noise); commas between. Default: td3, "
+            "td3-greyed, stop, random, pid, if they can."
+        ),
+    ] = None,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+    map: options.Map = None,
+    seed: options.Seed = None,
+    csv: Annotated[Path | None, typer.Option(help="Write one row a driver and route there.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write totals and routes there.")] = None,
+    video: Annotated[Path | None, typer.Option(help="Record the first driver there, .mp4.")] = None,
+) -> None:
+    """Drive held-out routes and print success, completion, driving score and comfort, a line a driver.
+
+    Each drive is kept as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
+    all are driven: the same command resumes after them, whatever ended it. Ctrl-C and SIGTERM leave the table so far.
+
+    Exit codes: 0 all are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
+    """
+    from carla_td3.cli import evaluation
+
+    trained = evaluation.trained(checkpoint, config, settings or (), map=map, seed=seed)
+    names = tuple(drivers.split(",")) if drivers else trained.drivers
+    evaluation.run(trained, names, routes, min_turns, outputs=evaluation.Outputs(csv, json, video), out=console())
+
+
+@within(leaving)
+def record(
+    *,
+    out: Annotated[Path, typer.Option(help="A folder for them, which replay.demonstrations then names.")],
+    driver: Annotated[
+        str,
+        typer.Option(
+            help="expert, expert-shoved (wheel and foot are pulled aside now and then, at times it doesn't look), "
+            "pid, random or stop."
+        ),
+    ] = "expert",
+    steps: Annotated[int, typer.Option(min=1, help="In all, with those that --resume finds.")] = 20_000,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+    map: options.Map = None,
+    seed: options.Seed = None,
+    resume: options.Resume = False,
+) -> None:
+    """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own.
+
+    Every step is kept as it is taken: --resume continues after them, whatever ended it.
+
+    Exit codes: 0 all are taken, 65 bad configuration, 69 no simulator, 75 stopped on request.
+    """
+    from carla_td3.cli import recording
+
+    run = RunPaths(out)
+    resolved = options.resolve(config, run, settings, map=map, seed=seed)
+    with prepare(run, resume):
+        recording.record(resolved, driver, steps, run, console())
+
+
+@within(sentences)
+def stability(
+    *,
+    steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,
+    run_dir: Annotated[Path, typer.Option(help="A run directory that doesn't exist yet.")] = Path("runs/stability"),
+    tolerance_mib: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1e6, help="Fitted growth of either process, half-way to end, that still counts as flat, MiB."
+        ),
+    ] = 8.0,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+) -> Exit:
+    """Train for a while and say whether memory was flat after warm-up; exit 0 if it was, 1 if not."""
+    from carla_td3.cli.stability import measure
+
+    verdict = measure(steps, run_dir, tolerance_mib, config, settings or [])
+    console().print(verdict.table())
+    return Exit.FINISHED if verdict.flat else Exit.CRASH
+
+
+@within(sentences)
+def footprint(
+    *,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+    run_dir: options.RunDir = None,
+    device: options.Device = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    variants: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Sets of keys to size as well, as a list of objects; implies --json, and the GPU isn't looked at.",
+        ),
+    ] = None,
+) -> Exit:
+    """Say what a configuration takes of device, host and disk, item by item, and whether it fits; allocate nothing.
+
+    With --run-dir also what that run measured, by phase. Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
+    """
+    from carla_td3.memory import estimate, preflight
+
+    run = RunPaths(RUNS) if run_dir is None else RunPaths(run_dir)
+    resolved = options.resolve(config, None if run_dir is None else run, settings, device=device)
+    _allocate_by(resolved)
+    asked = None if variants is None else estimate.parse_variants(variants)
+    found = (preflight.report_of_any if asked is None else preflight.report_without_gpu)(resolved, run)
+    if json or asked is not None:
+        more = {} if asked is None else estimate.variants(resolved, asked)
+        typer.echo(dumps({**found.plain(), **more}, indent=1))
+    else:
+        out = console()
+        out.print(found.table())
+        if found.measured_mib:
+            out.print(found.watermarks())
+        out.print(found.verdict(), highlight=False, soft_wrap=True)
+    return Exit.FINISHED if found.refusal is None else Exit.OUT_OF_MEMORY
+
+
+@within(sentences)
+def request(
+    *,
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="checkpoint, drain (give the simulator back), resume, apply or stop.")
+    ],
+    run_name: options.RunName = "td3",
+    run_dir: options.RunDir = None,
+    settings: options.Settings = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it is done; say what became of it.")] = False,
+) -> None:
+    """Ask something of a running training; --set gives the values of apply.
+
+    Exit codes: 0 asked, or with --wait done; 1 the run ended first; 65 refused, or no run goes on there.
+    """
+    from carla_run import requests
+
+    run = options.run_directory(run_dir, run_name)
+    asked = requests.send(run, kind, options.parsed(settings or ()))
+    answer = requests.await_answer(run, asked) if wait else None
+    if answer is not None and not answer.ok:
+        raise AgentError(answer.sentence, Exit.BAD_CONFIG)
+    if answer is None:
+        typer.echo(f"Request {asked} waits in {run.request}.")
+    else:
+        held = f", {answer.checkpoint}" if answer.checkpoint else ""
+        typer.echo(f"{answer.sentence} {answer.steps} steps, {answer.updates} updates{held}.")
+
+
+def _allocate_by(resolved: AgentConfig) -> allocator.Choice:
+    """Set what PyTorch's allocator reads, and say what of the environment's own setting can't be had."""
+    chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
+    if chosen.dropped is not None:
+        typer.echo(chosen.dropped, err=True)
+    return chosen

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -113,9 +113,7 @@ class Outputs:
             raise AgentError(video.missing(), Exit.BAD_CONFIG)
 
 
-def trained(
-    path: Path | None, config: Path | None, settings: Sequence[str] | None, named: Mapping[str, Any]
-) -> Trained:
+def trained(path: Path | None, config: Path | None = None, settings: Sequence[str] = (), **named: Any) -> Trained:
     """Return what a checkpoint (a run directory or one ``step-…`` of it) and the options say.
 
     Raises:
@@ -123,10 +121,10 @@ def trained(
         CheckpointError: the checkpoint is missing, damaged or of another architecture.
     """
     if path is None:
-        return Trained(options.resolve(config, None, settings, named), None)
+        return Trained(options.resolve(config, None, settings, **named), None)
     one = path.name.startswith("step-")
     run = RunPaths(path.parent.parent if one else path)
-    resolved = options.resolve(config, run, settings, named)
+    resolved = options.resolve(config, run, settings, **named)
     widths = architecture(resolved)
     found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)
     stack = FrameStack.of(resolved.environment.camera)
@@ -265,42 +263,50 @@ def _give_up(why: str) -> NoReturn:
 
 @contextmanager
 def _guarded(session: Session, give_up: Callable[[str], NoReturn]) -> Iterator[None]:
-    """Have a thread give up a tick that takes too long while the block lasts.
+    """Give up a tick that takes too long while the block lasts.
 
     A Traffic Manager's time-out would abort the process, and where its worker has missed a tick there is none: it and
     the tick wait for each other for ever (facts, section 5).
     """
-    timeout_s, over = session.config.timeout_s, threading.Event()
+    timeout_s = session.config.timeout_s
     limit_s = max(timeout_s - TICK_MARGIN_S, timeout_s / 2)
 
     def look() -> None:
-        while not over.wait(TICK_LOOK_S):
-            began_s = session.tick_started_s
-            if began_s and time.monotonic() - began_s > limit_s:
-                give_up(f"The simulator at {session.address} is silent: no reply to a tick in {limit_s:g} s.")
+        began_s = session.tick_started_s
+        if began_s and time.monotonic() - began_s > limit_s:
+            give_up(f"The simulator at {session.address} is silent: no reply to a tick in {limit_s:g} s.")
 
-    threading.Thread(target=look, name="guard", daemon=True).start()
-    try:
+    with _meanwhile(look, TICK_LOOK_S):
         yield
-    finally:
-        over.set()
 
 
 @contextmanager
 def _waiting(session: Session) -> Iterator[None]:
     """Show on stderr what is waited for while the block lasts."""
-    began_s, over = time.monotonic(), threading.Event()
+    began_s = time.monotonic()
+    with ProgressLine(None, Console(stderr=True), "waiting") as line:
 
-    def tell(line: ProgressLine) -> None:
-        while not over.wait(LOOK_S):
+        def tell() -> None:
             waited_s = time.monotonic() - began_s
             line.move(int(waited_s), f"for {session.waiting_for}, {waited_s:.0f} of {session.config.patience_s:.0f} s")
 
-    with ProgressLine(None, Console(stderr=True), "waiting") as line:
-        teller = threading.Thread(target=tell, args=(line,), daemon=True)
-        teller.start()
-        try:
+        with _meanwhile(tell, LOOK_S):
             yield
-        finally:
-            over.set()
-            teller.join()
+
+
+@contextmanager
+def _meanwhile(look: Callable[[], None], every_s: float) -> Iterator[None]:
+    """Have a thread look every so often while the block lasts."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every_s):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -6,7 +6,7 @@ Owns names, help texts and the order of precedence: file, then ``--set``, then t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,28 +58,39 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda. Default: AG
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run if there is one; start it if not.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks instead of sentences.")]
 
+KEYS = {
+    "map": ("simulator.map",),
+    "seed": ("seed",),
+    "max_timesteps": ("training.total_steps",),
+    "eval_freq": ("evaluation.every_steps",),
+    "checkpoint_freq": ("training.checkpoint_every_steps",),
+    "num_eval_episodes": ("evaluation.episodes", "evaluation.final_episodes"),
+    "device": ("device",),
+    **{name: (f"environment.traffic.{name}",) for name in ("vehicles", "walkers", "lights")},
+    "weather": ("environment.weather",),
+}
+"""Keys of the configuration that an option sets, by its parameter's name."""
+
 
 def run_directory(run_dir: Path | None, run_name: str) -> RunPaths:
     """Return the run that the options name."""
     return RunPaths(run_dir if run_dir is not None else RUNS / run_name)
 
 
-def resolve(
-    path: Path | None, run: RunPaths | None, settings: Sequence[str] | None, named: Mapping[str, Any]
-) -> AgentConfig:
+def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | None, **named: Any) -> AgentConfig:
     """Return the configuration of a command.
 
     Args:
         path: ``--config``.
         run: whose own configuration is the default, and whose ``overrides.yaml`` comes last.
         settings: of ``--set``.
-        named: dotted keys of other options; None means not given.
+        named: other options, by their names in ``KEYS``; None means not given.
 
     Raises:
         ConfigError: a file, key or value is wrong.
     """
     saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
-    given = {key: value for key, value in named.items() if value is not None}
+    given = {key: value for name, value in named.items() if value is not None for key in KEYS[name]}
     overrides = {**parsed(settings or ()), **given, **({} if run is None else read_overrides(run))}
     resolved = config.load(path or saved, overrides)
     for sentence in config.foreign(overrides):

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,19 +28,17 @@ from carla_td3.cli.evaluation import Outputs, Trained, environment
 from carla_td3.collector.live import LiveView
 from carla_td3.config import AgentConfig
 from carla_td3.env.driving import DrivingEnv
-from carla_td3.env.expert import Action
 from carla_td3.env.hazards import NOTHING
 from carla_td3.env.observation import Observation
 from carla_td3.env.route import Route
-from carla_td3.env.sensors import FrameCamera
 from carla_td3.env.session import BlockedStart, SimulatorLost
 from carla_td3.evaluation import overlay, video
 from carla_td3.evaluation.contact_sheet import ContactSheet
 from carla_td3.evaluation.drivers import TD3_DRIVER, Driver, driver
 from carla_td3.evaluation.health import Health
 from carla_td3.evaluation.overlay import Heat, Picture, Seen, Town
+from carla_td3.evaluation.routes import Step, steps
 from carla_td3.evaluation.runner import EvaluationRunner
-from carla_td3.evaluation.viewing import lens, viewing_camera
 from carla_td3.evaluation.window import Window
 from carla_td3.exits import AgentError
 from carla_td3.telemetry.progress import ProgressLine
@@ -118,8 +116,7 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
     out.print(_told(found, asked), highlight=False, soft_wrap=True)
     if stop.signal is not None:
         raise AgentError(f"Stopped by {stop.cause} after {found['steps']} of {asked.steps} steps.", Exit.STOPPED)
-    healthy: bool = found["healthy"]
-    return healthy
+    return bool(found["healthy"])
 
 
 class Recording:
@@ -169,16 +166,6 @@ class Recording:
             return self._summary
 
 
-@dataclass(frozen=True)
-class _Step:
-    """What a step came to."""
-
-    action: Action
-    observation: Observation
-    reward: float
-    info: dict[str, Any]
-
-
 def _drive(
     env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording, window: Window | None, stop: StopRequests
 ) -> None:
@@ -193,14 +180,10 @@ def _drive(
     recording.facts["map"] = env.planner.name
     recording.facts["camera"] = "viewing" if asked.viewing else "own"
     town, live = Town(env.planner.lanes), LiveView(RunPaths(asked.video.parent))
-    through, processes = lens(config.environment.camera), _processes(config)
+    through, processes = config.environment.camera, _processes(config)
     driven_m, began_s = 0.0, time.monotonic()
-    with (
-        ProgressLine(asked.steps, Console(stderr=True), f"{asked.driver} drives") as progress,
-        contextlib.closing(_Pictures(env, asked.viewing)) as pictures,
-    ):
-        for step in _steps(env, chosen, routes, asked.steps, pictures.open):
-            own, front = pictures.newest()
+    with ProgressLine(asked.steps, Console(stderr=True), f"{asked.driver} drives") as progress:
+        for step, front in itertools.islice(_steps(env, chosen, routes, asked.viewing), asked.steps):
             info, held = step.info, {who: held_mib(pid) or 0.0 for who, pid in processes.items()}
             came_m = info["distance_m"] - driven_m
             driven_m = 0.0 if info["end"] else info["distance_m"]
@@ -210,7 +193,8 @@ def _drive(
             seen = Seen.of(env, step.action, step.reward, info, **where)
             picture = overlay.composed(front, through, seen, town, _heats(trained, asked, step.observation))
             label = f"step {number}, {3.6 * seen.state.speed_mps:.0f} km/h, reward {step.reward:+.2f}"
-            recording.add(picture, label, own, came_m, held)
+            assert env.car is not None
+            recording.add(picture, label, env.car.sensors.newest[:, :, :3], came_m, held)
             if info["end"]:
                 recording.facts["ends"].append(info["end"])
             live.show(env, step.action, step.reward, info)
@@ -222,72 +206,32 @@ def _drive(
                 return
 
 
-def _steps(
-    env: DrivingEnv, driver: Driver, routes: Sequence[Route], steps: int, begun: Callable[[], bool]
-) -> Iterator[_Step]:
-    """Drive route after route, and from the first again, and yield each step.
+def _steps(env: DrivingEnv, driver: Driver, routes: Sequence[Route], viewing: bool) -> Iterator[tuple[Step, Picture]]:
+    """Drive route after route, and from the first again; yields each step, and its front view to look at.
 
     Args:
-        begun: is called when there is a car; True if it took ticks, after which the route must begin anew.
+        viewing: whether that is a camera's of its own, which is put on the car as its first drive begins.
 
     Raises:
         BlockedStart: something stands at the start of each route.
         SimulatorLost: the simulator was lost.
     """
-    made = blocked = 0
+    blocked, car, camera = 0, None, None
     for route in itertools.cycle(routes):
         try:
-            observation, info = env.reset(options={"route": route})
-            if begun():
-                observation, info = env.reset(options={"route": route})
+            begun = env.reset(options={"route": route})
+            if viewing and env.car is not None and env.car is not car:
+                car, camera = env.car, env.car.add_view(overlay.FRONT)
+                begun = env.reset(options={"route": route})
         except BlockedStart:
             blocked += 1
             if blocked == len(routes):
                 raise
             continue
         blocked = 0
-        while info["end"] is None:
-            action = driver.act(observation, env.state)
-            observation, reward, _, _, info = env.step(action)
-            if info["simulator_lost"]:
-                raise SimulatorLost(env.loss)
-            yield _Step(action, observation, reward, info)
-            made += 1
-            if made == steps:
-                return
-
-
-class _Pictures:
-    """The front view of each frame: the agent's own camera's, or that of one more with its place and lens."""
-
-    def __init__(self, env: DrivingEnv, viewing: bool) -> None:
-        self._env, self._viewing = env, viewing
-        self._camera: FrameCamera | None = None
-
-    def open(self) -> bool:
-        """Have the camera; return whether that took ticks."""
-        if not self._viewing or self._camera is not None:
-            return False
-        self._camera = viewing_camera(self._env)
-        return True
-
-    def newest(self) -> tuple[Picture, Picture]:
-        """Return the newest frame's pictures, (S, S, 3): the agent's own, and the one to look at.
-
-        Raises:
-            SimulatorLost: it doesn't come.
-        """
-        assert self._env.car is not None
-        own = self._env.car.sensors.newest
-        assert own is not None
-        seen = own if self._camera is None else self._camera.image(self._env.frame)
-        return own[:, :, :3].copy(), seen[:, :, :3].copy()
-
-    def close(self) -> None:
-        """Take the camera away."""
-        if self._camera is not None and self._env.session.connected:
-            with contextlib.suppress(SimulatorLost):
-                self._camera.destroy()
+        for step in steps(env, driver, begun):
+            assert env.car is not None
+            yield step, (env.car.sensors.newest if camera is None else camera.last)[:, :, :3]
 
 
 def _heats(trained: Trained, asked: Asked, seen: Observation) -> dict[str, Heat] | None:

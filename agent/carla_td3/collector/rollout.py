@@ -16,7 +16,7 @@ from carla_td3.collector.warm_up import warmup_action
 from carla_td3.config import AgentConfig
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.expert import Action
-from carla_td3.env.observation import Frames, Observation
+from carla_td3.env.observation import Observation
 from carla_td3.evaluation.drivers import Driver
 from carla_td3.exchange.messages import EpisodeEnded
 from carla_td3.seeding import Purpose, derived_seed, generator
@@ -65,9 +65,8 @@ class Rollout:
         episode.action = self._action(episode)
         observation, reward, terminated, truncated, info = self._env.step(episode.action)
         if not info["simulator_lost"]:
-            frame, vector = self._newest(observation), observation["vector"]
-            known = observation.get("privileged")
-            self._replay.append(episode.action, reward, terminated, truncated, frame, vector, known)
+            vector, known = observation["vector"], observation.get("privileged")
+            self._replay.append(episode.action, reward, terminated, truncated, self._env.picture, vector, known)
             episode.observation = observation
             episode.length += 1
             episode.reward += reward
@@ -78,8 +77,7 @@ class Rollout:
         """Begin an episode: reach the simulator if need be, and send the car off."""
         steps, seed = self._replay.steps, self._config.seed
         observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
-        frame, vector = self._newest(observation), observation["vector"]
-        self._replay.start_episode(frame, vector, observation.get("privileged"))
+        self._replay.start_episode(self._env.picture, observation["vector"], observation.get("privileged"))
         noise = GaussianNoise(self._config.td3.exploration_noise, derived_seed(seed, Purpose.EXPLORATION, steps))
         halts = Halts(
             self._config.training.halts_every_s,
@@ -88,10 +86,6 @@ class Rollout:
         )
         self._episode = _Episode(observation, noise, halts)
         return self._episode
-
-    def _newest(self, observation: Observation) -> Frames:
-        frame: Frames = observation["image"][-self._config.environment.camera.planes :]
-        return frame
 
     def _action(self, episode: _Episode) -> Action:
         steps, seen = self._replay.steps, episode.observation

@@ -24,11 +24,7 @@ class Actuators:
         self._left = math.exp(-seconds / config.lag_s) if config.lag_s > 0.0 else 0.0
         self._range = config.steer_range
         self.applied = (0.0, 0.0)
-        """Where they are, as actions: steering and pedal, -1 to 1."""
-
-    def rest(self) -> None:
-        """Straight ahead, no foot on a pedal: how a drive begins."""
-        self.applied = (0.0, 0.0)
+        """Where they are, as actions: steering and pedal, -1 to 1; straight ahead, no foot on a pedal at first."""
 
     def follow(self, steer: float, pedal: float) -> tuple[float, float]:
         """Return what a step applies of what is asked for: the wheels' share of their whole turn, and the pedal."""

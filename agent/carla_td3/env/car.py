@@ -14,7 +14,7 @@ import carla
 
 from carla_td3.config import CameraConfig
 from carla_td3.env.route_line import Route
-from carla_td3.env.sensors import SensorRig
+from carla_td3.env.sensors import FrameCamera, SensorRig
 from carla_td3.env.session import ROLE_PREFIX, BlockedStart, Session, SimulatorLost
 
 ROLE = f"{ROLE_PREFIX}ego"
@@ -105,6 +105,10 @@ class Car:
         gaps = [other.get_location() - start.location for other in others if other.type_id.startswith(SOLID)]
         return any(all(abs(gap.dot(axis)) < reach_m for axis, reach_m in axes) for gap in gaps)
 
+    def add_view(self, pixels: int) -> FrameCamera:
+        """Put one more camera on the car, see ``SensorRig.add_view``."""
+        return self.sensors.add_view(self.actor, pixels)
+
     def drive(self, steer: float, pedal: float) -> Motion:
         """Apply a control, advance one step and return the motion after it.
 
@@ -133,13 +137,15 @@ class Car:
         return Motion(frame, pose.location.x, pose.location.y, math.radians(pose.rotation.yaw), velocity.x, velocity.y)
 
     def abandon(self) -> None:
-        """Stop listening to a simulator that is gone."""
+        """Stop listening to a simulator that is gone: its streams must not reconnect to the next one."""
         self.sensors.stop()
+        del self.sensors, self.actor
 
     def destroy(self) -> None:
         """Destroy the sensors, then the vehicle."""
         self.sensors.destroy()
         self._session.destroy([self.actor])
+        del self.sensors, self.actor
 
 
 def start_of(route: Route) -> carla.Transform:

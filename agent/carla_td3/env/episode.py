@@ -12,11 +12,11 @@ from typing import Any, Literal
 from carla_td3.config import EnvironmentConfig
 from carla_td3.env import reward
 from carla_td3.env.car import Motion
+from carla_td3.env.hazards import Light
 from carla_td3.env.infractions import Record
 from carla_td3.env.observation import DriverState
 from carla_td3.env.route_line import Route, wrapped
 from carla_td3.env.sensors import Collision
-from carla_td3.env.traffic_lights import LightAhead
 
 End = Literal["collision", "red_light", "off_road", "finished", "time", "blocked", "simulator_lost"]
 TERMINAL: dict[str, frozenset[End]] = {
@@ -51,9 +51,9 @@ class Events:
 
     collisions: tuple[Collision, ...] = ()
     lane_invasions: int = 0
-    light: LightAhead = LightAhead.NONE
+    light: Light = Light.NONE
     """The one before whose line the car stands, or over whose line it is driving."""
-    faced: LightAhead = LightAhead.NONE
+    faced: Light = Light.NONE
     """The one that it comes to."""
     line_gap_m: float = math.inf
     """From the front bumper to that one's stop line; negative over it."""
@@ -96,7 +96,7 @@ class Episode:
         limit_s = self.rules.limit_s or limit.constant_s + limit.s_per_m * route.length_m
         self._limit_steps = math.ceil(limit_s / seconds - 1e-6)
         self._blocked_s = config.blocked_s or (BLOCKED_S if config.traffic.anyone else STUCK_S)
-        self._light = LightAhead.NONE
+        self._light = Light.NONE
         self._met_red = False
         self._line_gap_m = math.inf
         self._action = (0.0, 0.0)
@@ -214,14 +214,14 @@ class Episode:
     def _passes_red(self, events: Events) -> bool:
         """Return whether the car's front passes a stop line in this step while its light is red."""
         before_m, self._line_gap_m = self._line_gap_m, events.line_gap_m
-        return events.faced is LightAhead.RED and before_m > -OVER_LINE_M >= events.line_gap_m
+        return events.faced is Light.RED and before_m > -OVER_LINE_M >= events.line_gap_m
 
     def _judge_lights(self, events: Events) -> None:
         """Record the lights and signs run in this step."""
-        ran = self._light is LightAhead.RED and events.light is LightAhead.NONE
+        ran = self._light is Light.RED and events.light is Light.NONE
         self._light = events.light
-        before_one = events.light is not LightAhead.NONE or events.faced is not LightAhead.NONE
-        before_red = events.light is LightAhead.RED or events.faced is LightAhead.RED
+        before_one = events.light is not Light.NONE or events.faced is not Light.NONE
+        before_red = events.light is Light.RED or events.faced is Light.RED
         self.red_lights_met += before_red and not self._met_red
         self._met_red = before_red or (self._met_red and before_one)
         if ran:

@@ -212,9 +212,9 @@ class Ahead:
 def _lead(path: Ahead, vehicles: Others) -> tuple[float, float]:
     """Return gap and speed along the route of the next vehicle whose box touches the path."""
     near = _beside(path, vehicles, NEXT_LANE_M)
-    if not len(near.yaw):
-        return math.inf, 0.0
-    gap, lateral, _ = (values.reshape(-1, 4) for values in path.project(_corners(near).reshape(-1, 2)))
+    gap, lateral, _ = (
+        values.reshape(-1, 4) for values in path.project(corners(near.place, near.yaw, near.half).reshape(-1, 2))
+    )
     middle, _, yaw = path.project(near.place)
     reach = HALF_WIDTH_M + CAR_MARGIN_M
     on = (lateral.min(axis=1) < reach) & (lateral.max(axis=1) > -reach) & (middle > -FRONT_M)
@@ -227,33 +227,23 @@ def _lead(path: Ahead, vehicles: Others) -> tuple[float, float]:
 
 def _light(path: Ahead, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
     """Return the next light of the route's own lane, and the gap to its line."""
-    if not lines:
-        return Light.NONE, math.inf
-    gap, lateral, yaw = path.project(np.array([(line.x_m, line.y_m) for line in lines]))
-    turned = np.array([line.yaw for line in lines]) - yaw
-    lit = np.array([line.light is not Light.NONE for line in lines])
-    ours = lit & (np.abs(lateral) < HALF_WIDTH_M) & (np.cos(turned) > math.cos(SAME_WAY_RAD))
-    best = _nearest(gap, ours & (gap > -PAST_LINE_M))
-    return (Light.NONE, math.inf) if best is None else (lines[best].light, float(gap[best]))
+    lit = [line for line in lines if line.light is not Light.NONE]
+    gap, lateral, same_way = _poses(path, [(line.x_m, line.y_m, line.yaw) for line in lit])
+    best = _nearest(gap, same_way & (np.abs(lateral) < HALF_WIDTH_M) & (gap > -PAST_LINE_M))
+    return (Light.NONE, math.inf) if best is None else (lit[best].light, float(gap[best]))
 
 
 def _sign(path: Ahead, holds: tuple[Hold, ...]) -> float:
     """Return the gap to the line at which the next stop sign's box holds the car's middle."""
-    if not holds:
-        return math.inf
-    gap, lateral, yaw = path.project(np.array([(hold.x_m, hold.y_m) for hold in holds]))
-    across, along = np.array([(hold.half_x_m, hold.half_y_m) for hold in holds]).T
-    turned = np.array([hold.travel for hold in holds]) - yaw
-    ours = (np.abs(lateral) < across) & (np.cos(turned) > math.cos(SAME_WAY_RAD)) & (gap + FRONT_M > -along)
-    best = _nearest(gap, ours)
+    gap, lateral, same_way = _poses(path, [(hold.x_m, hold.y_m, hold.travel) for hold in holds])
+    across, along = np.array([(hold.half_x_m, hold.half_y_m) for hold in holds]).reshape(-1, 2).T
+    best = _nearest(gap, same_way & (np.abs(lateral) < across) & (gap + FRONT_M > -along))
     return math.inf if best is None else float(gap[best]) + FRONT_M + STAND_BEFORE_LINE_M
 
 
 def _walker(path: Ahead, walkers: Others) -> tuple[float, float, float]:
     """Return gap, lateral offset and lateral speed of the next walker who is, or soon will be, on the path."""
     near = _beside(path, walkers, NEXT_LANE_M)
-    if not len(near.yaw):
-        return math.inf, 0.0, 0.0
     gap, lateral, yaw = path.project(near.place)
     size = near.half.max(axis=1)
     across = near.velocity[:, 1] * np.cos(yaw) - near.velocity[:, 0] * np.sin(yaw)
@@ -270,8 +260,6 @@ def _crossing(path: Ahead, speed_mps: float, vehicles: Others) -> tuple[float, f
     if not path.junction_ahead:
         return math.inf, math.inf
     near = _beside(path, vehicles.of(np.hypot(*vehicles.velocity.T) > STANDING_MPS), RANGE_M)
-    if not len(near.yaw):
-        return math.inf, math.inf
     times = np.arange(0.0, HORIZON_S + STEP_S / 2.0, STEP_S)
     places, yaws = _followed(near, times)
     gap, lateral, along = (values.reshape(yaws.shape) for values in path.project(places.reshape(-1, 2)))
@@ -284,36 +272,39 @@ def _crossing(path: Ahead, speed_mps: float, vehicles: Others) -> tuple[float, f
     met = on & (gap + deep > 0.0) & (arrives_s < times + CROSSING_MARGIN_S) & (leaves_s > times - CROSSING_MARGIN_S)
     # Who is on the path by now is ahead of the car, or behind it.
     met &= path.in_junction(gap) & ~on[:, :1]
-    best = _nearest((gap - deep).ravel(), met.ravel())
-    return (
-        (math.inf, math.inf) if best is None else (max(0.0, float((gap - deep).flat[best])), times[best % len(times)])
-    )
+    gaps = (gap - deep).ravel()
+    best = _nearest(gaps, met.ravel())
+    return (math.inf, math.inf) if best is None else (max(0.0, float(gaps[best])), times[best % len(times)])
+
+
+def _poses(path: Ahead, poses: list[tuple[float, float, float]]) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+    """Return gap and lateral of poses (x, y, yaw), and which of them go the path's way."""
+    x, y, yaw = np.array(poses).reshape(-1, 3).T
+    gap, lateral, along = path.project(np.stack((x, y), axis=1))
+    return gap, lateral, np.cos(yaw - along) > math.cos(SAME_WAY_RAD)
 
 
 def _nearest(gap_m: FloatArray, which: NDArray[np.bool_]) -> int | None:
     """Return the index of the smallest gap among ``which``, up to the range; None if there is none."""
-    gaps = np.where(which & (gap_m <= RANGE_M), gap_m, np.inf)
-    best = int(np.argmin(gaps))
-    return best if math.isfinite(gaps[best]) else None
+    near = np.flatnonzero(which & (gap_m <= RANGE_M))
+    return int(near[np.argmin(gap_m[near])]) if len(near) else None
 
 
 def _beside(path: Ahead, others: Others, metres: float) -> Others:
     """Return those whose middles are within so many metres of the path."""
-    if not len(others.yaw):
-        return others
     return others.of(np.abs(path.project(others.place)[1]) < metres)
 
 
 SIGNS = np.array(((1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)))
 
 
-def _corners(boxes: Others) -> FloatArray:
-    """Return the (n, 4, 2) corners."""
-    along, beside = np.moveaxis(boxes.half[:, None] * SIGNS, 2, 0)
-    cos, sin = np.cos(boxes.yaw)[:, None], np.sin(boxes.yaw)[:, None]
+def corners(place: FloatArray, yaw: FloatArray, half: FloatArray) -> FloatArray:
+    """Return the (n, 4, 2) corners of boxes; see ``Others`` for what they are given as."""
+    along, beside = np.moveaxis(half[:, None] * SIGNS, 2, 0)
+    cos, sin = np.cos(yaw)[:, None], np.sin(yaw)[:, None]
     offsets = np.stack((along * cos - beside * sin, along * sin + beside * cos), axis=-1)
-    corners: FloatArray = boxes.place[:, None] + offsets
-    return corners
+    found: FloatArray = place[:, None] + offsets
+    return found
 
 
 def _followed(others: Others, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:

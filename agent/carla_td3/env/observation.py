@@ -37,7 +37,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from carla_td3.config import CameraConfig, StackConfig
-from carla_td3.env.route_line import Projection, Route, wrapped
+from carla_td3.env.route_line import Projection, Route, turned, wrapped
 
 ROUTE_POINTS = 24
 VECTOR_SIZE = 3 + 2 * ROUTE_POINTS + 2
@@ -101,11 +101,9 @@ def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] = 
     values[1] = state.place.lateral_m / state.place.half_lane_m
     values[2] = state.heading_error / (math.pi / 2.0)
     ahead = state.route.ahead(state.place.s_m, ROUTE_POINTS, spacing_m)
-    dx, dy = ahead[:, 0] - state.x_m, ahead[:, 1] - state.y_m
-    cos, sin = math.cos(state.yaw), math.sin(state.yaw)
+    forward, right = turned(ahead[:, 0] - state.x_m, ahead[:, 1] - state.y_m, state.yaw)
     distances = spacing_m * _NUMBERS
-    values[3:-2:2] = (cos * dx + sin * dy) / distances
-    values[4:-2:2] = (cos * dy - sin * dx) / distances
+    values[3:-2:2], values[4:-2:2] = forward / distances, right / distances
     values[-2:] = applied
     np.maximum(values, -BOUND, out=values)
     return np.minimum(values, BOUND, out=values)

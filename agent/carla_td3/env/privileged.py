@@ -21,35 +21,11 @@ import math
 import numpy as np
 
 from carla_td3.env.expert import Action
-from carla_td3.env.hazards import BEARINGS, HORIZON_S, RANGE_M, Hazards, Light, target_speed
+from carla_td3.env.hazards import BEARINGS, HORIZON_S, NOTHING, RANGE_M, Hazards, Light, target_speed
 from carla_td3.env.observation import BOUND, SPEED_SCALE_MPS, DriverState, Vector
 from carla_td3.env.route_line import FloatArray
 
 _MIDDLES = np.degrees((BEARINGS[:-1] + BEARINGS[1:]) / 2.0).round().astype(int).tolist()
-NAMES = (
-    "lead_near",
-    "lead_speed",
-    "light_red",
-    "light_yellow",
-    "light_green",
-    "light_near",
-    "sign_near",
-    "walker_near",
-    "walker_lateral",
-    "walker_lateral_speed",
-    "crossing_near",
-    "crossing_soon",
-    "lane_position",
-    "heading_error",
-    "speed",
-    "target_speed",
-    *(f"walker_at_{middle}" for middle in _MIDDLES),
-    *(f"vehicle_at_{middle}" for middle in _MIDDLES),
-    "expert_steer",
-    "expert_pedal",
-)
-SIZE = len(NAMES)
-
 ROAD_HALF_WIDTH_M, WALKING_MPS = 4.0, 1.5
 LIGHT_SEEN_M = WALKER_SEEN_M = 25.0
 VEHICLE_SEEN_M = 40.0
@@ -65,31 +41,46 @@ def vector(seen: Hazards, walkers_m: FloatArray, vehicles_m: FloatArray, state: 
         state: of the car.
         advised: the expert's action.
     """
+    place = state.place.lateral_m / state.place.half_lane_m, state.heading_error / (math.pi / 2.0)
+    told = _told(seen, walkers_m, vehicles_m, (*place, state.speed_mps / SPEED_SCALE_MPS), advised)
+    return np.clip(np.array(list(told.values()), np.float32), -BOUND, BOUND)
+
+
+def _told(
+    seen: Hazards, walkers_m: FloatArray, vehicles_m: FloatArray, own: tuple[float, float, float], advised: Action
+) -> dict[str, float]:
     light = seen.light if seen.light_gap_m <= LIGHT_SEEN_M else Light.NONE
     is_seen = seen.walker_gap_m <= WALKER_SEEN_M
-    values = (
-        _near(seen.lead_gap_m, RANGE_M),
-        seen.lead_speed_mps / SPEED_SCALE_MPS,
-        RED * (light is Light.RED),
-        YELLOW * (light is Light.YELLOW),
-        GREEN * (light is Light.GREEN),
-        _near(seen.light_gap_m, RANGE_M),
-        _near(seen.sign_gap_m, RANGE_M),
-        WALKER * _near(seen.walker_gap_m, WALKER_SEEN_M),
-        is_seen * seen.walker_lateral_m / ROAD_HALF_WIDTH_M,
-        is_seen * seen.walker_lateral_mps / WALKING_MPS,
-        _near(seen.crossing_gap_m, RANGE_M),
-        _near(seen.crossing_s, HORIZON_S),
-        state.place.lateral_m / state.place.half_lane_m,
-        state.heading_error / (math.pi / 2.0),
-        state.speed_mps / SPEED_SCALE_MPS,
-        target_speed(seen, SPEED_SCALE_MPS) / SPEED_SCALE_MPS,
-        *(WALKER * _near(gap, WALKER_SEEN_M) for gap in walkers_m),
-        *(_near(gap, VEHICLE_SEEN_M) for gap in vehicles_m),
-        *advised,
-    )
-    return np.clip(np.array(values, np.float32), -BOUND, BOUND)
+    lane_position, heading_error, speed = own
+    steer, pedal = advised
+    return {
+        "lead_near": _near(seen.lead_gap_m, RANGE_M),
+        "lead_speed": seen.lead_speed_mps / SPEED_SCALE_MPS,
+        "light_red": RED * (light is Light.RED),
+        "light_yellow": YELLOW * (light is Light.YELLOW),
+        "light_green": GREEN * (light is Light.GREEN),
+        "light_near": _near(seen.light_gap_m, RANGE_M),
+        "sign_near": _near(seen.sign_gap_m, RANGE_M),
+        "walker_near": WALKER * _near(seen.walker_gap_m, WALKER_SEEN_M),
+        "walker_lateral": is_seen * seen.walker_lateral_m / ROAD_HALF_WIDTH_M,
+        "walker_lateral_speed": is_seen * seen.walker_lateral_mps / WALKING_MPS,
+        "crossing_near": _near(seen.crossing_gap_m, RANGE_M),
+        "crossing_soon": _near(seen.crossing_s, HORIZON_S),
+        "lane_position": lane_position,
+        "heading_error": heading_error,
+        "speed": speed,
+        "target_speed": target_speed(seen, SPEED_SCALE_MPS) / SPEED_SCALE_MPS,
+        **{f"walker_at_{at}": WALKER * _near(gap, WALKER_SEEN_M) for at, gap in zip(_MIDDLES, walkers_m, strict=True)},
+        **{f"vehicle_at_{at}": _near(gap, VEHICLE_SEEN_M) for at, gap in zip(_MIDDLES, vehicles_m, strict=True)},
+        "expert_steer": float(steer),
+        "expert_pedal": float(pedal),
+    }
 
 
 def _near(gap: float, reach: float) -> float:
     return max(0.0, 1.0 - gap / reach)
+
+
+_NOBODY = np.full(len(_MIDDLES), np.inf)
+NAMES = tuple(_told(NOTHING, _NOBODY, _NOBODY, (0.0, 0.0, 0.0), np.zeros(2, np.float32)))
+SIZE = len(NAMES)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from carla_run.exits import Exit, ExitError
 
 FloatArray = NDArray[np.float64]
-Angle = TypeVar("Angle", float, FloatArray)
+Number = TypeVar("Number", float, FloatArray)
 
 RESOLUTION_M = 1.0
 # How far a projection may move from its hint: more than a car drives in a step, less than a loop of the route.
@@ -169,7 +169,13 @@ def arc_length(points: FloatArray) -> FloatArray:
     return lengths
 
 
-def wrapped(angle: Angle) -> Angle:
+def turned(x: Number, y: Number, yaw: float) -> tuple[Number, Number]:
+    """Return an offset, numbers or arrays of them, as seen along ``yaw``: forward and to the right."""
+    cos, sin = math.cos(yaw), math.sin(yaw)
+    return cos * x + sin * y, cos * y - sin * x
+
+
+def wrapped(angle: Number) -> Number:
     """Return ``angle``, a number or an array of them, in [-π, π)."""
     return (angle + math.pi) % (2.0 * math.pi) - math.pi
 

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_td3.config import CameraConfig, Channels
+from carla_td3.config import CameraConfig, Channels, NarrowConfig
 from carla_td3.env.session import ROLE_PREFIX, Session, SimulatorLost
 
 Planes = NDArray[np.uint8]
@@ -43,8 +43,6 @@ class FrameCamera:
         self._session = session
         self._arrivals: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._message: carla.Image | None = None
-        self.last: NDArray[np.uint8] | None = None
-        """The newest picture that was asked for, as :meth:`image` returned it."""
         blueprint = _blueprint(session.world, "sensor.camera.rgb")
         for key, value in (("image_size_x", width), ("image_size_y", height), ("fov", fov_deg)):
             blueprint.set_attribute(key, str(value))
@@ -59,9 +57,15 @@ class FrameCamera:
             SimulatorLost: it does not come.
         """
         # Held on to: the client reads a later message into the memory of one that nobody holds.
-        message = self._message = self._session.receive(self._arrivals, frame)
-        self.last = np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
+        self._message = self._session.receive(self._arrivals, frame)
         return self.last
+
+    @property
+    def last(self) -> NDArray[np.uint8]:
+        """The newest picture that was asked for."""
+        message = self._message
+        assert message is not None
+        return np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
 
     def planes(self, frame: int, channels: Channels) -> Planes:
         """Return the picture of ``frame`` as (1, height, width) grey, or (3, height, width) red, green and blue."""
@@ -109,7 +113,7 @@ class SensorRig:
     """The agent's sensors on one car: its views, collision, lane invasion. Survives teleports of the car."""
 
     def __init__(self, session: Session, car: Any, config: CameraConfig) -> None:
-        self._session = session
+        self._session, self._config = session, config
         self._collisions: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._invasions: queue.SimpleQueue[Any] = queue.SimpleQueue()
         # Collision before camera: a simulator publishes in this order, so an image follows its frame's collisions.
@@ -117,12 +121,9 @@ class SensorRig:
             self._listen(car, "sensor.other.collision", self._collisions),
             self._listen(car, "sensor.other.lane_invasion", self._invasions),
         ]
-        where, size = carla.Location(x=config.x_m, z=config.z_m), {"width": config.width, "height": config.height}
-        self._views: list[tuple[FrameCamera, Channels]] = []
-        for view in (config,) if config.narrow is None else (config, config.narrow):
-            pose = carla.Transform(where, carla.Rotation(pitch=view.pitch_deg, yaw=view.yaw_deg))
-            self._views.append((FrameCamera(session, car, pose, **size, fov_deg=view.fov_deg), view.channels))
+        self._views = [(self._camera(car, view, config.width, config.height), view.channels) for view in config.views]
         self._all = [*events, *(camera.actor for camera, _ in self._views)]
+        self._added: list[FrameCamera] = []
         self._ids = [sensor.id for sensor in self._all]
         for camera, _ in self._views:
             camera.wait_for_first()
@@ -130,6 +131,8 @@ class SensorRig:
     def picture(self, frame: int) -> Planes:
         """Return the (planes, height, width) picture of ``frame``, all views' planes one behind the other."""
         views = [camera.planes(frame, channels) for camera, channels in self._views]
+        for camera in self._added:
+            camera.image(frame)
         return views[0] if len(views) == 1 else np.concatenate(views)
 
     def are_in(self, snapshot: Any) -> bool:
@@ -137,13 +140,27 @@ class SensorRig:
         return all(map(snapshot.has_actor, self._ids))
 
     @property
-    def newest(self) -> NDArray[np.uint8] | None:
-        """The front camera's newest image, (height, width, 4) BGRA; None before the first."""
+    def newest(self) -> NDArray[np.uint8]:
+        """The front camera's newest image, (height, width, 4) BGRA."""
         return self._views[0][0].last
 
-    def add(self, camera: FrameCamera) -> None:
-        """Have one more camera on the car stop and go with the others."""
+    def add_view(self, car: Any, pixels: int) -> FrameCamera:
+        """Put one more camera on the car, with the front view's place and lens; that takes ticks.
+
+        Each frame then waits for its picture, and it stops and goes with the others.
+
+        Args:
+            pixels: of its pictures, both ways.
+
+        Raises:
+            SimulatorLost: the simulator doesn't answer, or sends no picture.
+        """
+        with self._session.answered():
+            camera = self._camera(car, self._config, pixels, pixels)
+        camera.wait_for_first()
+        self._added.append(camera)
         self._all.append(camera.actor)
+        return camera
 
     def collisions(self, after_frame: int) -> list[Collision]:
         """Return the contacts since last asked that are later than ``after_frame``; ask after the frame's image."""
@@ -167,6 +184,11 @@ class SensorRig:
         self.stop()
         self._session.destroy(self._all)
 
+    def _camera(self, car: Any, view: CameraConfig | NarrowConfig, width: int, height: int) -> FrameCamera:
+        where = carla.Location(x=self._config.x_m, z=self._config.z_m)
+        pose = carla.Transform(where, carla.Rotation(pitch=view.pitch_deg, yaw=view.yaw_deg))
+        return FrameCamera(self._session, car, pose, width=width, height=height, fov_deg=view.fov_deg)
+
     def _listen(self, car: Any, name: str, arrivals: queue.SimpleQueue[Any]) -> Any:
         sensor = self._session.world.spawn_actor(
             _blueprint(self._session.world, name), carla.Transform(), attach_to=car
@@ -188,8 +210,5 @@ def _drained(arrivals: queue.SimpleQueue[Any]) -> list[Any]:
 
 def _collision(event: Any) -> Collision:
     other = event.other_actor
-    return Collision(event.frame, _kind(other.type_id), other.id, event.normal_impulse.length())
-
-
-def _kind(type_id: str) -> str:
-    return {"vehicle": "vehicle", "walker": "pedestrian"}.get(type_id.split(".", 1)[0], "static")
+    kind = {"vehicle": "vehicle", "walker": "pedestrian"}.get(other.type_id.split(".", 1)[0], "static")
+    return Collision(event.frame, kind, other.id, event.normal_impulse.length())

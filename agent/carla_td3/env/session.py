@@ -10,7 +10,7 @@ import contextlib
 import gc
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +88,16 @@ class Session:
         """Called after each tick."""
         self.on_connect: Callable[[], None] | None = None
         """Called before a simulator is sought, which may be waited for."""
+        self.client: Any = None
+        """The ``carla.Client``; None without a connection."""
+        self.world: Any = None
+        """The ``carla.World``; None without a connection."""
         self._traffic = traffic
         self._slice_s = config.timeout_s if traffic else min(SLICE_S, config.timeout_s)
         self._on_lost, self._on_wait = on_lost, on_wait
         self._ports = ports
         self._claim: Claim | None = None
         self._lifeline: Lifeline | None = None
-        self._client: Any = None
-        self._world: Any = None
         self._frame = 0
         self._tick_ended_s = 0.0
 
@@ -107,23 +109,13 @@ class Session:
     @property
     def connected(self) -> bool:
         """Whether a world is held and its simulator's connection still stands."""
-        return self._world is not None and self._lifeline is not None and not self._lifeline.lost
-
-    @property
-    def client(self) -> Any:
-        """The ``carla.Client``."""
-        return self._client
-
-    @property
-    def world(self) -> Any:
-        """The ``carla.World``."""
-        return self._world
+        return self.world is not None and self._lifeline is not None and not self._lifeline.lost
 
     @property
     def map(self) -> Any:
         """The world's ``carla.Map`` (the client caches it)."""
         with self.answered():
-            return self._world.get_map()
+            return self.world.get_map()
 
     def connect(self) -> None:
         """Connect, load the wanted map, remove what a dead predecessor left, and go synchronous.
@@ -171,12 +163,12 @@ class Session:
             time.sleep(max(0.0, self._tick_ended_s + TRAFFIC_PAUSE_S - time.monotonic()))
         self.tick_started_s = time.monotonic()
         try:
-            self._client.set_timeout(self._slice_s)
-            self._frame = self._world.tick(self.config.timeout_s)
+            self.client.set_timeout(self._slice_s)
+            self._frame = self.world.tick(self.config.timeout_s)
         except RuntimeError:
             self._frame = self._late_frame()
         finally:
-            self._client.set_timeout(self.config.timeout_s)
+            self.client.set_timeout(self.config.timeout_s)
             self._tick_ended_s = time.monotonic()
             self.tick_started_s = 0.0
         self.ticks += 1
@@ -202,6 +194,11 @@ class Session:
             if message.frame > frame:
                 raise SimulatorLost(f"The simulator at {self.address} skipped the image of frame {frame}.")
 
+    def seen(self, actors: Iterable[Any]) -> dict[int, Any]:
+        """Return those of the actors that the newest frame has, by id, as it shows them."""
+        snapshot = self.world.get_snapshot()
+        return {actor.id: shown for actor in actors if (shown := snapshot.find(actor.id))}
+
     def spawn_car(self, blueprint: Any, pose: carla.Transform) -> Any:
         """Spawn a vehicle and return it.
 
@@ -211,10 +208,10 @@ class Session:
         """
         # As a batch, whose reply tells a refusal from a time-out: spawn_actor raises RuntimeError for both.
         with self.answered():
-            (reply,) = self._client.apply_batch_sync([carla.command.SpawnActor(blueprint, pose)], False)
+            (reply,) = self.client.apply_batch_sync([carla.command.SpawnActor(blueprint, pose)], False)
             if reply.has_error():
                 raise BlockedStart(pose.location)
-            car = self._world.get_actor(reply.actor_id)
+            car = self.world.get_actor(reply.actor_id)
         if car is None:
             raise SimulatorLost("The new car is gone from the simulator: another client destroyed it.")
         return car
@@ -226,7 +223,7 @@ class Session:
         """
         if actors and self.connected:
             with self.answered():
-                self._client.apply_batch_sync([carla.command.DestroyActor(actor) for actor in actors], False)
+                self.client.apply_batch_sync([carla.command.DestroyActor(actor) for actor in actors], False)
 
     @contextlib.contextmanager
     def answered(self) -> Iterator[None]:
@@ -240,7 +237,7 @@ class Session:
         """Forget the connection without a word to the simulator (it's dead, or about to be reconnected)."""
         if self._lifeline is not None:
             self._lifeline.close()
-        self._lifeline = self._client = self._world = None
+        self._lifeline = self.client = self.world = None
 
     def close(self) -> None:
         """Leave the simulator in asynchronous mode, so that it doesn't wait for ticks that never come."""
@@ -274,21 +271,21 @@ class Session:
         self._lifeline = Lifeline(self.config.host, self.config.port, self._on_lost)
         # One streaming thread: messages are handed over in the order of their arrival, so a collision of a frame is
         # known once that frame's image is.
-        self._client = carla.Client(self.config.host, self.config.port, 1)
-        self._client.set_timeout(min(self.config.timeout_s, max(2.0, self.config.patience_s)))
+        self.client = carla.Client(self.config.host, self.config.port, 1)
+        self.client.set_timeout(min(self.config.timeout_s, max(2.0, self.config.patience_s)))
         self._check_version()
-        self._client.set_timeout(self.config.timeout_s)
-        self._world = self._client.get_world()
+        self.client.set_timeout(self.config.timeout_s)
+        self.world = self.client.get_world()
         if self.config.map is not None:
             self._switch_map(self.config.map)
         # In this order: apply_settings ticks until a snapshot comes, and only a snapshot tells a client of the actors
         # (protocol section 3.4); of a simulator that a dead collector left synchronous it would see none.
         self._set_synchronous(True)
         self._remove_leftovers()
-        self._frame = self._world.get_snapshot().frame
+        self._frame = self.world.get_snapshot().frame
 
     def _check_version(self) -> None:
-        ours, theirs = self._client.get_client_version(), self._client.get_server_version()
+        ours, theirs = self.client.get_client_version(), self.client.get_server_version()
         if ours.split("-")[0] != theirs.split("-")[0]:
             raise NoSimulator(
                 f"The simulator at {self.address} is version {theirs}, the client {ours}: start CARLA {ours}."
@@ -300,12 +297,12 @@ class Session:
         elif wanted.rsplit("/", 1)[-1] != self.map.name.rsplit("/", 1)[-1]:
             begun_s = time.monotonic()
             try:
-                self._world = self._client.load_world(wanted)
+                self.world = self.client.load_world(wanted)
             except RuntimeError:
                 if time.monotonic() - begun_s >= self.config.timeout_s:
                     raise  # no refusal: it is still loading, and is found loaded at the next try
                 # Asked only now: carla-lite takes names that its list can't have, of towns from a seed.
-                names = sorted(name.rsplit("/", 1)[-1] for name in self._client.get_available_maps())
+                names = sorted(name.rsplit("/", 1)[-1] for name in self.client.get_available_maps())
                 if wanted.rsplit("/", 1)[-1] in names:
                     raise
                 raise ConfigError(
@@ -320,26 +317,26 @@ class Session:
             raise ConfigError(f"simulator.map is {str(path)!r}, which can't be read ({error}): give a file.") from None
         # Loading leaks in CARLA (facts, section 4): a simulator that was started with this file keeps its world.
         if self.map.to_opendrive().strip() != xodr.strip():
-            self._world = self._client.generate_opendrive_world(xodr)
+            self.world = self.client.generate_opendrive_world(xodr)
 
     def _remove_leftovers(self) -> None:
-        actors = list(self._world.get_actors())
+        actors = list(self.world.get_actors())
         ours = {a.id for a in actors if a.attributes.get("role_name", "").startswith(ROLE_PREFIX)}
         riding = [a for a in actors if a.type_id.startswith(RIDERS) and (on := a.parent) and on.id in ours]
         ids = {a.id for a in riding}
         self.destroy([*riding, *(a for a in actors if a.id in ours - ids)])
 
     def _set_synchronous(self, synchronous: bool) -> None:
-        settings = self._world.get_settings()
+        settings = self.world.get_settings()
         settings.synchronous_mode = synchronous
         settings.fixed_delta_seconds = self.config.fixed_delta_s if synchronous else None
         settings.substepping, settings.max_substep_delta_time, settings.max_substeps = True, 0.01, 10
-        self._world.apply_settings(settings)
+        self.world.apply_settings(settings)
 
     def _late_frame(self) -> int:
         """Return the frame of a tick whose reply timed out, once the world shows it (protocol section 5.2)."""
         deadline = self.tick_started_s + self.config.timeout_s
-        while (frame := int(self._world.get_snapshot().frame)) <= self._frame:
+        while (frame := int(self.world.get_snapshot().frame)) <= self._frame:
             self._expect(deadline, "no reply to a tick")
             time.sleep(0.005)
         return frame

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from carla_td3.env.car import Motion
+from carla_td3.env.route_line import turned
 from carla_td3.env.session import Session
 
 KIND = "traffic.stop"
@@ -33,9 +34,10 @@ class Hold:
         dx, dy = motion.x_m - self.x_m, motion.y_m - self.y_m
         if abs(dx) > (reach_m := self.half_x_m + self.half_y_m) or abs(dy) > reach_m:
             return False
-        cos, sin = math.cos(self.yaw), math.sin(self.yaw)
-        inside = abs(cos * dx + sin * dy) <= self.half_x_m and abs(cos * dy - sin * dx) <= self.half_y_m
-        return inside and math.cos(motion.yaw - self.travel) > 0.0
+        forward, right = turned(dx, dy, self.yaw)
+        return (
+            abs(forward) <= self.half_x_m and abs(right) <= self.half_y_m and math.cos(motion.yaw - self.travel) > 0.0
+        )
 
 
 class StopWatch:

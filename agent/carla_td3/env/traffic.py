@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from carla_td3.config import TrafficConfig
 from carla_td3.env.session import ROLE_PREFIX, Session
 
 ROLE = f"{ROLE_PREFIX}traffic"
@@ -24,22 +25,21 @@ class Traffic:
 
     Args:
         session: connected, made with ``traffic=True`` (its ticks are spaced).
+        config: how far below a road's speed limit they drive, and how near to a drive's start they begin it.
         seed: of the cars' places, looks and ways.
-        slower_percent: how far below a road's speed limit they drive.
-        within_m: of where the drive starts they begin it; None: anywhere.
     """
 
-    def __init__(self, session: Session, seed: int, slower_percent: float = 0.0, within_m: float | None = None) -> None:
+    def __init__(self, session: Session, config: TrafficConfig, seed: int) -> None:
         self._session = session
-        self._within_m = within_m
+        self._within_m = config.within_m
         # A port that a dead collector used takes 4 s to come back, a fresh one none (facts, section 5).
         self._manager = session.client.get_trafficmanager(_free_port())
         self._manager.set_synchronous_mode(True)
         # Its first round may still be on, by itself: it forgets a car that the snapshot before it lacks, and the car
         # would stand for good. A tick lets it end (protocol, section 5.8).
         session.tick()
-        if slower_percent:
-            self._manager.global_percentage_speed_difference(slower_percent)
+        if config.slower_percent:
+            self._manager.global_percentage_speed_difference(config.slower_percent)
         self._spawns = session.map.get_spawn_points()
         self.cars: list[Any] = []
         self._wanted = 0
@@ -51,7 +51,11 @@ class Traffic:
         self._manager.set_random_device_seed(int(self._rng.integers(MOST_SEED)))
 
     def resize(self, count: int, start: tuple[float, float]) -> None:
-        """Remove the last cars, or add some, none of them at the start (x, y); fewer come where the map is full."""
+        """Remove the last cars, or add some, none of them at the start (x, y); fewer come where the map is full.
+
+        Those that stand at the start, or too far from it, move to free spawn points.
+        """
+        self._make_way(start)
         if count == self._wanted and len(self._living()) == len(self.cars):
             return  # also where the map is full: looking for room each time costs a call a place
         self._remove_from(count)
@@ -63,10 +67,8 @@ class Traffic:
         self._remove_from(0)
         self._wanted = 0
 
-    def make_way(self, start: tuple[float, float]) -> None:
-        """Move cars that stand at the start (x, y), or too far from it, to free spawn points."""
-        snapshot = self._session.world.get_snapshot()
-        here = {car.id: snapshot.find(car.id).get_transform().location for car in self.cars if snapshot.find(car.id)}
+    def _make_way(self, start: tuple[float, float]) -> None:
+        here = {i: car.get_transform().location for i, car in self._session.seen(self.cars).items()}
         misplaced = [car for car in self.cars if car.id in here and not self._may_be(here[car.id], start)]
         if not misplaced:
             return
@@ -78,8 +80,7 @@ class Traffic:
 
     def mean_speed_mps(self) -> float | None:
         """Return the cars' mean speed in the newest frame; None without any."""
-        snapshot = self._session.world.get_snapshot()
-        speeds = [seen.get_velocity().length() for car in self.cars if (seen := snapshot.find(car.id))]
+        speeds = [car.get_velocity().length() for car in self._session.seen(self.cars).values()]
         return sum(speeds) / len(speeds) if speeds else None
 
     def destroy(self) -> None:
@@ -94,8 +95,8 @@ class Traffic:
 
     def _living(self) -> list[Any]:
         """Return the cars that are there: a Traffic Manager destroys one that stands for too long."""
-        snapshot = self._session.world.get_snapshot()
-        return [car for car in self.cars if snapshot.find(car.id)]
+        seen = self._session.seen(self.cars)
+        return [car for car in self.cars if car.id in seen]
 
     def _remove_from(self, count: int) -> None:
         living = self._living()

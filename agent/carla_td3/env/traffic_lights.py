@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any
 
 import carla
@@ -17,6 +16,7 @@ import numpy as np
 from carla_td3.env.car import Motion
 from carla_td3.env.hazards import STAND_BEFORE_LINE_M, STANDING_MPS, Hazards, Light
 from carla_td3.env.session import Session
+from carla_td3.env.surroundings import LIGHTS
 
 # From the end of a light's place, which a car leaves with its rear, to the junction (protocol section 3.4).
 TO_LINE_M = 1.5
@@ -26,14 +26,6 @@ MET_M = 15.0
 
 # Nobody is shown red who can't stop any more: half a second of reaction, then this.
 REACTION_S, HARD_BRAKING_MPS2 = 0.5, 4.0
-
-
-class LightAhead(Enum):
-    """The light before the car, until its rear is over the stop line."""
-
-    NONE = "none"
-    OPEN = "open"
-    RED = "red"
 
 
 class LightCycles:
@@ -106,11 +98,9 @@ def can_stop(ahead: Hazards, speed_mps: float) -> bool:
     return ahead.light_gap_m > way_m + STAND_BEFORE_LINE_M or speed_mps < STANDING_MPS
 
 
-def faced(ahead: Hazards) -> LightAhead:
+def faced(ahead: Hazards) -> Light:
     """Return the light that the car comes to, within ``MET_M`` of its line."""
-    if ahead.light is Light.NONE or ahead.light_gap_m > MET_M:
-        return LightAhead.NONE
-    return LightAhead.RED if ahead.light is Light.RED else LightAhead.OPEN
+    return Light.NONE if ahead.light_gap_m > MET_M else ahead.light
 
 
 class LightWatch:
@@ -125,7 +115,7 @@ class LightWatch:
         self._light: Any = None
         self._left: tuple[float, float] | None = None
 
-    def look(self, motion: Motion) -> LightAhead:
+    def look(self, motion: Motion) -> Light:
         """Return what is before the car in the newest frame, whose ``motion`` this is.
 
         Raises:
@@ -139,6 +129,5 @@ class LightWatch:
                 if math.dist(self._left, (motion.x_m, motion.y_m)) >= TO_LINE_M:
                     self._light = None
             if self._light is None:
-                return LightAhead.NONE
-            red = self._light.get_state() == carla.TrafficLightState.Red
-            return LightAhead.RED if red else LightAhead.OPEN
+                return Light.NONE
+            return LIGHTS.get(self._light.get_state(), Light.GREEN)  # one that is off holds no car

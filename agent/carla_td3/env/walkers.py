@@ -77,17 +77,15 @@ class Walkers:
         """
         if self._step_out == 0.0:
             return
-        snapshot = self._session.world.get_snapshot()
-        living = [pair for pair in self._pairs if pair[0].id not in self._decided and _is_there(snapshot, pair)]
-        if not living:
+        undecided = [each for each in self._living() if each[0].id not in self._decided]
+        if not undecided:
             return
-        places = [snapshot.find(person.id).get_transform().location for person, _ in living]
-        gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for place in places]))
+        gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for _, _, place in undecided]))
         beside_m = np.abs(lateral) - HALF_WIDTH_M
         there_s = SETS_OUT_S + beside_m / WALKING_MPS
         meets = np.abs(gap / max(speed_mps, STARTING_MPS) - there_s) < MEETS_S
         for index in np.flatnonzero(meets & (beside_m > 0.0) & (beside_m < BESIDE_M) & (gap > STOPS_M)):
-            person, controller = living[index]
+            person, controller, _ = undecided[index]
             self._decided.add(person.id)
             spot = self._across(ahead, float(gap[index]), float(lateral[index]))
             if self._rng.random() < self._step_out and spot is not None:
@@ -112,13 +110,15 @@ class Walkers:
             SimulatorLost: the simulator doesn't answer.
         """
         self._decided.clear()
-        snapshot = self._session.world.get_snapshot()
-        living = [pair for pair in self._pairs if _is_there(snapshot, pair)]
-        if self._within_m is not None:
-            self._near = [place for place in self._pool if self._is_near(place, start)] or self._pool
-            living = [p for p in living if self._is_near(snapshot.find(p[0].id).get_transform().location, start)]
-        self._remove([pair for pair in self._pairs if pair not in living] + living[count:])
-        self._pairs = living[:count]
+        within_m = math.inf if self._within_m is None else self._within_m
+        self._near = [place for place in self._pool if math.dist((place.x, place.y), start) <= within_m] or self._pool
+        kept = [
+            (person, controller)
+            for person, controller, place in self._living()
+            if math.dist((place.x, place.y), start) <= within_m
+        ]
+        self._remove([pair for pair in self._pairs if pair not in kept] + kept[count:])
+        self._pairs = kept[:count]
         if count > len(self._pairs):
             self._start(self._spawned(count - len(self._pairs)))
 
@@ -127,11 +127,20 @@ class Walkers:
         self._remove(self._pairs)
         self._pairs = []
 
+    def _living(self) -> list[tuple[Any, Any, Any]]:
+        """Return people, their controllers and where they are; a client destroys those of whom a car has run over."""
+        seen = self._session.seen(actor for pair in self._pairs for actor in pair)
+        return [
+            (person, controller, seen[person.id].get_transform().location)
+            for person, controller in self._pairs
+            if person.id in seen and controller.id in seen
+        ]
+
     def _remove(self, pairs: list[tuple[Any, Any]]) -> None:
-        snapshot = self._session.world.get_snapshot()
+        seen = self._session.seen(controller for _, controller in pairs)
         with self._session.answered():
             for _, controller in pairs:
-                if snapshot.find(controller.id):
+                if controller.id in seen:
                     controller.stop()
         self._session.destroy([controller for _, controller in pairs] + [person for person, _ in pairs])
 
@@ -157,10 +166,6 @@ class Walkers:
         blueprint.set_attribute("speed", blueprint.get_attribute("speed").recommended_values[WALKING])
         return carla.command.SpawnActor(blueprint, carla.Transform(self._place()))
 
-    def _is_near(self, place: Any, start: tuple[float, float]) -> bool:
-        assert self._within_m is not None
-        return math.hypot(place.x - start[0], place.y - start[1]) <= self._within_m
-
     def _place(self) -> Any:
         return self._near[self._rng.integers(len(self._near))] if self._near else self._anywhere()
 
@@ -183,11 +188,11 @@ class Walkers:
 
     def _start(self, ids: list[tuple[int, int]]) -> None:
         self._session.tick()  # only a snapshot tells the client where they are
-        snapshot = self._session.world.get_snapshot()
         with self._session.answered():
             actors = {actor.id: actor for actor in self._session.world.get_actors([i for pair in ids for i in pair])}
             # Another client may have destroyed one since, or a car run over it.
-            there = [pair for pair in ids if all(i in actors and snapshot.find(i) for i in pair)]
+            seen = self._session.seen(actors.values())
+            there = [pair for pair in ids if all(i in seen for i in pair)]
             self._session.destroy([i for pair in ids if pair not in there for i in reversed(pair)])
             for person, brain in there:
                 walker, controller = actors[person], actors[brain]
@@ -195,8 +200,3 @@ class Walkers:
                 controller.go_to_location(self._place())
                 controller.set_max_speed(float(walker.attributes["speed"]))
                 self._pairs.append((walker, controller))
-
-
-def _is_there(snapshot: Any, pair: tuple[Any, Any]) -> bool:
-    """Return whether both are: the client destroys the controller of a walker whom a car has run over."""
-    return all(snapshot.find(actor.id) for actor in pair)

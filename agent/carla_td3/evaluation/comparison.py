@@ -7,6 +7,7 @@ training seeds are drawn anew, then routes, each with all its weathers, for thos
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from carla_td3.evaluation.columns import in_columns
+from carla_td3.evaluation import figures
 
 Drive = dict[str, Any]
 Values = NDArray[np.float64]
@@ -24,6 +25,11 @@ RESAMPLES = 5_000
 TRAFFIC = ("empty", "regular", "dense")
 BASELINE, TWIN = "pid", "twin"
 """Whom all are compared with: the blind PID, and a driver of this name, trained without a picture."""
+SHOWN = (
+    *("route_completion", "driving_score", "pedestrians_per_km", "vehicles_per_km", "statics_per_km"),
+    *("red_lights_run", "lane_invasions_per_km", "jerk_mps3", "mean_speed_mps"),
+)
+"""Of the figures, in the table."""
 FLOOR_EXPERT, FLOOR_PID = 0.9, 0.6
 """Traffic in which the expert succeeds this often and the blind PID no more often is what eyes are judged in."""
 
@@ -53,23 +59,17 @@ def report(drives: Sequence[Drive]) -> dict[str, Any]:
 
 def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
     own = [drive for drive in drives if drive["driver"] == name]
-    km = sum(drive["distance_m"] for drive in own) / 1000.0
-    kinds = ("pedestrians", "vehicles", "statics", "red_lights", "stop_signs", "lane_invasions")
     success, score = _values(drives, name, "success"), _values(drives, name, "driving_score")
+    totals, met = figures.totals(own), sum(drive["red_lights_met"] for drive in own)
     summary: dict[str, Any] = {
+        **totals,
         "drives": len(own),
-        "success": float(mean(success.ravel())),
         "success_95": bootstrap(success, mean),
-        "route_completion": float(mean(_values(drives, name, "route_completion").ravel())),
-        "driving_score": float(mean(score.ravel())),
         "driving_score_iqm": float(interquartile_mean(score.ravel())),
         "driving_score_iqm_95": bootstrap(score, interquartile_mean),
-        **{f"{kind}_per_km": sum(drive[kind] for drive in own) / km if km else 0.0 for kind in kinds},
-        "red_lights_met": sum(drive["red_lights_met"] for drive in own),
-        "red_lights_run": _share(own, "red_lights", "red_lights_met"),
-        "ends": {end: sum(drive["end"] == end for drive in own) for end in sorted({drive["end"] for drive in own})},
-        "jerk_mps3": float(np.mean([drive["jerk_mps3"] for drive in own])),
-        "mean_speed_mps": sum(d["distance_m"] for d in own) / sum(d["duration_s"] for d in own),
+        "red_lights_met": met,
+        "red_lights_run": totals["red_lights_run"] if met else None,
+        "ends": dict(Counter(sorted(drive["end"] for drive in own))),
     }
     there = {drive["driver"] for drive in drives} - {name}
     for other in (each for each in (BASELINE, TWIN) if each in there):
@@ -150,35 +150,22 @@ def _values(drives: Sequence[Drive], name: str, figure: str) -> Values:
     return values
 
 
-def _share(drives: Sequence[Drive], part: str, whole: str) -> float | None:
-    total = sum(drive[whole] for drive in drives)
-    return sum(drive[part] for drive in drives) / total if total else None
-
-
 def table(report: dict[str, Any]) -> Table:
     """Return every driver's figures, traffic below traffic."""
     title = f"{report['drives']} drives; floors are judged in {', '.join(report['floors_are_judged_in']) or 'none'}"
     traffic = report["traffic"].items()
-    return in_columns(title, {name: {who: _shown(figures) for who, figures in by.items()} for name, by in traffic})
+    groups = {name: {who: _shown(found) for who, found in by.items()} for name, by in traffic}
+    return figures.in_columns(title, groups)
 
 
-def _shown(figures: dict[str, Any]) -> dict[str, str]:
-    others = [other for other in (BASELINE, TWIN) if f"success_beyond_{other}_95" in figures]
-    run = figures["red_lights_run"]
+def _shown(found: dict[str, Any]) -> dict[str, str]:
+    others = [other for other in (BASELINE, TWIN) if f"success_beyond_{other}_95" in found]
     return {
-        "drives": str(figures["drives"]),
-        "success": f"{figures['success']:.0%}",
-        "95 %": interval(figures["success_95"]),
-        **{f"beyond {other}": interval(figures[f"success_beyond_{other}_95"]) for other in others},
-        "completion": f"{figures['route_completion']:.0%}",
-        "driving score": f"{figures['driving_score']:.0f}",
-        "people/km": f"{figures['pedestrians_per_km']:.2f}",
-        "cars/km": f"{figures['vehicles_per_km']:.2f}",
-        "static/km": f"{figures['statics_per_km']:.2f}",
-        "red run": "" if run is None else f"{run:.0%}",
-        "lane inv./km": f"{figures['lane_invasions_per_km']:.1f}",
-        "jerk, m/s³": f"{figures['jerk_mps3']:.1f}",
-        "m/s": f"{figures['mean_speed_mps']:.1f}",
+        "drives": str(found["drives"]),
+        **figures.shown(found, ("success",)),
+        "95 %": interval(found["success_95"]),
+        **{f"beyond {other}": interval(found[f"success_beyond_{other}_95"]) for other in others},
+        **figures.shown(found, SHOWN),
     }
 
 

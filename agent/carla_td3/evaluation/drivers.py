@@ -190,27 +190,22 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
         AgentError: there is no such driver, or one by a policy without any.
     """
     target_mps, actuators = config.environment.reward.target_speed_mps, config.environment.action_rate
-    rng = generator(config.seed, Purpose.EVALUATION, 0)
-    if policy is not None and name in BY_POLICY:
+    delta_s, rng = config.simulator.fixed_delta_s, generator(config.seed, Purpose.EVALUATION, 0)
+    noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
+    pid, expert = PidPurePursuit(target_mps, actuators=actuators), Expert(target_mps, delta_s, ahead, actuators)
+    drivers: dict[str, Driver] = {
+        "stop": Stop(),
+        "random": RandomDriver(rng),
+        "pid": pid,
+        EXPERT: expert,
+        EXPERT_NOISY: Noisy(expert, noise),
+        EXPERT_SHOVED: Shoved(expert, pid, delta_s, rng, actuators),
+    }
+    if policy is not None:
         own = PolicyDriver(policy)
-        ways: dict[str, Driver] = {TD3_DRIVER: own, TD3_GREYED: Greyed(own), TD3_SHUFFLED: Shuffled(own, rng)}
-        return ways[name]
-    if name == "stop":
-        return Stop()
-    if name == "random":
-        return RandomDriver(rng)
-    if name == "pid":
-        return PidPurePursuit(target_mps, actuators=actuators)
-    if name in EXPERTS:
-        delta_s = config.simulator.fixed_delta_s
-        expert = Expert(target_mps, delta_s, ahead, actuators)
-        noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
-        experts: dict[str, Driver] = {
-            EXPERT: expert,
-            EXPERT_NOISY: Noisy(expert, noise),
-            EXPERT_SHOVED: Shoved(expert, PidPurePursuit(target_mps, actuators=actuators), delta_s, rng, actuators),
-        }
-        return experts[name]
+        drivers |= {TD3_DRIVER: own, TD3_GREYED: Greyed(own), TD3_SHUFFLED: Shuffled(own, rng)}
+    if name in drivers:
+        return drivers[name]
     known = ", ".join((*BY_POLICY, *BASELINES, *EXPERTS))
     missing = "needs --checkpoint" if name in BY_POLICY else f"is unknown, expected one of {known}"
     raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)

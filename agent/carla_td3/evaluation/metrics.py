@@ -20,8 +20,8 @@ from rich.table import Table
 
 from carla_run.files import write_whole
 from carla_td3.env.infractions import Infraction
-from carla_td3.env.route import Route
-from carla_td3.evaluation.columns import in_columns
+from carla_td3.env.route_line import Route
+from carla_td3.evaluation import figures
 
 # NoCrash (Codevilla et al. 2019, section 4): a drive succeeds that comes to its goal in the time that this speed needs,
 # with no collision. Touches are left out, as in its own code (there by a measure of CARLA 0.8): less than what a person
@@ -31,10 +31,16 @@ IMPULSE_NS = 100.0
 # CARLA's Leaderboard 2.1: what each infraction adds to the number that the completion is divided by.
 COEFFICIENTS = {"pedestrian": 1.0, "vehicle": 0.7, "static": 0.6, "red_light": 0.4, "stop_sign": 0.25}
 MINIMUM_SPEED_COEFFICIENT = 0.4
-
-
-KINDS = ("pedestrians", "vehicles", "statics", "red_lights", "stop_signs")
-"""Infractions that totals name a kilometre beside collisions and lane invasions."""
+TOLD = (
+    *("end", "route_completion", "lane_invasions", "red_lights_met", "off_lane_share", "minimum_speed_share"),
+    "distance_m",
+)
+"""Figures that the environment tells at a drive's end."""
+SHOWN = (
+    *("success", "route_completion", "driving_score", "collisions_per_km", "red_lights_run"),
+    *("lane_invasions_per_km", "mean_speed_mps", "jerk_mps3", "reward"),
+)
+"""Of the figures, in the table."""
 
 
 @dataclass(frozen=True)
@@ -97,27 +103,17 @@ class Tally:
         infractions: Sequence[Infraction] = info["infractions"]
         kinds = Counter(each.other if each.kind == "collision" else each.kind for each in infractions)
         duration_s = self.steps * step_s
+        counted = {f"{kind}s": kinds[kind] for kind in COEFFICIENTS}
+        told: dict[str, Any] = {**{name: info[name] for name in TOLD}, **counted}
+        score = driving_score(info["route_completion"], kinds, info["off_lane_share"], info["minimum_speed_share"])
         return RouteResult(
+            **told,
             route=route.name,
             length_m=route.length_m,
             turns=route.turns,
-            end=info["end"],
             success=succeeded(info["end"], infractions),
-            route_completion=info["route_completion"],
-            driving_score=driving_score(
-                info["route_completion"], kinds, info["off_lane_share"], info["minimum_speed_share"]
-            ),
+            driving_score=score,
             collisions=sum(each.kind == "collision" for each in infractions),
-            pedestrians=kinds["pedestrian"],
-            vehicles=kinds["vehicle"],
-            statics=kinds["static"],
-            lane_invasions=info["lane_invasions"],
-            red_lights=kinds["red_light"],
-            red_lights_met=info["red_lights_met"],
-            stop_signs=kinds["stop_sign"],
-            off_lane_share=info["off_lane_share"],
-            minimum_speed_share=info["minimum_speed_share"],
-            distance_m=info["distance_m"],
             duration_s=duration_s,
             mean_speed_mps=info["distance_m"] / duration_s,
             jerk_mps3=self.jerk_mps3 / self.steps,
@@ -166,29 +162,9 @@ class Evaluation:
     """Routes that weren't driven, for something stood on their starts each time; no figure counts them."""
 
     def totals(self) -> dict[str, float]:
-        """Return means over routes, infractions a driven kilometre, and the share of red lights met that were run."""
-        count = max(len(self.routes), 1)
-        metres = sum(r.distance_m for r in self.routes)
-        seconds = sum(r.duration_s for r in self.routes)
-        met = sum(r.red_lights_met for r in self.routes)
-        per_km = 1000.0 / metres if metres > 0 else 0.0
-        return {
-            "routes": float(len(self.routes)),
-            "blocked": float(len(self.blocked)),
-            "success": sum(r.success for r in self.routes) / count,
-            "route_completion": sum(r.route_completion for r in self.routes) / count,
-            "driving_score": sum(r.driving_score for r in self.routes) / count,
-            "collisions_per_km": sum(r.collisions for r in self.routes) * per_km,
-            **{f"{kind}_per_km": sum(getattr(r, kind) for r in self.routes) * per_km for kind in KINDS},
-            "red_lights_run": sum(r.red_lights for r in self.routes) / max(1, met),
-            "off_lane_share": sum(r.off_lane_share for r in self.routes) / count,
-            "agent_blocked": sum(r.end == "blocked" for r in self.routes) / count,
-            "lane_invasions_per_km": sum(r.lane_invasions for r in self.routes) * per_km,
-            "mean_speed_mps": metres / seconds if seconds > 0 else 0.0,
-            "jerk_mps3": sum(r.jerk_mps3 for r in self.routes) / count,
-            "reward": sum(r.reward for r in self.routes) / count,
-            "distance_km": metres / 1000.0,
-        }
+        """Return how many routes there were, and the figures of their drives."""
+        own = figures.totals([dataclasses.asdict(route) for route in self.routes])
+        return {"routes": float(len(self.routes)), "blocked": float(len(self.blocked)), **own}
 
     @property
     def score(self) -> float:
@@ -211,22 +187,8 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
     """Return the drivers side by side, a column each, for ``rich``."""
     towns = sorted({e.map for e in evaluations})
     most = max((len(e.routes) for e in evaluations), default=0)
-    figures = {evaluation.name: _shown(evaluation.totals()) for evaluation in evaluations}
-    return in_columns(f"{most} routes on {', '.join(towns)}", {"": figures}, _not_driven(evaluations))
-
-
-def _shown(totals: Mapping[str, float]) -> dict[str, str]:
-    return {
-        "success": f"{totals['success']:.0%}",
-        "completion": f"{totals['route_completion']:.1%}",
-        "driving score": f"{totals['driving_score']:.1f}",
-        "collisions/km": f"{totals['collisions_per_km']:.2f}",
-        "red lights run": f"{totals['red_lights_run']:.0%}",
-        "lane inv./km": f"{totals['lane_invasions_per_km']:.1f}",
-        "m/s": f"{totals['mean_speed_mps']:.1f}",
-        "jerk, m/s³": f"{totals['jerk_mps3']:.1f}",
-        "reward": f"{totals['reward']:.1f}",
-    }
+    columns = {evaluation.name: figures.shown(evaluation.totals(), SHOWN) for evaluation in evaluations}
+    return figures.in_columns(f"{most} routes on {', '.join(towns)}", {"": columns}, _not_driven(evaluations))
 
 
 def _not_driven(evaluations: Sequence[Evaluation]) -> str | None:

@@ -40,14 +40,14 @@ class Album:
 
     def see(self, observation: Observation, state: DriverState) -> None:
         """Take a picture; a bar at its lower edge says how far along its route the car is."""
-        camera = None if self._env.car is None else self._env.car.sensors.newest
-        if camera is not None:
-            self._image = observation["image"]
-            picture = camera[:, :, :3].copy()
-            come = round(state.place.s_m / state.route.length_m * picture.shape[1])
-            picture[-BAR:] = DARK
-            picture[-BAR:, :come] = GREEN
-            self._sheet.add(picture, "")
+        if self._env.car is None:
+            return
+        self._image = observation["image"]
+        picture = self._env.car.sensors.newest[:, :, :3].copy()
+        come = round(state.place.s_m / state.route.length_m * picture.shape[1])
+        picture[-BAR:] = DARK
+        picture[-BAR:, :come] = GREEN
+        self._sheet.add(picture, "")
 
     def write(self, folder: Path) -> dict[str, str]:
         """Write a contact sheet, and the planes of an observation as the network gets it; return the files' names.

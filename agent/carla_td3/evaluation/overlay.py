@@ -14,15 +14,16 @@ from typing import Any
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from carla_td3.config import CameraConfig
 from carla_td3.env.driving import DrivingEnv
-from carla_td3.env.hazards import FRONT_M, HALF_WIDTH_M, RANGE_M, Hazards, Light, World
+from carla_td3.env.hazards import FRONT_M, HALF_WIDTH_M, RANGE_M, Hazards, Light, World, corners
 from carla_td3.env.observation import DriverState
-from carla_td3.env.route_line import FloatArray
+from carla_td3.env.route_line import FloatArray, turned
 
 Picture = NDArray[np.uint8]
+Colour = tuple[int, int, int]
 Heat = NDArray[np.float32]
 """(S, S), ≥ 0: how much each pixel of the agent's front view matters."""
 
@@ -44,17 +45,6 @@ AROUND_M, LANE_M, BEHIND = 45.0, 3.5, 0.75
 """Of the view from above: metres to either side, a lane's width, the car's place from the top as a share."""
 SUBPIXEL = 4
 """Bits behind the point of OpenCV's coordinates."""
-
-
-@dataclass(frozen=True)
-class Lens:
-    """How a camera sits on the car: its place before and above the car's origin, what it looks at."""
-
-    x_m: float
-    z_m: float
-    pitch_deg: float
-    fov_deg: float
-    yaw_deg: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +72,7 @@ class Seen:
         """Return what an environment that was just stepped, with this result, has to show; ``more``: other fields."""
         return cls(
             state=env.state,
-            world=env.around,
+            world=env.drive.around,
             hazards=env.hazards,
             action=action,
             completion=info["route_completion"],
@@ -111,11 +101,11 @@ class Town:
         return [self._lanes[int(index)] for index in np.flatnonzero(close)]
 
 
-def views(image: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
-    """Return the pictures of an observation's newest frame, (S, S, 3) each, from the view furthest left on."""
-    planes, pictures = image[-camera.planes :], []
+def views(frame: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
+    """Return the pictures of a frame (planes, S, S), (S, S, 3) each, from the view furthest left on."""
+    pictures = []
     for view in camera.views:
-        own, planes = planes[: view.own_planes], planes[view.own_planes :]
+        own, frame = frame[: view.own_planes], frame[view.own_planes :]
         blue_first = np.repeat(own[::-1], 3 // len(own), axis=0)
         pictures.append((view.yaw_deg, np.ascontiguousarray(blue_first.transpose(1, 2, 0))))
     return [picture for _, picture in sorted(pictures, key=itemgetter(0))]
@@ -133,15 +123,17 @@ def filmed(picture: Picture, own: Sequence[Picture], seen: Seen, town: Town) -> 
     _write(picture, seen.title, MARGIN, 36, 1.0, 2)
     bottom = height - MARGIN
     cv2.rectangle(picture, (MARGIN, bottom - 40), (MARGIN + 400, bottom - 8), DARK, -1)
-    _write(picture, _pace(seen), MARGIN + 8, bottom - 18, 0.6)
-    steer, throttle, brake = _pedals(seen)
-    for row, (low, high, colour) in enumerate(((*steer, BLUE), (*throttle, GREEN), (*brake, RED))):
+    pace = f"{3.6 * seen.state.speed_mps:3.0f} km/h   route {seen.completion:4.0%}"
+    _write(picture, pace, MARGIN + 8, bottom - 18, 0.6)
+    for row, (_, low, high, colour) in enumerate(_pedals(seen)):
         _bar(picture, MARGIN + 260, bottom - 36 + 9 * row, 130, 5, low, high, colour)
     _bar(picture, MARGIN, bottom - 8, width - 2 * MARGIN, 8, 0.0, seen.completion, GREEN)
     return picture
 
 
-def composed(front: Picture, lens: Lens, seen: Seen, town: Town, heats: Mapping[str, Heat] | None = None) -> Picture:
+def composed(
+    front: Picture, lens: CameraConfig, seen: Seen, town: Town, heats: Mapping[str, Heat] | None = None
+) -> Picture:
     """Return the visual test's picture, ``size_of`` large.
 
     Args:
@@ -180,14 +172,16 @@ def heated(picture: Picture, heat: Heat) -> Picture:
     return mixed
 
 
-def projected(points: FloatArray, lens: Lens, state: DriverState, size: int) -> tuple[FloatArray, NDArray[np.bool_]]:
+def projected(
+    points: FloatArray, lens: CameraConfig, state: DriverState, size: int
+) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Return where (n, 2) points of level ground lie in a square picture, (n, 2) pixels, and which lie before it.
 
     Slopes, and how the car leans, are left out.
     """
     forward, right = _relative(points, state)
     pitch = math.radians(lens.pitch_deg)
-    (dx, right), dz = _turned(forward - lens.x_m, right, math.radians(lens.yaw_deg)), -lens.z_m
+    (dx, right), dz = turned(forward - lens.x_m, right, math.radians(lens.yaw_deg)), -lens.z_m
     depth = dx * math.cos(pitch) + dz * math.sin(pitch)
     up = dz * math.cos(pitch) - dx * math.sin(pitch)
     before = depth > 0.5
@@ -198,16 +192,10 @@ def projected(points: FloatArray, lens: Lens, state: DriverState, size: int) -> 
 
 def _relative(points: FloatArray, state: DriverState) -> tuple[FloatArray, FloatArray]:
     """Return how far points lie before the car and to its right."""
-    return _turned(points[:, 0] - state.x_m, points[:, 1] - state.y_m, state.yaw)
+    return turned(points[:, 0] - state.x_m, points[:, 1] - state.y_m, state.yaw)
 
 
-def _turned(x: FloatArray, y: FloatArray, yaw: float) -> tuple[FloatArray, FloatArray]:
-    """Return both as who looks along ``yaw`` has them: before and to the right."""
-    cos, sin = math.cos(yaw), math.sin(yaw)
-    return cos * x + sin * y, cos * y - sin * x
-
-
-def _route_ahead(view: Picture, lens: Lens, state: DriverState) -> None:
+def _route_ahead(view: Picture, lens: CameraConfig, state: DriverState) -> None:
     """Draw the route as a ribbon on the ground."""
     place = state.place.s_m + ROUTE_FROM_M
     count = int((min(ROUTE_TO_M, state.route.length_m - place)) / ROUTE_STEP_M)
@@ -237,19 +225,19 @@ def _from_above(into: Picture, seen: Seen, town: Town) -> None:
         forward, right = _relative(points, state)
         return np.stack((width / 2.0 + scale * right, BEHIND * height - scale * forward), axis=1)
 
-    def box(x: float, y: float, yaw: float, half_length: float, half_width: float, colour: Any) -> None:
-        _fill(into, pixels(_corners(x, y, yaw, half_length, half_width)), colour)
+    def boxes(place: ArrayLike, yaw: ArrayLike, half: ArrayLike, colour: Colour) -> None:
+        for outline in corners(*(np.asarray(each, float) for each in (place, yaw, half))):
+            _fill(into, pixels(outline), colour)
 
     for lane in town.near(state):
         _line(into, pixels(lane), ROAD, max(1, round(scale * LANE_M)))
     ahead = state.route.points[state.route.s >= state.place.s_m]
     _line(into, pixels(np.concatenate(([(state.x_m, state.y_m)], ahead))), GREEN, 2)
     for stop in seen.world.stop_lines:
-        box(stop.x_m, stop.y_m, stop.yaw, 0.5, LANE_M / 2.0, LAMPS.get(stop.light, SOFT))
+        boxes([(stop.x_m, stop.y_m)], [stop.yaw], [(0.5, LANE_M / 2.0)], LAMPS.get(stop.light, SOFT))
     for others, colour, least_m in ((seen.world.vehicles, BLUE, 0.0), (seen.world.walkers, ORANGE, 0.6)):
-        for (x, y), yaw, half in zip(others.place, others.yaw, others.half, strict=True):
-            box(x, y, yaw, max(half[0], least_m), max(half[1], least_m), colour)
-    box(state.x_m, state.y_m, state.yaw, FRONT_M, HALF_WIDTH_M, WHITE)
+        boxes(others.place, others.yaw, np.maximum(others.half, least_m), colour)
+    boxes([(state.x_m, state.y_m)], [state.yaw], [(FRONT_M, HALF_WIDTH_M)], WHITE)
     cv2.rectangle(into, (0, 0), (width - 1, height - 1), SOFT, 1)
 
 
@@ -262,15 +250,10 @@ def _figures(into: Picture, seen: Seen) -> None:
     cv2.circle(into, (MARGIN + 6, y - 5), 6, LAMPS.get(ahead.light, DARK), -1, cv2.LINE_AA)
     text = f"{ahead.light.value}, {max(0.0, ahead.light_gap_m):.0f} m" if lit else "no light ahead"
     _write(into, text, MARGIN + 20, y, 0.45)
-    for name, (low, high), colour in zip(
-        ("steer", "throttle", "brake"), _pedals(seen), (BLUE, GREEN, RED), strict=True
-    ):
+    for name, low, high, colour in (*_pedals(seen), ("route", 0.0, seen.completion, WHITE)):
         y += LINE
         _write(into, name, MARGIN, y, 0.45)
         _bar(into, MARGIN + 68, y - 9, 112, 9, low, high, colour)
-    y += LINE
-    _write(into, "route", MARGIN, y, 0.45)
-    _bar(into, MARGIN + 68, y - 9, 112, 9, 0.0, seen.completion, WHITE)
     of = f" of {seen.steps}" if seen.steps else ""
     for text in (f"step {seen.step}{of}", *(f"{who} {mib:.0f} MiB" for who, mib in seen.held_mib.items())):
         y += LINE
@@ -288,19 +271,18 @@ def _rewards(into: Picture, seen: Seen) -> None:
         _bar(into, 118, y - 9, 70, 9, 0.5 + min(0.0, share) / 2.0, 0.5 + max(0.0, share) / 2.0, colour)
 
 
-def _pace(seen: Seen) -> str:
-    return f"{3.6 * seen.state.speed_mps:3.0f} km/h   route {seen.completion:4.0%}"
-
-
-def _pedals(seen: Seen) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float]]:
-    """Return from where to where the bars of steering, throttle and brake reach, as shares."""
+def _pedals(seen: Seen) -> list[tuple[str, float, float, Colour]]:
+    """Return the bars of steering, throttle and brake: name, from where to where it reaches, as shares, and colour."""
     steer, pedal = (float(value) for value in seen.action)
-    return (min(0.5, 0.5 + steer / 2.0), max(0.5, 0.5 + steer / 2.0)), (0.0, max(0.0, pedal)), (0.0, max(0.0, -pedal))
+    wheel = 0.5 + steer / 2.0
+    return [
+        ("steer", min(0.5, wheel), max(0.5, wheel), BLUE),
+        ("throttle", 0.0, max(0.0, pedal), GREEN),
+        ("brake", 0.0, max(0.0, -pedal), RED),
+    ]
 
 
-def _bar(
-    into: Picture, x: int, y: int, width: int, height: int, low: float, high: float, colour: tuple[int, int, int]
-) -> None:
+def _bar(into: Picture, x: int, y: int, width: int, height: int, low: float, high: float, colour: Colour) -> None:
     cv2.rectangle(into, (x, y), (x + width, y + height), RAIL, -1)
     if high > low:
         cv2.rectangle(into, (x + round(low * width), y), (x + round(high * width), y + height), colour, -1)
@@ -308,9 +290,7 @@ def _bar(
         cv2.line(into, (x + width // 2, y), (x + width // 2, y + height), SOFT, 1)
 
 
-def _write(
-    into: Picture, text: str, x: int, y: int, size: float, weight: int = 1, colour: tuple[int, int, int] = WHITE
-) -> None:
+def _write(into: Picture, text: str, x: int, y: int, size: float, weight: int = 1, colour: Colour = WHITE) -> None:
     for shadow, each in ((1, DARK), (0, colour)):
         cv2.putText(into, text, (x + shadow, y + shadow), cv2.FONT_HERSHEY_SIMPLEX, size, each, weight, cv2.LINE_AA)
 
@@ -325,17 +305,11 @@ def _sized(picture: NDArray[np.uint8], size: int, way: int) -> NDArray[np.uint8]
     return np.array(cv2.resize(picture, (size, size), interpolation=way), np.uint8)
 
 
-def _corners(x: float, y: float, yaw: float, half_length: float, half_width: float) -> FloatArray:
-    along = half_length * np.array((math.cos(yaw), math.sin(yaw)))
-    beside = half_width * np.array((-math.sin(yaw), math.cos(yaw)))
-    return np.array((x, y)) + np.array((along + beside, along - beside, -along - beside, beside - along))
-
-
-def _fill(into: Picture, corners: FloatArray, colour: tuple[int, int, int]) -> None:
+def _fill(into: Picture, corners: FloatArray, colour: Colour) -> None:
     cv2.fillPoly(into, [_fixed(corners)], colour, cv2.LINE_AA, SUBPIXEL)
 
 
-def _line(into: Picture, points: FloatArray, colour: tuple[int, int, int], thickness: int) -> None:
+def _line(into: Picture, points: FloatArray, colour: Colour, thickness: int) -> None:
     cv2.polylines(into, [_fixed(points)], False, colour, thickness, cv2.LINE_AA, SUBPIXEL)
 
 

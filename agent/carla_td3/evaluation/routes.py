@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from carla_td3.env.driving import DrivingEnv
-from carla_td3.env.route import Route
-from carla_td3.env.session import BlockedStart
+from carla_td3.env.expert import Action
+from carla_td3.env.observation import Observation
+from carla_td3.env.route_line import Route
+from carla_td3.env.session import BlockedStart, SimulatorLost
 from carla_td3.evaluation.drivers import Driver
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import Evaluation, RouteResult, Tally, limit_s
@@ -94,23 +97,53 @@ def met_seed(seed: int, route: Route) -> int:
     return derived_seed(seed, Purpose.EVALUATION, zlib.crc32(route.name.encode()))
 
 
-def drive(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None) -> Steps[RouteResult | None]:
-    """Drive one route within NoCrash's time, on after infractions; None if the simulator was lost on the way.
+@dataclass(frozen=True)
+class Step:
+    """An action, and what it came to."""
+
+    action: Action
+    observation: Observation
+    reward: float
+    info: dict[str, Any]
+
+
+def steps(env: DrivingEnv, driver: Driver, begun: tuple[Observation, dict[str, Any]]) -> Iterator[Step]:
+    """Drive to the end, and yield each step.
+
+    Args:
+        begun: what ``env.reset`` has just returned.
+
+    Raises:
+        SimulatorLost: the simulator was lost on the way.
+    """
+    observation, info = begun
+    while info["end"] is None:
+        action = driver.act(observation, env.state)
+        observation, reward, _, _, info = env.step(action)
+        if info["simulator_lost"]:
+            raise SimulatorLost(env.loss)
+        yield Step(action, observation, reward, info)
+
+
+def drive(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None) -> Steps[RouteResult]:
+    """Drive one route within NoCrash's time, on after infractions.
 
     Args:
         seed: of the cars, people and weather that the drive finds; None: those that are there.
+
+    Raises:
+        SimulatorLost: the simulator was lost on the way.
     """
     yield
     options: dict[str, Any] = {"route": route, "limit_s": limit_s(route.length_m), "goes_on": True}
-    observation, info = env.reset(options=options if seed is None else {**options, "seed": seed})
+    begun = env.reset(options=options if seed is None else {**options, "seed": seed})
     tally = Tally()
-    over = False
-    while not over:
-        yield
-        observation, reward, terminated, truncated, info = env.step(driver.act(observation, env.state))
-        tally.add(reward, info["jerk_mps3"])
-        over = terminated or truncated
-    return None if info["simulator_lost"] else tally.result(route, info, env.session.config.fixed_delta_s)
+    yield
+    for step in steps(env, driver, begun):
+        tally.add(step.reward, step.info["jerk_mps3"])
+        if step.info["end"] is None:
+            yield
+    return tally.result(route, step.info, env.session.config.fixed_delta_s)
 
 
 def drive_again_if_lost(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None) -> Steps[RouteResult]:
@@ -120,9 +153,8 @@ def drive_again_if_lost(env: DrivingEnv, driver: Driver, route: Route, seed: int
         RuntimeError: it is lost ``LOSSES_A_ROUTE`` times.
     """
     for _ in range(LOSSES_A_ROUTE):
-        result = yield from drive(env, driver, route, seed)
-        if result is not None:
-            return result
+        with contextlib.suppress(SimulatorLost):
+            return (yield from drive(env, driver, route, seed))
     raise RuntimeError(
         f"The simulator at {env.session.address} was lost {LOSSES_A_ROUTE} times on route {route.name}: see its log."
     )

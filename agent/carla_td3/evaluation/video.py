@@ -28,7 +28,7 @@ from carla_td3.env.session import BlockedStart, SimulatorLost
 from carla_td3.evaluation import overlay
 from carla_td3.evaluation.drivers import Driver
 from carla_td3.evaluation.overlay import Seen, Town
-from carla_td3.evaluation.routes import Steps
+from carla_td3.evaluation.routes import Steps, steps
 
 Picture = NDArray[np.uint8]
 
@@ -117,20 +117,10 @@ def side_by_side(films: Sequence[VideoSummary], path: Path) -> None:
     held = ";".join(f"[{n}:v]tpad=stop_mode=clone:stop_duration={longest}[v{n}]" for n in range(len(films)))
     row = "".join(f"[v{n}]" for n in range(len(films))) + f"hstack=inputs={len(films)}"
     inputs = [word for film in films for word in ("-i", str(film.path))]
-    unfinished = path.with_name(f".unfinished-{path.name}")
-    output = ["-t", f"{longest}", "-pix_fmt", "yuv420p", *FRUGAL, str(unfinished)]
-    command = [
-        imageio_ffmpeg.get_ffmpeg_exe(),
-        "-y",
-        "-v",
-        "error",
-        *inputs,
-        "-filter_complex",
-        f"{held};{row}",
-        *output,
-    ]
-    subprocess.run(command, check=True)
-    unfinished.replace(path)
+    output = ("-t", f"{longest}", "-pix_fmt", "yuv420p", *FRUGAL)
+    with _whole(path) as unfinished:
+        joined = ["-y", "-v", "error", *inputs, "-filter_complex", f"{held};{row}", *output, str(unfinished)]
+        subprocess.run([imageio_ffmpeg.get_ffmpeg_exe(), *joined], check=True)
 
 
 def _drive(
@@ -144,15 +134,11 @@ def _drive(
     try:
         camera.wait_for_first()
         town = Town(env.planner.lanes)
-        observation, info = env.reset(options=options)
-        while info["end"] is None:
-            action = driver.act(observation, env.state)
-            observation, reward, _, _, info = env.step(action)
-            if not info["simulator_lost"]:
-                picture = camera.image(env.frame)[:, :, :3].copy()
-                seen = Seen.of(env, action, reward, info, title=title)
-                own = overlay.views(observation["image"], env.config.camera)
-                yield overlay.filmed(picture, own, seen, town), info["distance_m"]
+        for step in steps(env, driver, env.reset(options=options)):
+            picture = camera.image(env.frame)[:, :, :3].copy()
+            seen = Seen.of(env, step.action, step.reward, step.info, title=title)
+            own = overlay.views(env.picture, env.config.camera)
+            yield overlay.filmed(picture, own, seen, town), step.info["distance_m"]
     finally:
         camera.destroy()
 
@@ -177,14 +163,18 @@ def encoding(
 ) -> Iterator[Generator[None, Picture, None]]:
     """Run ffmpeg while the block lasts; the file gets its name only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".unfinished-{path.name}")
-    encoder = _ffmpeg(str(unfinished), fps, size)
-    try:
+    with _whole(path) as unfinished, contextlib.closing(_ffmpeg(str(unfinished), fps, size)) as encoder:
         yield encoder
-        encoder.close()
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Give a path to write to; after the block the file gets its name, or is removed where the block failed."""
+    unfinished = path.with_name(f".unfinished-{path.name}")
+    try:
+        yield unfinished
         unfinished.replace(path)
     finally:
-        encoder.close()
         unfinished.unlink(missing_ok=True)
 
 

@@ -15,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig, laid_over
-from carla_td3.env.car import Motion
 from carla_td3.env.conditions import Conditions
 from carla_td3.env.driving import Action, DrivingEnv
 from carla_td3.env.observation import Observation
 from carla_td3.env.route_line import Route
 from carla_td3.env.sensors import FrameCamera
 from carla_td3.evaluation import overlay
-from carla_td3.evaluation.overlay import Picture, Seen, Town
-from carla_td3.evaluation.viewing import lens, viewing_camera
+from carla_td3.evaluation.overlay import Seen, Town
 from carla_td3.layered_yaml import read
 
 PATIENCE_S = 5.0
@@ -69,7 +67,6 @@ class RegisteredEnv(DrivingEnv):
         self.metadata = {**self.metadata, "render_fps": round(1.0 / address.fixed_delta_s)}
         self.render_mode = render_mode
         self._viewing: FrameCamera | None = None
-        self._front: Picture | None = None
         self._town: Town | None = None
         self._last: tuple[Action, float, dict[str, Any]] = np.zeros(2, np.float32), 0.0, {}
 
@@ -98,24 +95,17 @@ class RegisteredEnv(DrivingEnv):
         if self.render_mode is None:
             gymnasium.logger.warn('render() shows nothing: give gymnasium.make render_mode="rgb_array".')
             return None
-        if self._front is None or self._town is None:
-            raise gymnasium.error.ResetNeeded("No drive has begun: call reset() before render().")
-        action, reward, info = self._last
-        seen = Seen.of(self, action, reward, info, step=self._running().steps)
-        picture = overlay.composed(self._front, lens(self.config.camera), seen, self._town)
+        seen = Seen.of(self, *self._last, step=self.drive.episode.steps)
+        assert self._viewing is not None
+        assert self._town is not None
+        picture = overlay.composed(self._viewing.last[:, :, :3], self.config.camera, seen, self._town)
         return np.ascontiguousarray(picture[:, :, ::-1])
 
     def _people(self, route: Route, wanted: Conditions) -> None:
         before = self.car
         super()._people(route, wanted)
         if self.render_mode is not None and self.car is not None and self.car is not before:
-            self._viewing = viewing_camera(self)
-            self.car.sensors.add(self._viewing)
-
-    def _see(self, motion: Motion) -> None:
-        super()._see(motion)
-        if self._viewing is not None:
-            self._front = self._viewing.image(motion.frame)[:, :, :3].copy()
+            self._viewing = self.car.add_view(overlay.FRONT)
 
 
 def resolved(config: Task | None, simulator: Address | None) -> tuple[EnvironmentConfig, SimulatorConfig]:

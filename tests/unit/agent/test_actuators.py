@@ -10,8 +10,8 @@ import pytest
 
 from carla_td3.config import ActionRateConfig
 from carla_td3.env.actuators import Actuators
-from carla_td3.env.observation import DriverState, vector
-from tests.unit.agent.test_reward import circuit
+from carla_td3.env.observation import vector
+from tests.unit.agent.roads import CIRCUIT, state
 
 SECONDS = 0.1
 
@@ -36,13 +36,11 @@ def test_without_a_limit_the_action_is_applied_as_it_is() -> None:
     assert actuators.follow(0.3, -0.7) == (0.3, -0.7)
 
 
-def test_each_moves_no_faster_than_its_rate_and_stops_where_it_is_asked_to() -> None:
+def test_each_moves_no_faster_than_its_rate() -> None:
     actuators = Actuators(changed(steer_per_s=2.0, pedal_per_s=5.0), SECONDS)
     applied = [actuators.follow(0.5, -1.0) for _ in range(4)]
     assert [steer for steer, _ in applied] == pytest.approx([0.2, 0.4, 0.5, 0.5])
     assert [pedal for _, pedal in applied] == pytest.approx([-0.5, -1.0, -1.0, -1.0])
-    actuators.rest()
-    assert actuators.applied == (0.0, 0.0)
 
 
 def test_a_lag_takes_the_trembling_off_and_comes_to_what_is_asked() -> None:
@@ -63,9 +61,7 @@ def test_what_lags_keeps_to_its_limit_and_is_told_to_the_driver() -> None:
 
 
 def test_the_vector_ends_with_wheel_and_pedal() -> None:
-    route = circuit()
-    state = DriverState(route, route.project(0.0, 0.0), 0.0, 0.0, 0.0, 5.0)
-    rests, drives = vector(state, 2.0), vector(state, 2.0, (0.25, -0.5))
+    rests, drives = vector(state(CIRCUIT), 2.0), vector(state(CIRCUIT), 2.0, (0.25, -0.5))
     np.testing.assert_array_equal(rests[:-2], drives[:-2])
     assert rests[-2:].tolist() == [0.0, 0.0]
     assert drives[-2:].tolist() == [0.25, -0.5]

@@ -15,7 +15,8 @@ ROUTES, WEATHERS = 20, ("ClearNoon", "WetNoon")
 def drives(name: str, success: dict[int, float], traffic: str = "regular", **figures: Any) -> list[dict[str, Any]]:
     """Every route in each weather, for each seed with its share of successes: always the first routes."""
     plain = {"red_lights": 1, "red_lights_met": 4, "distance_m": 500.0, "duration_s": 100.0, "jerk_mps3": 1.0}
-    plain |= dict.fromkeys(("pedestrians", "vehicles", "statics", "stop_signs", "lane_invasions"), 0)
+    plain |= dict.fromkeys(("collisions", "pedestrians", "vehicles", "statics", "stop_signs", "lane_invasions"), 0)
+    plain |= {"off_lane_share": 0.0, "reward": 0.0}
     return [
         {
             **plain,
@@ -36,7 +37,7 @@ def drives(name: str, success: dict[int, float], traffic: str = "regular", **fig
     ]
 
 
-def test_the_interval_of_a_mean_covers_it_and_routes_are_what_is_drawn_anew():
+def test_an_interval_is_of_independent_routes():
     values = np.zeros((1, ROUTES, 2))
     values[:, : ROUTES // 2] = 1.0
     low, high = comparison.bootstrap(values, comparison.mean)
@@ -45,7 +46,7 @@ def test_the_interval_of_a_mean_covers_it_and_routes_are_what_is_drawn_anew():
     assert high == pytest.approx(0.5 + 1.96 * 0.112, abs=0.04)
 
 
-def test_differences_are_paired_so_that_a_hard_route_counts_for_neither():
+def test_differences_are_paired_by_route():
     report = comparison.report(drives("td3", {0: 0.75, 1: 0.8, 2: 0.75}) + drives("pid", {0: 0.5}))
     td3 = report["traffic"]["regular"]["td3"]
     assert td3["success"] == pytest.approx(0.7667, abs=1e-3)
@@ -79,7 +80,7 @@ def test_what_was_not_driven_counts_for_nobody():
     assert ("drives", "", "40") in shown
 
 
-def test_a_driver_that_drove_few_routes_is_compared_on_these_alone():
+def test_few_routes_are_compared_on_these_only():
     few = [drive for drive in drives("td3", {0: 1.0}) if drive["route"] < 10]
     report = comparison.report(few + drives("pid", {0: 0.5}))
     td3 = report["traffic"]["regular"]["td3"]

@@ -10,7 +10,7 @@ import pytest
 
 from carla_td3.collector.warm_up import warmup_action
 from carla_td3.config import ActionRateConfig, AgentConfig, EnvironmentConfig, NetworkConfig
-from carla_td3.env import observation, privileged
+from carla_td3.env import observation
 from carla_td3.env.actuators import Actuators
 from carla_td3.env.expert import MAX_STEER_RAD, WHEELBASE_M, Expert, PidPurePursuit
 from carla_td3.env.hazards import NOTHING, Hazards, Light
@@ -19,6 +19,7 @@ from carla_td3.env.route import Route
 from carla_td3.evaluation.drivers import Driver, PolicyDriver, RandomDriver, Shoved, Stop, driver
 from carla_td3.exits import AgentError
 from carla_td3.td3.networks import Policy
+from tests.unit.agent.roads import road
 
 STEP_S = 0.1
 
@@ -28,67 +29,50 @@ class Bicycle:
 
     def __init__(self, route: Route, actuators: ActionRateConfig | None = None) -> None:
         self.actuators = Actuators(actuators or ActionRateConfig(), STEP_S)
-        self.wheel = 0.0
-        self.route, self.s_m = route, 0.0
-        (self.x, self.y), self.yaw, self.speed = route.points[0], float(route.yaw[0]), 0.0
+        self.state = DriverState(route, route.project(0.0, 0.0), 0.0, 0.0, float(route.yaw[0]), 0.0)
 
     @property
-    def state(self) -> DriverState:
-        place = self.route.project(self.x, self.y, self.s_m)
-        self.s_m = place.s_m
-        return DriverState(self.route, place, self.x, self.y, self.yaw, self.speed, self.wheel)
+    def s_m(self) -> float:
+        return self.state.place.s_m
 
     def move(self, action: np.ndarray) -> None:
-        self.wheel, pedal = self.actuators.follow(*(float(value) for value in action))
-        self.speed = max(0.0, self.speed + STEP_S * (4.0 * pedal if pedal > 0 else 8.0 * pedal))
-        self.yaw += STEP_S * self.speed * math.tan(self.wheel * MAX_STEER_RAD) / WHEELBASE_M
-        self.x += STEP_S * self.speed * math.cos(self.yaw)
-        self.y += STEP_S * self.speed * math.sin(self.yaw)
+        now = self.state
+        wheel, pedal = self.actuators.follow(*(float(value) for value in action))
+        speed = max(0.0, now.speed_mps + STEP_S * (4.0 * pedal if pedal > 0 else 8.0 * pedal))
+        yaw = now.yaw + STEP_S * speed * math.tan(wheel * MAX_STEER_RAD) / WHEELBASE_M
+        x, y = now.x_m + STEP_S * speed * math.cos(yaw), now.y_m + STEP_S * speed * math.sin(yaw)
+        self.state = DriverState(now.route, now.route.project(x, y, self.s_m), x, y, yaw, speed, wheel)
 
 
-def road(name: str, *parts: tuple[int, float]) -> Route:
-    """Metres and curvature of each part."""
-    yaw, points = 0.0, [np.zeros(2)]
-    for metres, curvature in parts:
-        for _ in range(metres):
-            yaw += curvature
-            points.append(points[-1] + (math.cos(yaw), math.sin(yaw)))
-    flat = np.array(points)
-    return Route.through(name, np.column_stack([flat, np.zeros(len(flat))]), np.full(len(flat), 2.0), 2)
+BENDS = road((60, 0.0), (13, 1 / 8), (40, 0.0), (13, -1 / 8), (50, 0.0))
+"""Straight, a right angle of 8 m radius to the right, straight, another to the left, straight."""
 
 
-def bends() -> Route:
-    """Straight, a right angle of 8 m radius to the right, straight, another to the left, straight."""
-    return road("bends", (60, 0.0), (13, 1 / 8), (40, 0.0), (13, -1 / 8), (50, 0.0))
+def sight(state: DriverState) -> observation.Observation:
+    return {"vector": observation.vector(state, 2.0)}
 
 
 def drive(driver: Driver, car: Bicycle, steps: int) -> list[DriverState]:
     states = []
     for _ in range(steps):
-        state = car.state
-        car.move(driver.act({"vector": observation.vector(state, 2.0)}, state))
+        car.move(driver.act(sight(car.state), car.state))
         states.append(car.state)
-        if car.s_m > car.route.length_m - 2.0:
+        if car.s_m > car.state.route.length_m - 2.0:
             break
     return states
 
 
-def test_pid_follows_tight_bends_in_its_lane_to_the_end() -> None:
-    states = drive(PidPurePursuit(), Bicycle(bends()), 400)
+def test_pid_follows_tight_bends_slowly_and_is_fast_elsewhere() -> None:
+    states = drive(PidPurePursuit(), Bicycle(BENDS), 400)
     assert max(abs(state.place.lateral_m) for state in states) < 1.0
-    assert states[-1].place.s_m > states[-1].route.length_m - 2.0
-
-
-def test_pid_slows_down_before_a_bend_and_is_fast_elsewhere() -> None:
-    states = drive(PidPurePursuit(), Bicycle(bends()), 400)
-    in_bend = [state.speed_mps for state in states if 62.0 < state.place.s_m < 71.0]
-    assert max(in_bend) < 5.5
+    assert states[-1].place.s_m > BENDS.length_m - 2.0
+    assert max(state.speed_mps for state in states if 62.0 < state.place.s_m < 71.0) < 5.5
     assert max(state.speed_mps for state in states) > 7.0
 
 
 @pytest.mark.parametrize("radius_m", [10.0, 15.0, 20.0])
-def test_from_one_bend_to_the_next_a_wheel_that_lags_is_turned_earlier(radius_m: float) -> None:
-    winding = road("winding", (30, 0.0), (25, 1 / radius_m), (25, -1 / radius_m), (25, 1 / radius_m), (30, 0.0))
+def test_a_wheel_that_lags_is_turned_earlier(radius_m: float) -> None:
+    winding = road((30, 0.0), (25, 1 / radius_m), (25, -1 / radius_m), (25, 1 / radius_m), (30, 0.0))
 
     def apart(lag_s: float, known_s: float) -> float:
         states = drive(
@@ -107,12 +91,12 @@ def expert(car: Bicycle, ahead: Callable[[Bicycle], Hazards]) -> Expert:
     return Expert(8.0, STEP_S, lambda: ahead(car))
 
 
-def test_the_expert_drives_an_empty_road_as_the_pid_does_and_more_smoothly() -> None:
-    car = Bicycle(bends())
+def test_the_expert_drives_an_empty_road_smoothly() -> None:
+    car = Bicycle(BENDS)
     states = drive(expert(car, lambda _: NOTHING), car, 500)
     assert max(abs(state.place.lateral_m) for state in states) < 1.0
     assert states[-1].place.s_m > states[-1].route.length_m - 2.0
-    pid = drive(PidPurePursuit(), Bicycle(bends()), 500)
+    pid = drive(PidPurePursuit(), Bicycle(BENDS), 500)
     jerks = [np.abs(np.diff([s.speed_mps for s in each], 2)).mean() for each in (states, pid)]
     assert jerks[0] < jerks[1]
 
@@ -131,7 +115,7 @@ def test_the_expert_drives_an_empty_road_as_the_pid_does_and_more_smoothly() -> 
     ids=["car", "red", "yellow", "no room behind the light", "stop sign", "walker", "crossing"],
 )
 def test_the_expert_comes_to_stand_before_what_is_ahead(hazard, before_m: tuple[float, float]) -> None:
-    car = Bicycle(bends())
+    car = Bicycle(BENDS)
     states = drive(expert(car, lambda car: hazard(55.0 - car.s_m)), car, 300)
     assert states[-1].speed_mps < 0.1
     assert before_m[0] < 55.0 - states[-1].place.s_m < before_m[1]
@@ -139,10 +123,10 @@ def test_the_expert_comes_to_stand_before_what_is_ahead(hazard, before_m: tuple[
 
 
 def test_the_expert_holds_its_brake_for_as_long_as_it_waits() -> None:
-    car = Bicycle(bends())
+    car = Bicycle(BENDS)
     driver = expert(car, lambda car: Hazards(light=Light.RED, light_gap_m=55.0 - car.s_m))
     stood = len(drive(driver, car, 300))
-    pedals = [driver.act({"vector": observation.vector(car.state, 2.0)}, car.state)[1] for _ in range(stood)]
+    pedals = [driver.act(sight(car.state), car.state)[1] for _ in range(stood)]
     assert set(pedals) == {-0.5}
 
 
@@ -159,17 +143,17 @@ def test_the_expert_holds_its_brake_for_as_long_as_it_waits() -> None:
     ],
     ids=["near a red", "far from a red", "green", "near a car", "far from a car", "the car leaves", "stop sign"],
 )
-def test_the_expert_who_stands_starts_where_there_is_something_to_gain(seen: Hazards, starts: bool) -> None:
-    car = Bicycle(bends())
+def test_a_standing_expert_starts_where_it_gains(seen: Hazards, starts: bool) -> None:
+    car = Bicycle(BENDS)
     driver = expert(car, lambda _: seen)
     state = car.state
     assert state.speed_mps == 0.0
-    pedals = [driver.act({"vector": observation.vector(state, 2.0)}, state)[1] for _ in range(10)]
+    pedals = [driver.act(sight(state), state)[1] for _ in range(10)]
     assert bool(pedals[-1] > 0.0) is starts
 
 
-def test_the_expert_stops_hard_for_a_walker_who_steps_out_and_goes_on_when_the_road_is_free() -> None:
-    car = Bicycle(bends())
+def test_the_expert_stops_hard_for_who_steps_out() -> None:
+    car = Bicycle(BENDS)
     steps_out = lambda car: Hazards(walker_gap_m=45.0 - car.s_m) if 30.0 < car.s_m < 44.0 else NOTHING  # noqa: E731
     states = drive(expert(car, steps_out), car, 200)
     assert states[-1].speed_mps < 0.1
@@ -177,10 +161,9 @@ def test_the_expert_stops_hard_for_a_walker_who_steps_out_and_goes_on_when_the_r
     assert drive(expert(car, lambda _: NOTHING), car, 100)[-1].speed_mps > 5.0
 
 
-def test_a_shoved_expert_shows_the_way_back_to_the_lanes_middle_and_to_its_speed() -> None:
+def test_a_shoved_expert_shows_the_way_back() -> None:
     """In ten minutes of straight road: aside often enough, to both sides, and never off the road; slow and fast."""
-    points = np.column_stack([np.arange(6_000.0), np.zeros((6_000, 2))])
-    car = Bicycle(Route.through("straight", points, np.full(6_000, 2.0), 0))
+    car = Bicycle(road((5_999, 0.0)))
     expert = Expert(8.0, STEP_S, lambda: NOTHING)
     states = drive(Shoved(expert, PidPurePursuit(8.0), STEP_S, np.random.default_rng(0)), car, 6_000)
     lateral = np.array([state.place.lateral_m for state in states])
@@ -198,7 +181,7 @@ def test_a_shoved_expert_comes_to_a_red_light_at_every_speed() -> None:
     """Of sixty red lights it runs some and stands at some, and on the way there it is slow and fast."""
     ran, closest_mps = 0, []
     for seed in range(60):
-        car = Bicycle(bends())
+        car = Bicycle(BENDS)
         red = expert(car, lambda car: Hazards(light=Light.RED, light_gap_m=55.0 - car.s_m))
         blind = PidPurePursuit(8.0)
         states = drive(Shoved(red, blind, STEP_S, np.random.default_rng(seed)), car, 150)
@@ -209,14 +192,14 @@ def test_a_shoved_expert_comes_to_a_red_light_at_every_speed() -> None:
 
 
 def test_a_shoved_expert_who_waits_waits() -> None:
-    car = Bicycle(bends())
+    car = Bicycle(BENDS)
     red = expert(car, lambda _: Hazards(light=Light.RED, light_gap_m=3.5))
     states = drive(Shoved(red, PidPurePursuit(8.0), STEP_S, np.random.default_rng(0)), car, 600)
     assert {state.speed_mps for state in states} == {0.0}
 
 
-def test_the_expert_goes_on_when_the_light_turns_yellow_right_before_it() -> None:
-    car = Bicycle(bends())
+def test_the_expert_passes_a_late_yellow() -> None:
+    car = Bicycle(BENDS)
     yellow = lambda car: Hazards(light=Light.YELLOW, light_gap_m=45.0 - car.s_m) if car.s_m > 40.0 else NOTHING  # noqa: E731
     states = drive(expert(car, lambda car: yellow(car) if car.s_m < 47.0 else NOTHING), car, 100)
     assert min(state.speed_mps for state in states if state.place.s_m > 38.0) > 4.0
@@ -227,23 +210,17 @@ def test_the_expert_goes_on_when_the_light_turns_yellow_right_before_it() -> Non
     [(4.0, -2.0, True), (6.0, -0.5, False), (-1.0, -1.5, False), (0.0, 0.0, True)],
     ids=["into the path", "later than the car", "out of the path", "on it"],
 )
-def test_the_expert_waits_for_a_walker_only_where_they_would_meet(
-    lateral_m: float, across_mps: float, stops: bool
-) -> None:
-    car = Bicycle(bends())
+def test_the_expert_waits_only_for_who_it_would_meet(lateral_m: float, across_mps: float, stops: bool) -> None:
+    car = Bicycle(BENDS)
     drive(expert(car, lambda _: NOTHING), car, 60)
     walker = Hazards(walker_gap_m=15.0, walker_lateral_m=lateral_m, walker_lateral_mps=across_mps)
     brakes = expert(car, lambda _: walker).act({}, car.state)[1] < expert(car, lambda _: NOTHING).act({}, car.state)[1]
     assert bool(brakes) is stops
 
 
-def test_stop_stands_still() -> None:
-    assert drive(Stop(), Bicycle(bends()), 50)[-1].place.s_m == 0.0
-
-
 @pytest.mark.parametrize("driver", [Stop(), RandomDriver(np.random.default_rng(0)), PidPurePursuit()])
 def test_actions_fit_the_action_space(driver: Driver) -> None:
-    state = Bicycle(bends()).state
+    state = Bicycle(BENDS).state
     action = driver.act({}, state)
     assert action.shape == (2,)
     assert action.dtype == np.float32
@@ -252,11 +229,11 @@ def test_actions_fit_the_action_space(driver: Driver) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_warmup_really_moves_the_car(seed: int) -> None:
-    rng, car, action = np.random.default_rng(seed), Bicycle(bends()), np.zeros(2, np.float32)
+    rng, car, action = np.random.default_rng(seed), Bicycle(BENDS), np.zeros(2, np.float32)
     environment = EnvironmentConfig(action_rate=ActionRateConfig(steer_range=1.0))  # the bicycle's
     actions = []
     for _ in range(100):
-        action = warmup_action(rng, action, observation.vector(car.state, 2.0), environment)
+        action = warmup_action(rng, action, sight(car.state)["vector"], environment)
         car.move(action)
         actions.append(action)
     assert car.s_m > 20.0
@@ -265,24 +242,15 @@ def test_warmup_really_moves_the_car(seed: int) -> None:
     assert spread[1] > 0.15
 
 
-def test_random_driver_hardly_moves_which_is_why_warmup_is_biased() -> None:
-    random_m = drive(RandomDriver(np.random.default_rng(0)), Bicycle(bends()), 100)[-1].place.s_m
-    assert random_m < 20.0
-
-
-def test_the_networks_action_is_the_same_whatever_the_privileged_vector_says() -> None:
-    network = PolicyDriver(Policy(NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))))
-    rng, state = np.random.default_rng(0), Bicycle(bends()).state
-    seen = {"image": rng.integers(0, 256, (4, 84, 84), np.uint8), "vector": observation.vector(state, 2.0)}
-    actions = [
-        network.act({**seen, "privileged": np.full(privileged.SIZE, value, np.float32)}, state)
-        for value in (-2.0, 0.0, 2.0)
-    ]
-    assert len({action.tobytes() for action in (network.act(seen, state), *actions)}) == 1
+@pytest.mark.parametrize(
+    ("driver", "most_m"), [(Stop(), 0.0), (RandomDriver(np.random.default_rng(0)), 20.0)], ids=["stop", "random"]
+)
+def test_who_hardly_moves_and_why_warmup_is_biased(driver: Driver, most_m: float) -> None:
+    assert drive(driver, Bicycle(BENDS), 100)[-1].place.s_m <= most_m
 
 
 def test_a_policy_without_its_picture_acts_on_the_vector_alone() -> None:
-    rng, state = np.random.default_rng(0), Bicycle(bends()).state
+    rng, state = np.random.default_rng(0), Bicycle(BENDS).state
     policy = Policy(NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)))
     pictures = rng.integers(0, 256, (30, 4, 84, 84), np.uint8)
     seen = [{"image": picture, "vector": observation.vector(state, 2.0)} for picture in pictures]
@@ -295,7 +263,7 @@ def test_a_policy_without_its_picture_acts_on_the_vector_alone() -> None:
     assert sum(a == b for a, b in zip(shown, own, strict=True)) < 10
 
 
-def test_a_driver_that_needs_a_policy_is_refused_without_one_and_an_unknown_one_always() -> None:
+def test_a_driver_that_cannot_be_is_refused() -> None:
     for name, words in (("td3-greyed", "needs --checkpoint"), ("pilot", "expected one of td3, .*expert")):
         with pytest.raises(AgentError, match=words):
             driver(name, None, AgentConfig(), lambda: NOTHING)

@@ -45,7 +45,7 @@ def image(seed: int = 0, planes: int = 4) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(60, 200, (planes, 84, 84), np.uint8)
 
 
-def test_the_gradient_is_nowhere_but_at_the_one_pixel_that_matters() -> None:
+def test_the_gradient_is_at_the_one_pixel_only() -> None:
     steer, pedal = explain.gradients(of_one_pixel(), image(), VECTOR_OF_NOTHING)
     assert steer.shape == (4, 84, 84)
     assert [tuple(each) for each in np.argwhere(steer)] == [(3, Y, X)]
@@ -63,7 +63,7 @@ def test_the_gradient_is_what_a_change_of_the_pixel_does(place: tuple[int, int, 
     assert gradient == pytest.approx(change[0], rel=0.05, abs=1e-9)
 
 
-def test_occlusion_finds_the_pixel_within_a_patch_and_how_much_it_matters() -> None:
+def test_occlusion_finds_the_pixel_within_a_patch() -> None:
     policy, picture = of_one_pixel(), image()
     heat = explain.occlusion(policy, picture, VECTOR_OF_NOTHING, planes=1)
     greyed = picture.copy()

@@ -25,9 +25,9 @@ from carla_td3.env.hazards import (
     hazards,
     target_speed,
 )
-from carla_td3.env.observation import DriverState
 from carla_td3.env.route_line import Route
 from carla_td3.env.stop_signs import Hold, StopWatch
+from tests.unit.agent.roads import pose, road, state
 
 Pose = tuple[float, float, float, float]
 
@@ -36,22 +36,9 @@ CAR = (2.3, 1.0)
 WALKER = (0.2, 0.2)
 
 
-def route(*parts: tuple[int, float], junction: slice = slice(0, 0)) -> Route:
-    """A route from (0, 0) in parts of so many metres with a curvature; ``junction``: these metres lie in one."""
-    yaw, points = 0.0, [np.zeros(2)]
-    for metres, curvature in parts:
-        for _ in range(metres):
-            points.append(points[-1] + (math.cos(yaw + curvature / 2), math.sin(yaw + curvature / 2)))
-            yaw += curvature
-    line = np.column_stack([points, np.zeros(len(points))])
-    inside = np.zeros(len(line), np.bool_)
-    inside[junction] = True
-    return Route.through("test", line, np.full(len(line), 2.0), 0, inside)
-
-
-STRAIGHT = route((200, 0.0))
-BEND = route((30, 0.0), (13, 1 / 8), (60, 0.0))
-JUNCTION = route((200, 0.0), junction=slice(30, 42))
+STRAIGHT = road((200, 0.0))
+BEND = road((30, 0.0), (13, 1 / 8), (60, 0.0))
+JUNCTION = road((200, 0.0), junction=slice(30, 42))
 
 
 def others(*rows: Pose, half: tuple[float, float] = CAR) -> Others:
@@ -62,7 +49,7 @@ def others(*rows: Pose, half: tuple[float, float] = CAR) -> Others:
 
 
 def before(on: Route, s_m: float = 10.0, speed_mps: float = 6.0, **world: Any) -> Hazards:
-    x, y = (float(np.interp(s_m, on.s, on.points[:, k])) for k in (0, 1))
+    x, y, _ = pose(on, s_m)
     place = on.project(x, y)
     motion = Motion(1, x, y, place.yaw, speed_mps * math.cos(place.yaw), speed_mps * math.sin(place.yaw))
     return hazards(on, place, motion, World(**world))
@@ -70,8 +57,8 @@ def before(on: Route, s_m: float = 10.0, speed_mps: float = 6.0, **world: Any) -
 
 def at(on: Route, s_m: float, right_m: float = 0.0, turned: float = 0.0, speed_mps: float = 0.0) -> Pose:
     """A pose beside a route, turned against it."""
-    x, y, yaw = (float(np.interp(s_m, on.s, values)) for values in (*on.points.T, on.yaw))
-    return x - right_m * math.sin(yaw), y + right_m * math.cos(yaw), yaw + turned, speed_mps
+    x, y, yaw = pose(on, s_m, right_m)
+    return x, y, yaw + turned, speed_mps
 
 
 def test_nothing_is_ahead_on_an_empty_road():
@@ -80,13 +67,13 @@ def test_nothing_is_ahead_on_an_empty_road():
 
 @pytest.mark.parametrize("on", [STRAIGHT, BEND])
 @pytest.mark.parametrize("metres", [10.0, 25.0, 40.0])
-def test_the_gap_to_a_car_ahead_is_bumper_to_bumper_along_the_route(on: Route, metres: float):
+def test_a_gap_is_bumper_to_bumper_along_the_route(on: Route, metres: float):
     seen = before(on, vehicles=others(at(on, 10.0 + metres, speed_mps=3.0)))
     assert seen.lead_gap_m == pytest.approx(metres - FRONT_M - CAR[0], abs=0.5)
     assert seen.lead_speed_mps == pytest.approx(3.0, abs=0.1)
 
 
-def test_the_nearest_of_two_cars_leads_and_the_one_behind_does_not():
+def test_the_nearest_car_ahead_leads():
     cars = others(at(STRAIGHT, 40.0), at(STRAIGHT, 25.0, speed_mps=2.0), at(STRAIGHT, 3.0, speed_mps=9.0))
     seen = before(STRAIGHT, vehicles=cars)
     assert seen.lead_gap_m == pytest.approx(15.0 - FRONT_M - CAR[0])
@@ -102,12 +89,12 @@ def test_a_car_that_stands_half_in_the_lane_is_one():
     assert before(STRAIGHT, vehicles=others(at(STRAIGHT, 30.0, 2.0))).lead_gap_m < 20.0
 
 
-def test_one_that_comes_towards_us_in_our_lane_has_a_negative_speed():
+def test_one_that_comes_in_our_lane_has_a_negative_speed():
     seen = before(STRAIGHT, vehicles=others(at(STRAIGHT, 40.0, 0.5, math.pi, 5.0)))
     assert seen.lead_speed_mps == pytest.approx(-5.0)
 
 
-def test_oncoming_traffic_in_its_own_lane_is_none_even_where_the_road_bends():
+def test_oncoming_traffic_in_its_lane_is_none():
     cars = others(*(at(BEND, s, -3.5, math.pi, 8.0) for s in range(20, 60, 5)))
     assert before(BEND, vehicles=cars) == NOTHING
 
@@ -154,7 +141,7 @@ def test_a_line_just_passed_still_holds_the_car():
 SIGN = Hold(x_m=30.0, y_m=1.0, yaw=math.pi / 2.0, half_x_m=2.0, half_y_m=1.5, travel=0.0)
 
 
-def test_a_stop_sign_holds_the_cars_middle_in_its_box_until_it_has_stood_there_or_left():
+def test_a_stop_sign_holds_until_the_car_has_stood():
     others_signs = (replace(SIGN, x_m=20.0, travel=math.pi), replace(SIGN, x_m=22.0, y_m=6.0))
     seen = before(STRAIGHT, 10.0, stop_signs=(*others_signs, SIGN))
     assert seen.sign_gap_m == pytest.approx(20.0 + STAND_BEFORE_LINE_M)
@@ -173,7 +160,7 @@ def test_a_stop_sign_holds_the_cars_middle_in_its_box_until_it_has_stood_there_o
 
 
 @pytest.mark.parametrize(("from_m", "is_one"), [(-15.0, True), (-60.0, False)])
-def test_a_car_that_crosses_in_a_junction_when_we_get_there_is_a_conflict(from_m: float, is_one: bool):
+def test_a_car_that_crosses_in_a_junction_is_a_conflict(from_m: float, is_one: bool):
     crossing = others((36.0, from_m, math.pi / 2, 6.0))
     seen = before(JUNCTION, speed_mps=8.0, vehicles=crossing)
     assert math.isfinite(seen.crossing_gap_m) is is_one
@@ -187,7 +174,7 @@ def test_a_car_that_follows_us_through_a_junction_is_none():
     assert before(JUNCTION, 28.0, vehicles=others((19.0, 0.0, 0.0, 8.0))) == NOTHING
 
 
-def test_one_that_turns_in_the_junction_is_followed_along_its_turn():
+def test_one_that_turns_is_followed_along_its_turn():
     """It comes towards us and turns left over our lane; going straight it would pass beside us."""
     straight = others((52.0, -3.5, math.pi, 6.0))
     turning = Others(straight.place, straight.yaw, straight.half, straight.velocity, np.array([-0.6]))
@@ -206,19 +193,19 @@ def test_one_that_turns_in_the_junction_is_followed_along_its_turn():
         lambda gap: Hazards(crossing_gap_m=gap, crossing_s=1.0),
     ],
 )
-def test_the_target_speed_falls_to_nothing_before_each_kind_of_hazard(seen):
+def test_the_target_speed_falls_to_0_before_each_hazard(seen):
     speeds = [target_speed(seen(gap), 8.0) for gap in np.arange(0.0, 60.0, 0.5)]
     assert speeds[0] == 0.0
     assert speeds[-1] == 8.0
     assert (np.diff(speeds) >= 0.0).all()
 
 
-def test_the_target_speed_behind_a_moving_car_is_its_own_and_a_green_light_leaves_it():
+def test_the_target_speed_behind_a_moving_car_is_its_own():
     assert target_speed(Hazards(lead_gap_m=3.0, lead_speed_mps=5.0), 8.0) == pytest.approx(5.0)
     assert target_speed(Hazards(light=Light.GREEN, light_gap_m=1.0), 8.0) == 8.0
 
 
-ON_STRAIGHT = DriverState(STRAIGHT, STRAIGHT.project(10.0, 0.0), 10.0, 0.0, 0.0, 5.0)
+ON_STRAIGHT = state(STRAIGHT, 10.0)
 
 
 def told(seen: Hazards, walkers_m: Any = NOBODY, vehicles_m: Any = NOBODY) -> dict[str, float]:
@@ -227,7 +214,7 @@ def told(seen: Hazards, walkers_m: Any = NOBODY, vehicles_m: Any = NOBODY) -> di
     return dict(zip(privileged.NAMES, map(float, values), strict=True))
 
 
-def test_the_privileged_vector_is_bounded_and_calm_where_nothing_is_ahead():
+def test_the_privileged_vector_is_bounded():
     assert {name for name, value in told(NOTHING).items() if value != 0.0} == {"speed", "target_speed"}
     at_hand = np.zeros(len(BEARINGS) - 1)
     full = Hazards(0.0, -90.0, Light.RED, -2.5, -1.0, 0.0, 90.0, 90.0, 0.0, 0.0)
@@ -238,7 +225,7 @@ def test_the_privileged_vector_is_bounded_and_calm_where_nothing_is_ahead():
     assert np.abs(values).max() == 2.0
 
 
-def test_a_lights_state_is_told_where_a_camera_can_make_it_out_and_rare_greens_weigh_as_much_as_reds():
+def test_a_light_is_told_where_a_camera_can_tell_it():
     def of(light: Light, gap_m: float) -> dict[str, float]:
         values = told(Hazards(light=light, light_gap_m=gap_m))
         return {name: value for name, value in values.items() if "light" in name}
@@ -250,7 +237,7 @@ def test_a_lights_state_is_told_where_a_camera_can_make_it_out_and_rare_greens_w
     assert of(Light.GREEN, 20.0)["light_green"] > 2.0 * of(Light.RED, 20.0)["light_red"]
 
 
-def test_a_walker_is_told_where_a_camera_can_make_her_out_and_weighs_twice():
+def test_a_walker_is_told_where_a_camera_can_tell_her():
     def of(gap_m: float) -> list[float]:
         values = told(Hazards(walker_gap_m=gap_m, walker_lateral_m=2.0, walker_lateral_mps=-1.5))
         return [value for name, value in values.items() if "walker" in name and "_at_" not in name]
@@ -260,7 +247,7 @@ def test_a_walker_is_told_where_a_camera_can_make_her_out_and_weighs_twice():
     assert of(30.0) == [0.0, 0.0, 0.0]
 
 
-def test_who_is_where_is_told_by_the_direction_from_the_car_s_nose_whatever_way_it_looks():
+def test_who_is_where_is_told_by_bearing():
     for yaw in (0.0, 2.0, math.pi, -3.0):
         cos, sin = math.cos(yaw), math.sin(yaw)
 
@@ -277,7 +264,7 @@ def test_who_is_where_is_told_by_the_direction_from_the_car_s_nose_whatever_way_
     assert (by_bearing(Motion(0, 5.0, 7.0, 0.0, 0.0, 0.0), Others()) == math.inf).all()
 
 
-def test_everybody_in_sight_is_told_people_at_twice_the_weight():
+def test_people_in_sight_weigh_twice():
     walkers, vehicles = NOBODY.copy(), NOBODY.copy()
     walkers[0], vehicles[-1] = 12.5, 30.0
     values = told(NOTHING, walkers, vehicles)

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from carla_td3.config import EnvironmentConfig, RewardConfig, TimeLimitConfig, TrafficConfig
 from carla_td3.env.car import Motion
 from carla_td3.env.episode import Episode, Events, Rules
+from carla_td3.env.hazards import Light
 from carla_td3.env.infractions import Record
-from carla_td3.env.route import Route
 from carla_td3.env.sensors import Collision
 from carla_td3.env.stop_signs import Hold, StopWatch
-from carla_td3.env.traffic_lights import LightAhead
+from tests.unit.agent.roads import STRAIGHT
 
 SECONDS = 0.1
 LONG = TimeLimitConfig(constant_s=1000.0)
 GOES_ON = Rules(goes_on=True)
-NONE, OPEN, RED = LightAhead.NONE, LightAhead.OPEN, LightAhead.RED
-
-
-def straight(length_m: float = 400.0) -> Route:
-    x = np.arange(0.0, length_m + 1.0)
-    return Route.through("straight", np.column_stack([x, 0 * x, 0 * x]), np.full(len(x), 2.0), 0)
+NONE, OPEN, RED = Light.NONE, Light.GREEN, Light.RED
 
 
 def begun(config: EnvironmentConfig | None = None, rules: Rules | None = None) -> Episode:
-    return Episode(straight(), config or EnvironmentConfig(time_limit=LONG), SECONDS, at(0.0, 0.0), rules)
+    return Episode(STRAIGHT, config or EnvironmentConfig(time_limit=LONG), SECONDS, at(0.0, 0.0), rules)
+
+
+def stood(episode: Episode) -> Episode:
+    """Let the car stand until the drive ends."""
+    while episode.end is None:
+        episode.advance(at(0.0, 0.0), (0.0, -1.0), Events())
+    return episode
 
 
 def at(x_m: float, speed_mps: float = 5.0, y_m: float = 0.0) -> Motion:
@@ -46,7 +47,7 @@ def hit(other_id: int = 1, impulse_ns: float = 100.0, kind: str = "vehicle") -> 
     return Events((Collision(1, kind, other_id, impulse_ns),))
 
 
-def test_contacts_with_one_actor_are_one_collision_with_its_hardest_blow() -> None:
+def test_contacts_with_one_actor_are_one_collision() -> None:
     episode = begun(rules=GOES_ON)
     drive(episode, [Events(), hit(impulse_ns=50.0), hit(impulse_ns=80.0), hit(2, 10.0, "pedestrian"), hit()])
     assert [(each.kind, each.other, each.impulse_ns) for each in episode.record.infractions] == [
@@ -64,7 +65,7 @@ def test_the_same_actor_hit_again_later_is_another_collision() -> None:
     assert episode.end is None
 
 
-def test_a_drive_that_goes_on_ends_at_its_routes_end_and_another_at_the_collision() -> None:
+def test_a_drive_that_goes_on_ends_at_its_routes_end() -> None:
     on, off = begun(rules=GOES_ON), begun()
     drive(on, [hit(), *[Events()] * 900])
     drive(off, [hit()])
@@ -85,12 +86,12 @@ def test_red_lights_are_met_run_and_listed() -> None:
 PRODUCT = EnvironmentConfig(time_limit=LONG, reward=RewardConfig(form="product"))
 
 
-def faced(light: LightAhead, *gaps_m: float) -> list[Events]:
+def faced(light: Light, *gaps_m: float) -> list[Events]:
     return [Events(faced=light, line_gap_m=gap) for gap in gaps_m]
 
 
 @pytest.mark.parametrize(("form", "end"), [("sum", None), ("product", "red_light")])
-def test_a_red_light_ends_a_drive_of_the_product_alone_as_its_front_is_over_the_line(form: str, end: str | None):
+def test_a_red_light_ends_a_drive_of_the_product(form: str, end: str | None):
     episode = begun(EnvironmentConfig(time_limit=LONG, reward=RewardConfig.model_validate({"form": form})))
     drive(episode, faced(RED, 1.0, 0.2, -0.4))
     assert episode.end is None
@@ -108,7 +109,7 @@ def test_a_red_light_ends_a_drive_of_the_product_alone_as_its_front_is_over_the_
         [*faced(RED, 0.3), Events()],  # turned off
     ],
 )
-def test_a_drive_goes_on_where_the_light_isnt_red_as_the_front_passes(drives: list[Events]) -> None:
+def test_a_light_not_red_as_the_front_passes_ends_none(drives: list[Events]) -> None:
     episode = begun(PRODUCT)
     drive(episode, drives)
     assert episode.end is None
@@ -125,7 +126,7 @@ def test_metres_beside_the_lane_are_counted_by_share() -> None:
     assert episode.end == "off_road"
 
 
-def test_pace_is_compared_with_the_traffics_in_quarters_of_the_route() -> None:
+def test_pace_is_compared_in_quarters_of_the_route() -> None:
     record = Record()
     for step in range(1, 401):
         record.keep_pace(4.0 if step <= 100 else 9.0, 8.0, step / 400)
@@ -133,11 +134,9 @@ def test_pace_is_compared_with_the_traffics_in_quarters_of_the_route() -> None:
     assert Record().minimum_speed_share == 1.0
 
 
-def test_waiting_blocks_after_three_minutes_where_somebody_may_hold_the_car_and_after_15_s_where_nobody_can() -> None:
+def test_waiting_blocks_later_where_somebody_may_hold_the_car() -> None:
     for traffic, seconds in ((TrafficConfig(lights=True), 180.0), (TrafficConfig(), 15.0)):
-        episode = begun(EnvironmentConfig(time_limit=LONG, traffic=traffic))
-        while episode.end is None:
-            episode.advance(at(0.0, 0.0), (0.0, -1.0), Events())
+        episode = stood(begun(EnvironmentConfig(time_limit=LONG, traffic=traffic)))
         assert episode.end == "blocked"
         assert episode.time_s == pytest.approx(seconds)
         assert [each.kind for each in episode.record.infractions] == ["blocked"]
@@ -151,12 +150,10 @@ def test_who_creeps_in_a_queue_is_not_blocked() -> None:
     assert episode.end is None
 
 
-def test_the_time_limit_grows_with_the_route_unless_the_drive_has_its_own() -> None:
+def test_the_time_limit_grows_with_the_route() -> None:
     config = EnvironmentConfig(time_limit=TimeLimitConfig(constant_s=2.0, s_per_m=0.01), blocked_s=900.0)
     for rules, seconds in ((None, 6.0), (Rules(limit_s=3.0), 3.0)):
-        episode = begun(config, rules)
-        while episode.end is None:
-            episode.advance(at(0.0, 0.0), (0.0, -1.0), Events())
+        episode = stood(begun(config, rules))
         assert episode.end == "time"
         assert episode.time_s == pytest.approx(seconds)
 

@@ -31,7 +31,7 @@ def test_a_later_start_with_the_same_settings_has_them_all(tmp_path: Path) -> No
     assert list(beside.parent.iterdir()) == []
 
 
-def test_other_settings_have_another_file_and_what_differs_is_known(tmp_path: Path) -> None:
+def test_other_settings_have_another_file(tmp_path: Path) -> None:
     beside = tmp_path / "e.json"
     one = KeptDrives(beside, SETTINGS)
     one.add("pid", result(route="a"))

@@ -10,18 +10,17 @@ import cv2
 import numpy as np
 
 from carla_td3.env.observation import DriverState
-from carla_td3.env.route_line import Route
 from carla_td3.evaluation.contact_sheet import GAP
 from carla_td3.evaluation.drivers import RandomDriver
 from carla_td3.evaluation.onlooker import PICTURE_EVERY, SHEET_WIDTH, Album, Onlooker
+from tests.unit.agent.roads import road, state
 
 APART = SHEET_WIDTH + GAP
-LINE = np.stack((np.arange(0.0, 50.0), np.zeros(50), np.zeros(50)), axis=1)
 
 
 def states(name: str, count: int) -> list[DriverState]:
-    route = Route.through(name, LINE, np.full(50, 1.75), turns=0)
-    return [DriverState(route, route.project(x, 0.0), x, 0.0, 0.0, 5.0) for x in range(count)]
+    route = road((49, 0.0), name=name)
+    return [state(route, x) for x in range(count)]
 
 
 def seen(step: int) -> dict[str, Any]:
@@ -33,22 +32,22 @@ def looked_at() -> Any:
     return SimpleNamespace(car=SimpleNamespace(sensors=SimpleNamespace(newest=camera)))
 
 
-def test_each_route_is_told_once_and_the_actions_are_the_drivers_own() -> None:
+def test_each_route_is_told_once() -> None:
     drive = [*states("a>b", 5), *states("c>d", 3)]
     told: list[tuple[str, int]] = []
     watched = Onlooker("random", RandomDriver(np.random.default_rng(7)), lambda *each: told.append(each))
     alone = RandomDriver(np.random.default_rng(7))
-    for step, state in enumerate(drive):
-        assert (watched.act(seen(step), state) == alone.act(seen(step), state)).all()
+    for step, now in enumerate(drive):
+        assert (watched.act(seen(step), now) == alone.act(seen(step), now)).all()
     assert told == [("random", 1), ("random", 2)]
 
 
-def test_an_album_has_a_sheet_of_the_drives_and_an_observation_as_the_network_gets_it(tmp_path: Path) -> None:
+def test_an_album_has_a_sheet_and_an_observation(tmp_path: Path) -> None:
     album = Album(looked_at())
     assert album.write(tmp_path) == {}
     watched = Onlooker("td3", RandomDriver(np.random.default_rng(0)), lambda *_: None, album)
-    for step, state in enumerate(states("a>b", 3 * PICTURE_EVERY)):
-        watched.act(seen(step), state)
+    for step, now in enumerate(states("a>b", 3 * PICTURE_EVERY)):
+        watched.act(seen(step), now)
     found = album.write(tmp_path / "videos")
     assert found == {"eval/contact_sheet": "evaluation.png", "eval/observation": "observation.png"}
     sheet, observation = (cv2.imread(str(tmp_path / "videos" / file)) for file in found.values())

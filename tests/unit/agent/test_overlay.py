@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from carla_td3.config import CameraConfig
 from carla_td3.env.hazards import NOTHING, Hazards, Light, Others, StopLine, World
 from carla_td3.env.observation import DriverState
-from carla_td3.env.route_line import Route
 from carla_td3.evaluation import overlay
 from carla_td3.evaluation.overlay import (
     FRONT,
@@ -20,19 +20,16 @@ from carla_td3.evaluation.overlay import (
     SIDE_WIDTH,
     TOWN_HEIGHT,
     WHITE,
-    Lens,
     Picture,
     Seen,
     Town,
 )
+from tests.unit.agent.roads import road, state
 
-LEVEL = Lens(x_m=0.0, z_m=1.8, pitch_deg=0.0, fov_deg=90.0)
-EASTWARDS = np.stack((np.arange(0.0, 100.0), np.zeros(100), np.zeros(100)), axis=1)
-ROUTE = Route.through("a>b", EASTWARDS, np.full(100, 1.75), turns=0)
-
-
-def at(x_m: float, y_m: float = 0.0, yaw: float = 0.0, speed_mps: float = 5.0) -> DriverState:
-    return DriverState(ROUTE, ROUTE.project(x_m, y_m), x_m, y_m, yaw, speed_mps)
+LEVEL = CameraConfig(x_m=0.0, z_m=1.8, pitch_deg=0.0, fov_deg=90.0)
+ROUTE = road((99, 0.0), half_m=1.75)
+TOWN = Town([ROUTE.points])
+at = partial(state, ROUTE)
 
 
 def seen(state: DriverState, world: World | None = None, hazards: Hazards = NOTHING, **more: object) -> Seen:
@@ -40,9 +37,9 @@ def seen(state: DriverState, world: World | None = None, hazards: Hazards = NOTH
     return Seen(state=state, world=world or World(), hazards=hazards, **fields)  # type: ignore[arg-type]
 
 
-def picture_of(shown: Seen, lens: Lens = LEVEL, front: int = 84) -> Picture:
+def picture_of(shown: Seen, lens: CameraConfig = LEVEL, front: int = 84) -> Picture:
     dark = np.full((front, front, 3), 40, np.uint8)
-    return overlay.composed(dark, lens, shown, Town([EASTWARDS[:, :2]]), None)
+    return overlay.composed(dark, lens, shown, TOWN, None)
 
 
 def above(picture: Picture) -> Picture:
@@ -72,8 +69,8 @@ def test_points_of_the_ground_lie_where_the_camera_sees_them(
     assert found[0] == pytest.approx(pixel)
 
 
-def test_a_camera_that_looks_down_sees_the_same_point_higher_and_what_is_behind_it_not_at_all() -> None:
-    down = Lens(0.0, 1.8, -12.0, 90.0)
+def test_a_camera_that_looks_down_sees_a_point_higher() -> None:
+    down = LEVEL.model_copy(update={"pitch_deg": -12.0})
     points = np.array([(10.0, 0.0), (-3.0, 0.0)])
     (level, _), _ = overlay.projected(points, LEVEL, at(0.0), 100)
     (lower, _), before = overlay.projected(points, down, at(0.0), 100)
@@ -82,7 +79,7 @@ def test_a_camera_that_looks_down_sees_the_same_point_higher_and_what_is_behind_
 
 
 def test_a_camera_that_looks_to_the_right_has_there_in_its_middle() -> None:
-    aside = Lens(1.0, 1.8, 0.0, 90.0, yaw_deg=30.0)
+    aside = LEVEL.model_copy(update={"x_m": 1.0, "yaw_deg": 30.0})
     there = np.array([(1.0 + 10.0 * math.cos(math.radians(30.0)), 10.0 * math.sin(math.radians(30.0))), (11.0, 0.0)])
     (middle, ahead), before = overlay.projected(there, aside, at(0.0), 100)
     assert before.all()
@@ -90,7 +87,7 @@ def test_a_camera_that_looks_to_the_right_has_there_in_its_middle() -> None:
     assert ahead[0] == pytest.approx(50.0 - 50.0 * math.tan(math.radians(30.0)))
 
 
-def test_the_route_ahead_is_drawn_on_the_road_and_turns_with_the_car() -> None:
+def test_the_route_ahead_turns_with_the_car() -> None:
     plain = np.full((FRONT, FRONT, 3), 40, np.uint8)
 
     def column(state: DriverState) -> float:
@@ -104,7 +101,7 @@ def test_the_route_ahead_is_drawn_on_the_road_and_turns_with_the_car() -> None:
     assert column(at(0.0, yaw=-0.2)) > FRONT / 2 + 40
 
 
-def test_the_view_from_above_shows_who_is_around_and_what_the_lights_show() -> None:
+def test_the_view_from_above_shows_who_is_around() -> None:
     car = Others(np.array([(20.0, 3.5)]), np.zeros(1), np.array([(2.4, 1.0)]), np.zeros((1, 2)), np.zeros(1))
     walker = Others(np.array([(10.0, -6.0)]), np.zeros(1), np.array([(0.2, 0.2)]), np.zeros((1, 2)), np.zeros(1))
     world = World(car, walker, (StopLine(15.0, 0.0, 0.0, Light.RED),))
@@ -116,7 +113,7 @@ def test_the_view_from_above_shows_who_is_around_and_what_the_lights_show() -> N
     assert person[0] < own[0] < other[0]  # and what is to the right is to the right
 
 
-def test_bars_say_how_the_car_is_held_and_the_light_has_its_colour() -> None:
+def test_bars_and_the_light_have_their_colours() -> None:
     ahead = Hazards(light=Light.RED, light_gap_m=12.0)
 
     def green(pedal: float) -> int:
@@ -141,7 +138,7 @@ def test_sizes_are_what_the_encoder_is_told() -> None:
     heats = {name: np.ones((84, 84), np.float32) for name in ("a", "b", "c")}
     for given in (None, heats):
         dark = np.zeros((84, 84, 3), np.uint8)
-        made = overlay.composed(dark, LEVEL, seen(at(0.0)), Town([EASTWARDS[:, :2]]), given)
+        made = overlay.composed(dark, LEVEL, seen(at(0.0)), TOWN, given)
         assert (made.shape[1], made.shape[0]) == overlay.size_of(given is not None)
         assert made.shape[1] % 8 == made.shape[0] % 8 == 0
     assert overlay.size_of(True)[0] - overlay.size_of(False)[0] == HEAT
@@ -149,22 +146,21 @@ def test_sizes_are_what_the_encoder_is_told() -> None:
 
 def test_a_film_keeps_its_size_and_shows_the_agents_own_view() -> None:
     picture = np.full((360, 640, 3), 40, np.uint8)
-    image = np.full((4, 84, 84), 200, np.uint8)
-    own = overlay.views(image, CameraConfig())
-    drawn = overlay.filmed(picture, own, seen(at(0.0), title="td3"), Town([EASTWARDS[:, :2]]))
+    own = overlay.views(np.full((1, 84, 84), 200, np.uint8), CameraConfig())
+    drawn = overlay.filmed(picture, own, seen(at(0.0), title="td3"), TOWN)
     assert drawn.shape == (360, 640, 3)
     assert (drawn[20:170, 470:620] == 200).all()
 
 
-def test_a_film_shows_all_views_of_the_newest_frame_in_their_colours_from_left_to_right() -> None:
+def test_a_film_shows_all_views_from_left_to_right() -> None:
     camera = CameraConfig.model_validate(
         {"channels": "rgb", "yaw_deg": 20.0, "narrow": {"channels": "grey", "yaw_deg": -26.0}, "stack": {"frames": 2}}
     )
-    older, newest = np.zeros((4, 84, 84), np.uint8), np.empty((4, 84, 84), np.uint8)
-    newest[:] = np.array([250, 120, 10, 80], np.uint8)[:, None, None]  # red, green, blue, and the left view's grey
-    own = overlay.views(np.concatenate((older, newest)), camera)
+    frame = np.empty((4, 84, 84), np.uint8)
+    frame[:] = np.array([250, 120, 10, 80], np.uint8)[:, None, None]  # red, green, blue, and the left view's grey
+    own = overlay.views(frame, camera)
     assert [tuple(view[0, 0]) for view in own] == [(80, 80, 80), (10, 120, 250)], "blue first"
     picture = np.full((360, 640, 3), 40, np.uint8)
-    drawn = overlay.filmed(picture, own, seen(at(0.0)), Town([EASTWARDS[:, :2]]))
+    drawn = overlay.filmed(picture, own, seen(at(0.0)), TOWN)
     assert (drawn[20:130, 510:624] == (10, 120, 250)).all()
     assert (drawn[20:130, 380:496] == 80).all()

@@ -78,7 +78,7 @@ def test_the_same_seed_draws_the_same_routes(planner: Planner) -> None:
     assert [r.name for r in again] != [r.name for r in held_out_routes(planner, CONFIG, 5, seed=4)]
 
 
-def test_as_many_training_drives_as_asked_for_begin_before_a_sign() -> None:
+def test_as_many_drives_as_asked_for_begin_before_a_sign() -> None:
     name = "Lite:seed=1001,size=400"  # two stop signs
     map = carla.Map(name, network.load(name).xodr)
     planner = Planner(map)
@@ -95,7 +95,7 @@ def test_as_many_training_drives_as_asked_for_begin_before_a_sign() -> None:
     assert near(1.0, "held_out") < 10
 
 
-def test_a_map_without_the_wanted_route_is_refused_in_one_sentence(planner: Planner) -> None:
+def test_a_map_without_the_wanted_route_is_refused(planner: Planner) -> None:
     config = RouteConfig(min_length_m=9_000, max_length_m=9_100)
     with pytest.raises(RouteError, match=r"has no train route of 9000 to 9100 m .*: widen environment\.route"):
         planner.sample(np.random.default_rng(0), config)
@@ -131,7 +131,7 @@ def test_points_past_the_end_go_straight_on() -> None:
 
 
 @given(st.integers(0, 10_000))
-def test_a_projection_is_what_arrays_of_all_segments_give_to_the_last_bit(seed: int) -> None:
+def test_a_projection_is_what_all_segments_give(seed: int) -> None:
     route, rng = winding(), np.random.default_rng(seed)
     hint_s_m = float(rng.uniform(0.0, route.length_m))
     x, y = (float(value) for value in rng.normal(route.points[int(hint_s_m)], 6.0))

@@ -120,7 +120,7 @@ def test_a_checkpoint_comes_back_for_its_kind_only(tmp_path: Path, sees: str) ->
         assert Learner(settings, run).checkpoint == "step-000000005"
         with pytest.raises(CheckpointError, match=rf"with td3\.network\.sees = {sees}, the configuration says image"):
             Learner(settings_of("image"), run)
-    found = evaluation.trained(run.path, None, None, {})
+    found = evaluation.trained(run.path)
     assert found.policy is not None
     assert found.policy.sees == sees
     assert "td3-greyed" not in found.drivers

@@ -157,7 +157,7 @@ def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_las
     run = RunPaths(tmp_path)
     save_config(run, config.validate({"td3": {"batch_size": 32}, "seed": 5}, source="test"))
     run.overrides.write_text("td3: {batch_size: 16}\n")
-    resolved = options.resolve(None, run, ["td3.batch_size=8", "td3.tau=0.01"], {"seed": 7, "device": None})
+    resolved = options.resolve(None, run, ["td3.batch_size=8", "td3.tau=0.01"], seed=7, device=None)
     assert (resolved.td3.batch_size, resolved.td3.tau, resolved.seed) == (16, 0.01, 7)
 
 

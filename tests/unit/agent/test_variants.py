@@ -44,7 +44,6 @@ def test_each_set_of_values_is_sized_as_the_configuration_that_it_makes() -> Non
 def test_the_base_values_are_the_configurations_and_hold_all_that_a_shipped_rung_sets() -> None:
     values = estimate.variants(settings(), [{"td3.batch_size": 64}])["config"]
     assert (values["td3.batch_size"], values["device"], values["memory.offload"]) == (256, "cpu", [])
-    assert set(values) == set(estimate.BASE_KEYS)
     rungs = [rung for ladder in launcher_config.load().ladder.values() for rung in ladder]
     assert {key for rung in rungs for key in rung.values} <= set(values)
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from carla_td3.config import ConfigError, TrafficConfig
+from carla_td3.config import ConfigError, SimulatorConfig, TrafficConfig
 from carla_td3.env.hazards import Ahead
-from carla_td3.env.route_line import Route
+from carla_td3.env.session import Session
 from carla_td3.env.walkers import SPOTS, Walkers
+from tests.unit.agent.roads import road
 
 PERSON = SimpleNamespace(
     id="walker.pedestrian.0001",
@@ -22,24 +21,21 @@ PERSON = SimpleNamespace(
 )
 
 
-def session_of(**world: Any) -> Any:
+def session_of(**world: Any) -> Session:
     plain: dict[str, Any] = {
         "set_pedestrians_cross_factor": lambda _: None,
         "set_pedestrians_seed": lambda _: None,
         "get_snapshot": lambda: None,
         "get_random_location_from_navigation": lambda: None,
         "get_blueprint_library": lambda: SimpleNamespace(filter=lambda _: [PERSON]),
+        "get_map": lambda: SimpleNamespace(name="Carla/Maps/OpenDriveMap"),
     }
-    return SimpleNamespace(
-        world=SimpleNamespace(**{**plain, **world}),
-        answered=contextlib.nullcontext,
-        destroy=lambda _: None,
-        map=SimpleNamespace(name="Carla/Maps/OpenDriveMap"),
-        address="127.0.0.1:2000",
-    )
+    session = Session(SimulatorConfig())
+    session.world = SimpleNamespace(**{**plain, **world})
+    return session
 
 
-def test_a_map_without_a_navigation_mesh_is_refused_in_a_sentence() -> None:
+def test_a_map_without_a_navigation_mesh_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"OpenDriveMap of the simulator at 127.0.0.1:2000 has no navigation mesh"):
         Walkers(session_of(), TrafficConfig(), seed=1).resize(3, (0.0, 0.0))
 
@@ -75,8 +71,7 @@ class Street:
         return lambda spot: self.sent.append((number, spot.x, spot.y))
 
     def second(self, speed_mps: float = 8.0) -> None:
-        line = np.column_stack([np.arange(120.0), np.zeros(120), np.zeros(120)])
-        self.walkers.send_across(Ahead(Route.through("street", line, np.full(120, 2.0), 0), 0.0), speed_mps)
+        self.walkers.send_across(Ahead(road((119, 0.0)), 0.0), speed_mps)
 
 
 def _seen(place: tuple[float, float] | None) -> Any:
@@ -87,9 +82,7 @@ def _seen(place: tuple[float, float] | None) -> Any:
 
 
 @pytest.mark.parametrize(("ahead_m", "right_m", "to_m"), [(40.0, 5.0, -8.0), (58.0, -8.0, 5.0)])
-def test_who_gets_onto_the_path_as_the_car_comes_is_sent_to_its_other_side_once(
-    ahead_m: float, right_m: float, to_m: float
-) -> None:
+def test_who_would_meet_the_car_is_sent_across_once(ahead_m: float, right_m: float, to_m: float) -> None:
     street = Street((ahead_m, right_m))
     street.second()
     street.second()
@@ -99,7 +92,7 @@ def test_who_gets_onto_the_path_as_the_car_comes_is_sent_to_its_other_side_once(
 
 
 @pytest.mark.parametrize("place", [(16.0, 3.0), (60.0, 5.0), (30.0, 12.0), (30.0, -8.0), (30.0, 0.5), (80.0, 13.5)])
-def test_who_is_too_near_too_far_or_on_the_road_already_is_not(place: tuple[float, float]) -> None:
+def test_who_would_not_meet_the_car_is_not_sent(place: tuple[float, float]) -> None:
     street = Street(place)
     for _ in range(20):
         street.second()
@@ -107,7 +100,7 @@ def test_who_is_too_near_too_far_or_on_the_road_already_is_not(place: tuple[floa
     assert not street.walkers._decided
 
 
-def test_chance_decides_who_does_and_the_same_seed_decides_the_same() -> None:
+def test_chance_decides_and_a_seed_decides_the_same() -> None:
     sent = []
     for _ in range(2):
         street = Street(*((38.0 + number / 20, 5.0) for number in range(100)), step_out=0.3)

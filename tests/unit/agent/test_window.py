@@ -46,7 +46,7 @@ def test_a_display_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "the display ':987' refuses" in refusal({"DISPLAY": ":987"})
 
 
-def test_a_picture_goes_to_the_screen_as_it_is_and_escape_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_goes_to_the_screen_and_escape_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pygame = pytest.importorskip("pygame", reason="pygame-ce isn't installed: pip install '.[view]'")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     window = Window("test", SIZE, {"DISPLAY": "any"})

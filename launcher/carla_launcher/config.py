@@ -84,14 +84,6 @@ class SimulatorLimits(Section):
         """Return ``command`` filled in, word by word; empty if there is none."""
         return tuple(word.format(quality=quality, port=port, gpu=gpu) for word in shlex.split(self.command or ""))
 
-    def ready_within(self, ours: bool, lite: bool) -> tuple[str, float]:
-        """Return the key and the value, in seconds, of the limit for a simulator's start."""
-        if not ours:
-            return "simulator.running_limit_s", self.running_limit_s
-        if lite:
-            return "simulator.lite_start_limit_s", self.lite_start_limit_s
-        return "simulator.start_limit_s", self.start_limit_s
-
     @property
     def picks_gpu(self) -> bool:
         """Return whether ``command`` says on which card CARLA draws."""

@@ -1,7 +1,7 @@
 """Incidents out of ``launcher-events.jsonl``: what was found, what was done about it, when training stood still for it.
 
 Pure: rows in, incidents out. The launcher says which row belongs to which incident (``incident``, see
-``act/run_state``); here they are only gathered. A launcher that was killed is an incident, too.
+``act/journal``); here they are only gathered. A launcher that was killed is an incident, too.
 """
 
 from __future__ import annotations

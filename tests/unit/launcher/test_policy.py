@@ -15,7 +15,7 @@ from carla_launcher.decide.choose import Ground, Lack
 from carla_launcher.decide.decisions import Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.ladder import Ladder, Step, Taken, is_taken, overrides
-from carla_launcher.decide.restarts import Tries, delay_s, failures_in_a_row
+from carla_launcher.decide.restarts import delay_s, failures_in_a_row
 from carla_launcher.decide.restore import Hold, fits_without_last
 from carla_launcher.observe.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from carla_run.exits import Exit
@@ -83,28 +83,6 @@ def test_delays_double_within_their_jitter_and_their_limit(count: int, draw: flo
 def test_a_stable_time_forgives_earlier_failures() -> None:
     assert failures_in_a_row(4, BUDGET.stable_after_s - 1, BUDGET) == 5
     assert failures_in_a_row(4, BUDGET.stable_after_s, BUDGET) == 1
-
-
-def test_what_others_go_on_without_is_tried_beyond_the_budget_by_its_longest_delay() -> None:
-    tries, now_s = Tries(), 0.0
-    waits = []
-    for _ in range(BUDGET.budget + 3):
-        tries.start(now_s)
-        assert not tries.is_late(now_s + 5, 5)
-        assert tries.is_late(now_s + 6, 5)
-        waits.append(tries.fail(now_s + 6, BUDGET, 0.0))
-        assert tries.due_s == now_s + 6 + waits[-1]
-        now_s = tries.due_s
-    assert waits == sorted(waits)
-    assert waits[-3:] == [BUDGET.longest_delay_s] * 3
-
-
-def test_what_was_well_for_long_is_tried_again_soon() -> None:
-    tries = Tries(failures=BUDGET.budget)
-    tries.start(10.0)
-    tries.healthy_s = 12.0
-    assert not tries.is_late(1e6, 5)
-    assert tries.fail(12 + BUDGET.stable_after_s, BUDGET, 0.0) == BUDGET.first_delay_s
 
 
 @pytest.mark.parametrize(

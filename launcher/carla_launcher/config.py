@@ -202,6 +202,13 @@ class Does(str, Enum):
     STOP = "stop"
     """A checkpoint, a report, exit 71."""
 
+    @property
+    def restarts(self) -> str:
+        """Return the program that is started again for it, to take it and to undo it; empty for none."""
+        if self in (Does.RESTART_SIMULATOR, Does.QUALITY):
+            return "simulator"
+        return "agent" if self is Does.RESTART_AGENT else ""
+
 
 class Rung(Section):
     """One line of the ladder."""

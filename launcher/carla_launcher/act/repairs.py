@@ -15,7 +15,6 @@ from carla_launcher.act.monitor import Monitor
 from carla_launcher.act.program import Script
 from carla_launcher.act.run import Run, SimulatorFailedError
 from carla_launcher.act.runtime import StartError
-from carla_launcher.config import Does
 from carla_launcher.decide import policy
 from carla_launcher.decide.choose import Lack
 from carla_launcher.decide.decisions import (
@@ -228,7 +227,7 @@ class Repairs:
             return decision.delay_s
         if isinstance(decision, Degrade):
             self._ladder.take(decision)
-            if any(step.does is Does.RESTART_AGENT for step in decision.steps) and self._run.agent.lives:
+            if any(step.does.restarts == "agent" for step in decision.steps) and self._run.agent.lives:
                 yield from self._run.stop_agent(decision.cause)
                 self._agent_away = True
             return 0.0
@@ -283,27 +282,26 @@ class Repairs:
         self._ladder.take(decision)
         self._ladder.degraded()
         self._say(f"{cause}: gives way by {_in_words(steps)}")
-        does = {step.does for step in steps}
-        if does & {Does.RESTART_SIMULATOR, Does.QUALITY} or self._run.simulator_is_dead:
-            if Does.RESTART_AGENT in does:
+        restarts, values = {step.does.restarts for step in steps}, laid_over({}, *(step.values for step in steps))
+        if "simulator" in restarts or self._run.simulator_is_dead:
+            if "agent" in restarts:
                 yield from self._put_agent_away(cause)
             yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
-        if Does.RESTART_AGENT in does or not self._run.agent.lives:
+        if "agent" in restarts or not self._run.agent.lives:
             yield from self.replace_agent(cause, failed=not self._run.agent.lives)
-        elif Does.APPLY in does:
-            values = laid_over({}, *(step.values for step in steps if step.does is Does.APPLY))
+        elif values:
             yield from self._apply(values, cause)
 
     def _restore(self) -> Script:
         taken, back = self._ladder.restore()
         self._say(f"memory is back: {taken} is taken back")
         does, cause = self._ladder.does(taken), f"restores {taken}"
-        if does is Does.QUALITY:
+        if does.restarts == "simulator":
             yield from self._replace_simulator(cause, failed=False)
-        elif does is Does.APPLY:
-            yield from self._apply(back, cause)
-        else:
+        elif does.restarts == "agent":
             yield from self.replace_agent(cause)
+        else:
+            yield from self._apply(back, cause)
 
     def _apply(self, values: dict[str, object], cause: str) -> Script:
         """Have the running agent take values; where it can't, it is started again with them."""

@@ -32,9 +32,7 @@ from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.signals import SAME_REQUEST_S, StopRequests
-from tests.conftest import REPOSITORY
 from tests.unit.beats import BEAT
-from tests.unit.launcher.planned import simulator
 
 LIMITS = config.load()
 
@@ -56,13 +54,13 @@ def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(
     assert not found.spec.resume
     assert found.state.taken == ()
     asked = found.state.options
-    assert asked.config == (REPOSITORY / DEFAULT_CONFIG).resolve()
+    assert asked.config == Path(DEFAULT_CONFIG)
     assert (asked.policy, asked.device, asked.seed) == (("micro_batches",), "cpu", 3)
     assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, SimulatorKind.LITE)
     assert found.planned.situation.base["device"] == "cpu"
     assert found.state.quality is None, "carla-lite knows none"
-    carla = replace(found.planned, situation=replace(found.planned.situation, simulator=simulator("Epic")))
-    assert _state(asked, None, found.spec, carla).quality == "Epic"
+    options = asked.model_copy(update={"simulator": SimulatorKind.CARLA, "quality": "Epic"})
+    assert _state(asked, None, replace(found.spec, options=options), found.planned, LIMITS).quality == "Epic"
 
 
 def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_without_being_told(

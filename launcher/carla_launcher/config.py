@@ -84,14 +84,6 @@ class SimulatorLimits(Section):
         """Return ``command`` filled in, word by word; empty if there is none."""
         return tuple(word.format(quality=quality, port=port, gpu=gpu) for word in shlex.split(self.command or ""))
 
-    def ready_within(self, ours: bool, lite: bool) -> tuple[str, float]:
-        """Return the key and the value, in seconds, of the limit for a simulator's start."""
-        if not ours:
-            return "simulator.running_limit_s", self.running_limit_s
-        if lite:
-            return "simulator.lite_start_limit_s", self.lite_start_limit_s
-        return "simulator.start_limit_s", self.start_limit_s
-
     @property
     def picks_gpu(self) -> bool:
         """Return whether ``command`` says on which card CARLA draws."""
@@ -209,6 +201,13 @@ class Does(str, Enum):
     """The simulator is started again with another quality; what the agent sees changes, and the run says so."""
     STOP = "stop"
     """A checkpoint, a report, exit 71."""
+
+    @property
+    def restarts(self) -> str:
+        """Return the program that is started again for it, to take it and to undo it; empty for none."""
+        if self in (Does.RESTART_SIMULATOR, Does.QUALITY):
+            return "simulator"
+        return "agent" if self is Does.RESTART_AGENT else ""
 
 
 class Rung(Section):

@@ -20,16 +20,19 @@ from pathlib import Path
 
 from carla_launcher import config, ports, wiring
 from carla_launcher.act.local.runtime import LocalRuntime
-from carla_launcher.act.run_spec import PORTS, RunSpec
-from carla_launcher.act.runtime import Child, Role, Start, StartError
+from carla_launcher.act.program import Failed, Life, SupervisedProcess
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.runtime import Child, Role
 from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.simulator import never_mended
-from carla_launcher.decide.restarts import Tries
 from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.observation import SimulatorSeen
 from carla_launcher.observe.pools import Cards
 from carla_launcher.observe.simulator import SimulatorMonitor
-from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.resolve import choosing
+from carla_launcher.simulators import PORTS
 from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.locks import HeldError, Lock
@@ -84,85 +87,64 @@ class _Simulator:
         questions = wiring.questions(spec.address, limits, ours=True)
         log = spec.run.logs / "simulator.log"
         self._monitor = SimulatorMonitor(spec.address, questions, external=False, log=log)
-        lite = spec.options.simulator is SimulatorKind.LITE
-        self._quality = None if lite else spec.options.quality or limits.simulator.quality
-        self._tries = Tries()
+        spread = random.Random()
+        self._program = SupervisedProcess(
+            self._runtime, Role.SIMULATOR, limits.simulator, draw=lambda: spread.uniform(-1.0, 1.0)
+        )
         self._restarts, self._cause = 0, ""
-        self._child: Child | None = None
 
     def look(self, now_s: float, restart: threading.Event) -> None:
         """Start it if it is due; see whether it is well, and end it if it isn't, or if that was asked for."""
-        if self._child is None:
-            if now_s >= self._tries.due_s:
-                self._start(now_s)
-            return
-        asked = restart.is_set()
-        restart.clear()
-        seen = self._monitor.look(now_s, self._child, in_use=True)
-        _, limit_s = self._limits.simulator.ready_within(True, lite=self._quality is None)
+        limits, simulator = self._limits.simulator, self._spec.simulator
+        _, limit_s = simulator.start_limit(limits)
+
+        def probe(now_s: float, child: Child) -> tuple[SimulatorSeen, Finding | None]:
+            asked = restart.is_set()
+            restart.clear()
+            seen = self._monitor.look(now_s, child, in_use=True)
+            return seen, self._trouble(seen, asked)
+
+        match self._program.look(now_s, simulator.quality(limits), limit_s, probe):
+            case Life.HEALTHY:
+                self._say(f"it answers and ticks after {now_s - self._program.started_s:.1f} s")
+            case Failed(finding) if finding.cause is Cause.MISCONFIGURATION:
+                self._cause = finding.sentence
+                self._say(self._cause)
+            case Failed(finding, wait_s):
+                self._cause, self._restarts = finding.sentence, self._restarts + 1
+                self._say(f"{self._cause}; it is started again in {wait_s:.1f} s")
+
+    def _trouble(self, seen: SimulatorSeen, asked: bool) -> Finding | None:
         if refused := never_mended(seen.signs):
-            self._give_up(refused)
-        elif asked:
-            self._failed("it was asked for: a call to it didn't come back", now_s)
-        elif seen.ended is not None:
-            self._failed(f"it ended ({seen.ended})", now_s)
-        elif seen.checks_failed >= self._limits.watch.checks_failed:
-            self._failed(f"it doesn't answer any more: {seen.problem}", now_s)
-        elif seen.healthy and self._tries.healthy_s is None:
-            self._tries.healthy_s = now_s
-            self._say(f"it answers and ticks after {now_s - self._tries.started_s:.1f} s")
-        elif self._tries.is_late(now_s, limit_s):
-            self._failed(f"it isn't ready after {limit_s:g} s: {seen.problem}", now_s)
+            return Finding(Cause.MISCONFIGURATION, refused)
+        if asked:
+            return Finding(Cause.SIMULATOR_HANG, "it was asked for: a call to it didn't come back")
+        if seen.ended is not None:
+            return Finding(Cause.SIMULATOR_CRASH, f"it ended ({seen.ended})")
+        if seen.checks_failed >= self._limits.watch.checks_failed:
+            return Finding(Cause.SIMULATOR_HANG, f"it doesn't answer any more: {seen.problem}")
+        return None
 
     def told(self, memory: MemoryReader) -> dict[str, object]:
         """Return what others are told."""
-        pids = frozenset[int]() if self._child is None else self._child.pids()
-        pools = {pool.name: {"total": pool.total.mib, "free": pool.free.mib} for pool in memory.read(pids).pools}
-        address = self._spec.address
+        child, pools = self._program.child, memory.read(self._program.pids()).pools
         return {
-            "host": address.host,
-            "port": address.port,
-            "pid": None if self._child is None else self._child.pid,
-            "state": "down" if self._child is None else "starting" if self._tries.healthy_s is None else "healthy",
+            "host": self._spec.address.host,
+            "port": self._spec.address.port,
+            "pid": None if child is None else child.pid,
+            "state": self._program.life.value,
             "restarts": self._restarts,
             "cause": self._cause,
-            "memory_mib": pools,
+            "memory_mib": {pool.name: {"total": pool.total.mib, "free": pool.free.mib} for pool in pools},
         }
 
     def close(self) -> None:
         """End it."""
-        if self._child is not None:
-            self._child.terminate()
-            until_s = time.monotonic() + self._limits.simulator.stop_grace_s
-            while self._child.poll() is None and time.monotonic() < until_s:
-                time.sleep(self._limits.poll_s / 4)
-            self._child.kill()
+        for _ in self._program.stop(time.monotonic, lambda: False, lambda _: None):
+            time.sleep(self._limits.poll_s / 4)
+        self._program.forget()
         self._monitor.close()
         self._runtime.close()
-
-    def _start(self, now_s: float) -> None:
-        self._tries.start(now_s)
-        try:
-            self._child = self._runtime.start(Start(Role.SIMULATOR, quality=self._quality))
-        except StartError as error:
-            self._failed(str(error), now_s)
-
-    def _failed(self, cause: str, now_s: float) -> None:
-        waits_s = self._tries.fail(now_s, self._limits.simulator.restarts, random.uniform(-1.0, 1.0))
-        self._cause, self._restarts = cause, self._restarts + 1
-        self._say(f"{cause}; it is started again in {waits_s:.1f} s")
-        self._end()
-
-    def _give_up(self, cause: str) -> None:
-        """Start it no more, and go on saying why."""
-        self._cause, self._tries.due_s = cause, float("inf")
-        self._say(cause)
-        self._end()
-
-    def _end(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
 
 
 @contextlib.contextmanager

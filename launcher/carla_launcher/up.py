@@ -19,13 +19,13 @@ from carla_launcher.act.journal import Journal
 from carla_launcher.act.leftovers import await_leftovers
 from carla_launcher.act.local.runtime import LocalRuntime
 from carla_launcher.act.notify import Notifier
-from carla_launcher.act.run_spec import PORTS
+from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import Runtime, StartError
 from carla_launcher.act.supervisor import Supervisor
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.gpu_lock import GpuInUseError
-from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.page import live_page
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.machine import compose_of
@@ -33,6 +33,7 @@ from carla_launcher.resolve.prepare import Prepared, prepare
 from carla_launcher.resolve.resuming import Requested, requested
 from carla_launcher.show import summary
 from carla_launcher.show.report_process import write_report
+from carla_launcher.simulators import PORTS
 from carla_launcher.slurm import record as slurm
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, ExitError
@@ -137,10 +138,9 @@ def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
     """Say what has a port that the run's simulator needs; the run's own containers may, and are taken over."""
     options, first = prepared.spec.options, prepared.spec.port
     adopts = options.runtime is RuntimeKind.COMPOSE and asked.before is not None
-    if not prepared.spec.simulator_ours or adopts:
+    if not prepared.spec.simulator.ours or adopts:
         return
-    two = options.simulator is SimulatorKind.LITE and options.runtime is RuntimeKind.PROCESS
-    each = range(2 if two else PORTS)
+    each = range(prepared.spec.simulator.ports)
     for port in (first + PORTS * number + port for number in range(prepared.spec.simulators) for port in each):
         if holder := ports.holder(port):
             raise RefusedError(
@@ -205,7 +205,7 @@ def _supervise(
     sizes = AgentSizes(planned.sizes_of)
     effects = wiring.effects(spec, planned, limits, runtime, resolved.memory.read, stop, say)
     try:
-        return Supervisor(spec, wiring.forecast(planned, sizes), limits, effects, journal).run()
+        return Supervisor(Run(spec, limits, effects, journal), wiring.forecast(planned, sizes)).run()
     finally:
         sizes.close()
         effects.observer.close()

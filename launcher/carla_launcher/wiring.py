@@ -76,17 +76,17 @@ def effects(
 ) -> Effects:
     """Return the real effects of a run."""
     address, spread = spec.address, random.Random()
-    ask = questions(address, limits, ours=spec.simulator_ours)
+    ask = questions(address, limits, ours=spec.simulator.ours)
     if spec.on_cluster:
         address, ask = NOWHERE, Questions(lambda _: Health(), Health, limits.watch.check_every_s)
     expected = Expectations(
         float(plan.situation.base["simulator.timeout_s"]), float(plan.situation.base["collector.hang_margin_s"])
     )
-    log = spec.run.logs / "simulator.log" if spec.simulator_ours else None
+    log = spec.run.logs / "simulator.log" if spec.simulator.ours else None
     diagnostician = Diagnostician(limits, expected)
     return Effects(
         runtime=runtime,
-        observer=RunObserver(spec.run, address, read_memory, ask, limits.watch.gap_s, not spec.simulator_ours, log),
+        observer=RunObserver(spec.run, address, read_memory, ask, limits.watch.gap_s, not spec.simulator.ours, log),
         diagnose=diagnostician.look,
         holders=diagnostician.holders,
         expect=diagnostician.expect,

@@ -1,24 +1,23 @@
 """The simulators of the second collector on: started, watched, started again and stopped, each by itself.
 
 The agent goes on without one of them: so nothing waits for it, no step down is taken for it, and it is tried again for
-as long as the run lasts, unless its log says that no restart mends it. Owns these children and what is told of them;
-the first simulator is ``managed_processes``'.
+as long as the run lasts, unless its log says that no restart mends it. Owns what is told of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 
-from carla_launcher.act.effects import Watched
+from carla_launcher.act.effects import Effects, Watched
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.run_state import RunState
-from carla_launcher.act.runtime import Child, Role, Runtime, Start, StartError
+from carla_launcher.act.program import Failed, Life, Script, SupervisedProcess
+from carla_launcher.act.runtime import Child, Role
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide import policy
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.restarts import Tries
-from carla_launcher.observe.observation import Observation
+from carla_launcher.observe.observation import Observation, SimulatorSeen
+from carla_launcher.simulators import Simulator
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import CollectorState
 
@@ -26,39 +25,35 @@ from carla_run.heartbeat import CollectorState
 class _Further:
     """One of them."""
 
-    def __init__(self, number: int, watched: Watched) -> None:
-        self.number, self.watched = number, watched
-        self.child: Child | None = None
-        self.quality: str | None = None
-        self.tries = Tries()
+    def __init__(self, program: SupervisedProcess, watched: Watched) -> None:
+        self.program, self.watched = program, watched
         self.found: Finding | None = None
 
-    @property
-    def name(self) -> str:
-        return f"simulator {self.number}"
+    def probe(self, seen: Observation, child: Child) -> tuple[SimulatorSeen, Finding | None]:
+        """Return what is seen of it, and the gravest of what is wrong with it."""
+        own = self.watched.monitor.look(seen.time_s, child, in_use=seen.agent.running)
+        findings = policy.gravest(tuple(self.watched.drive.look(replace(seen, simulator=own))))
+        mine = (each for each in findings if each.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED))
+        return own, next(mine, None)
 
 
 class FurtherSimulators:
     """All of them; none where there is one collector."""
 
-    def __init__(
-        self,
-        watched: tuple[Watched, ...],
-        config: LauncherConfig,
-        runtime: Runtime,
-        journal: Journal,
-        run_state: RunState,
-        draw: Callable[[], float],
-        say: Callable[[str], None],
-    ) -> None:
-        self._all = [_Further(number, each) for number, each in enumerate(watched, start=1)]
-        self._config, self._runtime, self._draw, self._say = config, runtime, draw, say
-        self._journal, self._run_state = journal, run_state
+    def __init__(self, simulator: Simulator, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
+        self._config, self._journal, self._say = config, journal, effects.say
+        _, self._start_limit_s = simulator.start_limit(config.simulator)
+        self._all = [
+            _Further(
+                SupervisedProcess(effects.runtime, Role.SIMULATOR, config.simulator, number, draw=effects.draw), each
+            )
+            for number, each in enumerate(effects.further, start=1)
+        ]
         self._looked_s = float("-inf")
 
     def pids(self) -> frozenset[int]:
         """Return the ids of all their processes now."""
-        return frozenset(pid for each in self._all if each.child is not None for pid in each.child.pids())
+        return frozenset(pid for each in self._all for pid in each.program.pids())
 
     def look(self, seen: Observation, quality: str | None, count: int) -> None:
         """Look at each once an interval; start what is due, and end what is of no use.
@@ -72,100 +67,73 @@ class FurtherSimulators:
             return
         self._looked_s = seen.time_s
         for each in self._all:
-            if each.child is not None and each.number >= count and _given_back(seen, each.number):
+            program = each.program
+            if program.child is not None and program.number >= count and _given_back(seen, program.number):
                 self._drop(each, "its collector is at rest")
-            elif each.child is not None and each.quality != quality:
+            elif program.child is not None and program.quality != quality:
                 self._drop(each, "its quality changes")
-            if each.child is not None:
-                self._watch(each, each.child, seen)
-            elif each.number < count and seen.time_s >= each.tries.due_s:
-                self._start(each, seen.time_s, quality)
+            if program.child is not None or program.number < count:
+                self._look_at(each, seen, quality)
 
-    def stop(self, now_s: Callable[[], float], cut_short: Callable[[], bool]) -> Generator[None, None, None]:
+    def _look_at(self, each: _Further, seen: Observation, quality: str | None) -> None:
+        program = each.program
+        match program.look(seen.time_s, quality, self._start_limit_s, lambda _, child: each.probe(seen, child)):
+            case Failed() as failed:
+                self._failed(each, failed)
+            case Life.STARTING if program.child is not None:
+                each.watched.drive.forget()  # what the last one did has no bearing on this one
+                started, log = LauncherEvent.FURTHER_SIMULATOR_STARTED, str(program.child.log)
+                self._tell(started, each, "", pid=program.child.pid, log=log)
+            case Life.HEALTHY:
+                took_s = round(seen.time_s - program.started_s, 2)
+                self._tell(LauncherEvent.FURTHER_SIMULATOR_HEALTHY, each, "", took_s=took_s)
+                self._say(f"{program.name} answers and ticks after {took_s:.1f} s")
+                self._over(each)
+
+    def stop(self, now_s: Callable[[], float], cut_short: Callable[[], bool]) -> Script:
         """End them, all with one grace."""
-        living = [each.child for each in self._all if each.child is not None and each.child.poll() is None]
-        for child in living:
-            child.terminate()
-        until_s = now_s() + self._config.simulator.stop_grace_s
-        while any(child.poll() is None for child in living) and now_s() < until_s and not cut_short():
+        scripts = [each.program.stop(now_s, cut_short, lambda _: None) for each in self._all]
+        while [script for script in scripts if next(script, True) is None]:
             yield
         self.kill_all()
 
     def kill_all(self) -> None:
         """End them at once, without a word, and let go of their connections and logs."""
         for each in self._all:
-            self._drop(each)
+            each.program.forget()
             each.watched.monitor.close()
 
-    def _start(self, each: _Further, now_s: float, quality: str | None) -> None:
-        each.quality = quality
-        each.tries.start(now_s)
-        each.watched.drive.forget()  # what the last one did has no bearing on this one
-        try:
-            each.child = self._runtime.start(Start(Role.SIMULATOR, quality=quality, number=each.number))
-        except StartError as error:
-            self._failed(each, Finding(Cause.SIMULATOR_CRASH, str(error)), now_s)
-            return
-        self._tell(LauncherEvent.FURTHER_SIMULATOR_STARTED, each, "", pid=each.child.pid, log=str(each.child.log))
-
-    def _watch(self, each: _Further, child: Child, seen: Observation) -> None:
-        own = each.watched.monitor.look(seen.time_s, child, in_use=seen.agent.running)
-        found = [
-            finding
-            for finding in policy.gravest(tuple(each.watched.drive.look(replace(seen, simulator=own))))
-            if finding.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED)
-        ]
-        if own.healthy and each.tries.healthy_s is None:
-            each.tries.healthy_s = seen.time_s
-            took_s = round(seen.time_s - each.tries.started_s, 2)
-            self._tell(LauncherEvent.FURTHER_SIMULATOR_HEALTHY, each, "", took_s=took_s)
-            self._say(f"{each.name} answers and ticks after {took_s:.1f} s")
-            self._over(each)
-        _, limit_s = self._config.simulator.ready_within(True, lite=each.quality is None)
-        if found:
-            self._failed(each, found[0], seen.time_s)
-        elif each.tries.is_late(seen.time_s, limit_s):
-            late = Finding(Cause.SIMULATOR_NOT_READY, f"it isn't ready after {limit_s:g} s: {own.problem}")
-            self._failed(each, late, seen.time_s)
-
-    def _failed(self, each: _Further, finding: Finding, now_s: float) -> None:
-        """Have it started again, after the delay that its failures call for; not one that no restart mends."""
-        waits_s = each.tries.fail(now_s, self._config.simulator.restarts, self._draw())
-        self._drop(each)
+    def _failed(self, each: _Further, failed: Failed) -> None:
+        """Say that it is started again, or that no restart mends it."""
+        program, finding = each.program, failed.finding
         if each.found is None:
-            each.found = replace(finding, owner=each.name, incident=self._run_state.open_incident())
+            each.found = replace(finding, owner=program.name, incident=self._journal.open_incident())
             self._of_incident(LauncherEvent.FINDING, each.found, exit_code=finding.exit_code)
         if finding.cause is Cause.MISCONFIGURATION:
-            each.tries.due_s = float("inf")
             self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, finding.sentence)
-            self._say(f"{each.name}: {finding.sentence}; it isn't started again, other collectors go on")
+            self._say(f"{program.name}: {finding.sentence}; it isn't started again, other collectors go on")
             return
-        self._tell(
-            LauncherEvent.FURTHER_SIMULATOR_RESTART,
-            each,
-            finding.sentence,
-            failures=each.tries.failures,
-            delay_s=round(waits_s, 2),
-        )
-        self._say(f"{each.name}: {finding.sentence}; it is started again in {waits_s:.1f} s, other collectors go on")
+        restart, delay_s = LauncherEvent.FURTHER_SIMULATOR_RESTART, round(failed.wait_s, 2)
+        self._tell(restart, each, finding.sentence, failures=program.failures, delay_s=delay_s)
+        again = f"it is started again in {failed.wait_s:.1f} s, other collectors go on"
+        self._say(f"{program.name}: {finding.sentence}; {again}")
 
     def _over(self, each: _Further) -> None:
         if each.found is not None:
             self._of_incident(LauncherEvent.FINDING_OVER, each.found)
             each.found = None
 
-    def _drop(self, each: _Further, cause: str = "") -> None:
-        """Forget it; what still runs of it is killed."""
-        if each.child is not None and each.child.poll() is None:
-            each.child.kill()
-            if cause:
-                self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, cause)
-                self._over(each)
-        each.child = None
+    def _drop(self, each: _Further, cause: str) -> None:
+        """Forget it; what still runs of it is killed, for a reason that is told."""
+        lived = each.program.lives
+        each.program.forget()
+        if lived:
+            self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, cause)
+            self._over(each)
 
     def _tell(self, event: LauncherEvent, each: _Further, cause: str, **fields: object) -> None:
         incident = "" if each.found is None else each.found.incident
-        self._journal.event(event, cause, incident=incident, simulator=each.number, **fields)
+        self._journal.event(event, cause, incident=incident, simulator=each.program.number, **fields)
 
     def _of_incident(self, event: LauncherEvent, found: Finding, **fields: object) -> None:
         about = {"diagnosis": found.cause.value, "pool": found.pool, "owner": found.owner}

@@ -1,6 +1,8 @@
 """The launcher's files of a run: ``launcher.json``, ``launcher-events.jsonl``, ``launcher-memory.jsonl`` and the lock.
 
-Writes these and nothing else; reading them (and the agent's) is ``contract``'s.
+Writes these and nothing else; reading them (and the agent's) is ``contract``'s. The only place that changes
+``launcher.json``. Part of it are the incidents (``i1``, ``i2``, …): findings, decisions, actions and outcome of one
+trouble carry one id, and while one is at hand, its id is in every event.
 """
 
 from __future__ import annotations
@@ -47,8 +49,12 @@ def lock(run: RunPaths) -> Lock:
 class Journal:
     """Writes state and events.
 
+    Attributes:
+        state: as it is now; a change is on the disk with the next event, or :meth:`save`.
+        unverified: the incident for which the agent was started again, until it is warm; empty for none.
+
     Args:
-        state: replaced by ``RunState`` only.
+        state: as the run begins.
         now: the wall clock.
         listeners: get every event after it is written.
     """
@@ -64,6 +70,11 @@ class Journal:
         self._now = now
         self._listeners = listeners
         self.state = replace(state, started=now())
+        self.unverified = state.incident
+
+    def change(self, **changes: Any) -> None:
+        """Change the state."""
+        self.state = replace(self.state, **changes)
 
     def event(self, event: LauncherEvent, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
         """Add a line: what happened, why, and the numbers that decided; then save the state that it led to.
@@ -90,6 +101,25 @@ class Journal:
         written = replace(self.state, updated=round(self._now(), 3))
         with contextlib.suppress(OSError):
             write_whole(self._run.launcher_state, json.dumps(plain(written), indent=1))
+
+    # Incidents
+
+    @property
+    def under_repair(self) -> str:
+        """Return the incident that is being repaired; what fails meanwhile belongs to it. Empty if none is."""
+        return self.state.incident or self.unverified
+
+    def open_incident(self) -> str:
+        """Return a new id; it is on the disk before anything carries it."""
+        self.change(incidents=self.state.incidents + 1)
+        self.save()
+        return f"i{self.state.incidents}"
+
+    def handle(self, incident: str) -> str:
+        """Have all events carry this id from now on; empty for none. Return the one before."""
+        before = self.state.incident
+        self.change(incident=incident)
+        return before
 
     @staticmethod
     def _append(path: Path, row: Mapping[str, Any]) -> None:

@@ -10,18 +10,15 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from carla_launcher.act.effects import Effects, Forecast
-from carla_launcher.act.journal import Journal
-from carla_launcher.act.run_spec import RunSpec
-from carla_launcher.act.run_state import RunState
-from carla_launcher.config import Does, LauncherConfig
+from carla_launcher.act.effects import Forecast
+from carla_launcher.act.run import Run
+from carla_launcher.config import Does
 from carla_launcher.decide import policy
 from carla_launcher.decide.adoption import given_up, why_without_cuda
 from carla_launcher.decide.choose import Ground
 from carla_launcher.decide.decisions import Degrade
 from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.decide.detectors.expectations import BandKey
-from carla_launcher.decide.holders import Holders
 from carla_launcher.decide.ladder import (
     AT_WORK,
     Step,
@@ -69,19 +66,11 @@ _Frees = Mapping[str, Mapping[str, Mapping[str, float]]]
 class LadderState:
     """Where on the ladder the run stands."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        forecast: Forecast,
-        config: LauncherConfig,
-        effects: Effects,
-        journal: Journal,
-        run_state: RunState,
-    ) -> None:
-        self._spec, self._forecast = spec, forecast
-        self._config, self._effects, self._journal, self._run_state = config, effects, journal, run_state
+    def __init__(self, run: Run, forecast: Forecast) -> None:
+        self._run, self._spec, self._forecast, self._config = run, run.spec, forecast, run.config
+        self._effects, self._journal = run.effects, run.journal
         self._bands: Mapping[BandKey, float] = {}
-        self._hold = Hold(run_state.now.hold_s or config.restore.hold_s)
+        self._hold = Hold(run.journal.state.hold_s or run.config.restore.hold_s)
         self._changed_s = float("-inf")
         self._fresh_mib: dict[PoolKind, float] = {}
         self._fresh_known = False
@@ -92,7 +81,7 @@ class LadderState:
     @property
     def overrides(self) -> dict[str, Any]:
         """The values that hold now."""
-        return overrides(self._run_state.now.taken)
+        return overrides(self._journal.state.taken)
 
     @property
     def simulators(self) -> int:
@@ -103,12 +92,12 @@ class LadderState:
         """Return what a choice of steps stands on."""
         return Ground(
             self._forecast.ladder,
-            self._run_state.now.taken,
+            self._journal.state.taken,
             seen.memory,
             self._config.memory.reserve_mib,
             self._forecast.needs,
             self._fresh_mib,
-            self._spec.simulator_ours,
+            self._spec.simulator.ours,
             self._spec.cards,
         )
 
@@ -116,7 +105,7 @@ class LadderState:
 
     def take(self, decision: Degrade) -> None:
         """Record steps down: all of them before the first event, for a launcher may be killed between two."""
-        taken, ladder, rows = list(self._run_state.now.taken), self._forecast.ladder, []
+        taken, ladder, rows = list(self._journal.state.taken), self._forecast.ladder, []
         for step in decision.steps:
             by_values = relief([step], ladder, taken, self._forecast.needs) if step.values else step.frees_mib
             freed = summed(by_values, of_simulators([step], ladder, taken))
@@ -124,46 +113,46 @@ class LadderState:
             rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
             if step.stays:
                 taken.append(Taken(step.rung, kind, decision.cause, dict(step.values), step.quality))
-        self._run_state.stand_on(taken)
+        self._journal.change(taken=tuple(taken))
         for rung, kind, freed_mib in rows:
             self._journal.event(LauncherEvent.RUNG_TAKEN, decision.cause, rung=rung, kind=kind, frees_mib=freed_mib)
 
-    def degraded(self, now_s: float) -> None:
+    def degraded(self) -> None:
         """See whether the last restore has failed by this step down."""
-        if self._hold.degraded(now_s, self._config.restore):
+        if self._hold.degraded(self._run.now_s, self._config.restore):
             self._journal.event(LauncherEvent.RESTORE_FAILED, hold_s=self._hold.hold_s)
         self._remember_hold()
 
-    def restore(self, now_s: float) -> tuple[Taken, dict[str, Any]]:
+    def restore(self) -> tuple[Taken, dict[str, Any]]:
         """Take the last step back; return it, and the values that hold without it."""
-        *before, taken = self._run_state.now.taken
-        self._run_state.stand_on(before)
+        *before, taken = self._journal.state.taken
+        self._journal.change(taken=tuple(before))
         left = self.overrides
-        self._hold.restored(now_s)
+        self._hold.restored(self._run.now_s)
         self._journal.event(LauncherEvent.RUNG_LEFT, f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
         return taken, {key: left.get(key, self._forecast.base.get(key)) for key in taken.values}
 
-    def given_up(self, seen: Observation, now_s: float) -> dict[str, Any]:
+    def given_up(self, seen: Observation) -> dict[str, Any]:
         """Return what the agent gave up by itself for memory's sake, by dotted key; empty if that is nothing new."""
-        beat = self._telling_beat(seen, now_s)
+        beat = self._telling_beat(seen)
         return {} if beat is None else given_up(beat, self._expected)
 
-    def adopt(self, values: dict[str, Any], step: int, now_s: float) -> Taken:
+    def adopt(self, values: dict[str, Any], step: int) -> Taken:
         """Record what the agent gave up by itself, by then at this training step, as a rung that was taken."""
         kind = PoolKind.VRAM if self._expected.get("device") == "cuda" else PoolKind.RAM
         taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
-        self._run_state.stand_on((*self._run_state.now.taken, taken))
-        self.degraded(now_s)
+        self._journal.change(taken=(*self._journal.state.taken, taken))
+        self.degraded()
         self._journal.event(LauncherEvent.RUNG_ADOPTED, taken.cause, rung=str(taken), kind=taken.kind, step=step)
-        self.changed(now_s)
+        self.changed()
         return taken
 
-    def plan_without_cuda(self, seen: Observation, now_s: float) -> str | None:
+    def plan_without_cuda(self, seen: Observation) -> str | None:
         """Plan from now on with an agent on the CPU if it computes there for another reason than memory; return why.
 
         That is no rung: there is nothing to restore to, and the next launcher's plan begins with the card again.
         """
-        beat = self._telling_beat(seen, now_s)
+        beat = self._telling_beat(seen)
         why = None if beat is None else why_without_cuda(beat, self._expected)
         if beat is None or why is None:
             return None
@@ -178,26 +167,26 @@ class LadderState:
     def _expected(self) -> dict[str, Any]:
         return {**self._forecast.base, **self.overrides}
 
-    def _telling_beat(self, seen: Observation, now_s: float) -> Heartbeat | None:
+    def _telling_beat(self, seen: Observation) -> Heartbeat | None:
         """Return the heartbeat if it is of an agent that has begun, on the present rung."""
         beat = seen.agent.beat
-        current = beat is not None and self.beats_tell_of_now(now_s) and beat.phase != "starting"
+        current = beat is not None and self.beats_tell_of_now and beat.phase != "starting"
         return beat if current else None
 
-    def changed(self, now_s: float) -> None:
+    def changed(self) -> None:
         """Let things settle before memory is judged again."""
-        self._changed_s = now_s
+        self._changed_s = self._run.now_s
         self._hold.begin_again()
         self._journal.save()
         self.look_ahead()
 
     def look_ahead(self, wait: bool = False) -> None:
         """Find out what the steps from here would free, before a decision needs it."""
-        self._forecast.ask_ahead(within_reach(self._forecast.ladder, self._run_state.now.taken), wait)
+        self._forecast.ask_ahead(within_reach(self._forecast.ladder, self._journal.state.taken), wait)
 
-    def plan_bands(self, quality: str | None) -> None:
+    def plan_bands(self) -> None:
         """Have simulator and agent measured against what they should hold on the present rung."""
-        planned = self._forecast.bands(self.overrides, quality)
+        planned = self._forecast.bands(self.overrides, self._run.quality)
         if not planned or planned == self._bands:
             return
         self._bands = planned
@@ -205,14 +194,14 @@ class LadderState:
         shown: dict[str, dict[str, dict[str, float]]] = {}
         for (owner, pool, phase), mib in planned.items():
             shown.setdefault(owner, {}).setdefault(pool, {})[phase] = mib
-        self._run_state.plan_bands(shown)
+        self._journal.change(planned_bands_mib=shown)
         self._journal.event(LauncherEvent.PLANNED_BANDS, "what the plan says for the present rung", bands_mib=shown)
 
-    def foresee(self, seen: Observation, now_s: float) -> None:
+    def foresee(self, seen: Observation) -> None:
         """Write down now and then what each rung would free, for people: its next step, and as far as it goes."""
-        if now_s - self._foreseen_s < self._config.memory.timeline_s:
+        if self._run.now_s - self._foreseen_s < self._config.memory.timeline_s:
             return
-        self._foreseen_s = now_s
+        self._foreseen_s = self._run.now_s
         ground = self.ground(seen)
         frees: dict[str, dict[str, dict[str, float]]] = {}
         here = {pool.kind for pool in seen.memory.pools}
@@ -222,16 +211,19 @@ class LadderState:
                 for step in (rung[0], rung[-1]):
                     freed = {each.value: float(round(mib)) for each, mib in ground.frees((step,)).items() if round(mib)}
                     frees.setdefault(kind.value, {})[str(step)] = freed
-        if _moved(frees, self._run_state.now.rungs_free_mib):
-            self._run_state.foresee(frees)
+        if _moved(frees, self._journal.state.rungs_free_mib):
+            self._journal.change(rungs_free_mib=frees)
+            self._journal.save()
 
-    def beats_tell_of_now(self, now_s: float) -> bool:
+    @property
+    def beats_tell_of_now(self) -> bool:
         """Return whether the heartbeat was certainly written after the last change."""
-        return now_s - self._changed_s >= BEATS_SETTLE_S
+        return self._run.now_s - self._changed_s >= BEATS_SETTLE_S
 
-    def settled(self, now_s: float) -> bool:
+    @property
+    def settled(self) -> bool:
         """Return whether the last change is long enough ago."""
-        return now_s - self._changed_s >= self._config.restore.settle_s
+        return self._run.now_s - self._changed_s >= self._config.restore.settle_s
 
     def does(self, taken: Taken) -> Does:
         """Return how a step that was taken is carried out."""
@@ -242,7 +234,7 @@ class LadderState:
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
         """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
-        return predicted(self._forecast.ladder, self._run_state.now.taken, self._forecast.needs)
+        return predicted(self._forecast.ladder, self._journal.state.taken, self._forecast.needs)
 
     # Measures
 
@@ -259,12 +251,13 @@ class LadderState:
         }
         self._journal.event(LauncherEvent.VERIFIED, incident=incident, free_mib=free, held_mib=held)
 
-    def measure(self, seen: Observation, quality: str | None, simulator_age_s: float) -> None:
+    def measure(self, seen: Observation) -> None:
         """Keep the simulator's watermark, and what it takes when it is fresh and the agent drives in it.
 
         The watermark is of its first minutes: what it grows by later leaks, and the next run shall not plan with that.
         It is kept once a leak in them would have been found.
         """
+        simulator_age_s = self._run.simulator.well_for_s(self._run.now_s)
         young = simulator_age_s <= self._config.simulator.restarts.stable_after_s
         for kind in (PoolKind.VRAM, PoolKind.RAM):
             held = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
@@ -272,45 +265,52 @@ class LadderState:
                 self._young_mib[kind] = max(held / self.simulators, self._young_mib.get(kind, 0.0))
             if not self._fresh_known and held > 0:
                 self._fresh_mib[kind] = held
-        self._run_state.agent_context(context_mib(seen))
+        if (context := context_mib(seen)) and not self._journal.state.agent_figures_doubted:
+            self._journal.change(agent_context_mib=context)
         beat = seen.agent.beat
         if not self._fresh_known and beat is not None and beat.phase in ("collecting", "updating"):
             self._fresh_known = True
         if simulator_age_s > self._config.simulator.restarts.stable_after_s + self._config.memory.slope_window_s:
-            self.keep_simulator_peak(quality)
+            self.keep_simulator_peak()
 
     def doubt(self, findings: tuple[Finding, ...]) -> None:
         """Have no later run plan by figures of a program that leaked, grew, or ran out of memory."""
         self._doubted = self._doubted or any(policy.spoils(each, "simulator") for each in findings)
         for finding in (each for each in findings if policy.spoils(each, "agent")):
-            self._run_state.doubt_agent(finding.sentence)
+            if not self._journal.state.agent_figures_doubted:
+                self._journal.change(agent_figures_doubted=finding.sentence)
+                self._journal.save()
 
-    def keep_simulator_peak(self, quality: str | None) -> None:
+    def keep_simulator_peak(self) -> None:
         """Keep the most that the simulator held in its first minutes, if it was driven in and nothing was amiss."""
         if self._fresh_known and not self._doubted:
+            name, peaks = self._run.quality or "lite", {**self._journal.state.simulator_peak_mib}
             for kind, mib in self._young_mib.items():
-                self._run_state.simulator_held(kind, quality, mib)
+                of_kind = peaks.get(kind.value, {})
+                if mib > of_kind.get(name, 0.0):
+                    peaks[kind.value] = {**of_kind, name: round(mib, 1)}
+            self._journal.change(simulator_peak_mib=peaks)
 
-    def foreign_process_in_the_way(self, seen: Observation, holders: Holders) -> Finding | None:
+    def foreign_process_in_the_way(self, seen: Observation) -> Finding | None:
         """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
         one = {kind: mib / self.simulators for kind, mib in self._fresh_mib.items()}
-        return taken_from_simulator(one, seen.memory, holders, self._spec.cards)
+        return taken_from_simulator(one, seen.memory, self._effects.holders, self._spec.cards)
 
-    def may_restore(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
+    def may_restore(self, seen: Observation, findings: tuple[Finding, ...]) -> bool:
         """Return whether the last step could have been taken back for the whole hold time."""
-        if self._hold.passed(now_s, self._config.restore):
+        if self._hold.passed(self._run.now_s, self._config.restore):
             self._remember_hold()
             self._journal.event(LauncherEvent.RESTORE_STANDS, hold_s=self._hold.hold_s)
-        taken, beat = self._run_state.now.taken, seen.agent.beat
+        taken, beat = self._journal.state.taken, seen.agent.beat
         if not taken or beat is None or beat.phase == "starting":
             return False
         short = any(finding.cause in policy.SHORT for finding in findings)
         fits = not short and fits_without_last(self.ground(seen), self._config.restore)
-        self._hold.look(now_s, fits)
-        return self._hold.is_over(now_s)
+        self._hold.look(self._run.now_s, fits)
+        return self._hold.is_over(self._run.now_s)
 
     def _remember_hold(self) -> None:
-        self._run_state.hold(self._hold.hold_s)
+        self._journal.change(hold_s=self._hold.hold_s)
 
     def _steps(self) -> list[Step]:
         return [step for steps in self._forecast.ladder.values() for step in steps]

@@ -39,7 +39,7 @@ class ProcessState:
 class LauncherState:
     """``launcher.json``: where the run stands, and enough for the next launcher to go on after a SIGKILL.
 
-    Only ``run_state`` replaces it while a run goes.
+    Only the journal replaces it while a run goes.
 
     Attributes:
         options: what ``up`` was asked for, and what it chose where that was left open: configuration, runtime,

@@ -8,11 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from carla_launcher.act.effects import Effects
-from carla_launcher.act.journal import Journal
-from carla_launcher.act.managed_processes import ManagedProcesses
-from carla_launcher.act.run_state import RunState
-from carla_launcher.config import LauncherConfig
+from carla_launcher.act.run import Run
 from carla_launcher.decide import policy
 from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.observe.observation import Observation
@@ -26,18 +22,10 @@ MOVED_MIB = 64.0
 class Monitor:
     """What is seen of the run."""
 
-    def __init__(
-        self,
-        processes: ManagedProcesses,
-        config: LauncherConfig,
-        effects: Effects,
-        journal: Journal,
-        run_state: RunState,
-    ) -> None:
+    def __init__(self, run: Run) -> None:
         self.findings: tuple[Finding, ...] = ()
         self.fresh = False
-        self._processes, self._config, self._effects, self._journal = processes, config, effects, journal
-        self._run_state = run_state
+        self._run, self._effects, self._journal = run, run.effects, run.journal
         self._seen: Observation | None = None
         self._looked_s = self._drawn_s = float("-inf")
         self._drawn: dict[str, float | None] = {}
@@ -47,21 +35,16 @@ class Monitor:
 
     def look_if_due(self) -> None:
         """Look if the interval has passed, or something ended."""
-        ended = any(
-            child is not None and child.poll() is not None
-            for child in (self._processes.simulator, self._processes.agent)
-        )
+        ended = self._run.simulator.ended is not None or self._run.agent.ended is not None
         unseen_end = ended and not self._end_was_seen()
-        if unseen_end or self._processes.now_s - self._looked_s >= self._config.watch.interval_s:
+        if unseen_end or self._run.now_s - self._looked_s >= self._run.config.watch.interval_s:
             self.look()
 
     def look(self) -> Observation:
         """Look now; what is found wrong is in ``findings``."""
-        processes = self._processes
-        seen = self._effects.observer.look(
-            *(processes.now_s, processes.simulator, processes.agent), processes.further.pids()
-        )
-        self._looked_s, self._seen, self.fresh = processes.now_s, seen, True
+        run = self._run
+        seen = self._effects.observer.look(run.now_s, run.simulator.child, run.agent.child, run.further.pids())
+        self._looked_s, self._seen, self.fresh = run.now_s, seen, True
         self._found_now = ""
         self.findings = tuple(map(self._identified, self._effects.diagnose(seen)))
         self._journal_findings()
@@ -108,9 +91,9 @@ class Monitor:
     def _identified(self, finding: Finding) -> Finding:
         """Return a finding with its incident: what holds keeps its own, and all that one look finds first is one."""
         failed = finding.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED)
-        incident = self.incident_of(finding) or (self._run_state.under_repair if failed else "")
+        incident = self.incident_of(finding) or (self._journal.under_repair if failed else "")
         if not incident:
-            incident = self._found_now = self._found_now or self._run_state.open_incident()
+            incident = self._found_now = self._found_now or self._journal.open_incident()
         return replace(finding, incident=incident)
 
     def _journal_findings(self) -> None:
@@ -140,17 +123,17 @@ class Monitor:
     def _draw_timeline(self, seen: Observation) -> None:
         free = {pool.name: pool.free.mib for pool in seen.memory.pools}
         moved = any(abs((mib or 0.0) - (self._drawn.get(name) or 0.0)) > MOVED_MIB for name, mib in free.items())
-        if not free or not (moved or self._processes.now_s - self._drawn_s >= self._config.memory.timeline_s):
+        if not free or not (moved or self._run.now_s - self._drawn_s >= self._run.config.memory.timeline_s):
             return
-        self._drawn, self._drawn_s = free, self._processes.now_s
+        self._drawn, self._drawn_s = free, self._run.now_s
         beat = seen.agent.beat
         self._journal.memory(
             {
-                "state": self._processes.state.value,
+                "state": self._run.stands.value,
                 "phase": None if beat is None else beat.phase,
                 "step": None if beat is None else beat.step,
                 "updates": None if beat is None else beat.updates,
-                "taken": [str(taken) for taken in self._run_state.now.taken],
+                "taken": [str(taken) for taken in self._journal.state.taken],
                 "pools": pools_plain(seen.memory),
             }
         )

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.pools import Cards
-from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.options import RunOptions
+from carla_launcher.simulators import PORTS, Simulator, simulator_of
 from carla_launcher.slurm.ends import Step
 from carla_run.paths import RunPaths
 
 LOOPBACK = "127.0.0.1"
-PORTS = 3
-"""Neighbouring ports that a simulator takes."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,9 @@ class RunSpec:
         return self.options.gpu or Cards()
 
     @property
-    def simulator_ours(self) -> bool:
-        """Return whether the simulator is started and restarted here; otherwise it already runs."""
-        return self.options.simulator is not SimulatorKind.ELSEWHERE
+    def simulator(self) -> Simulator:
+        """Return which simulator the run has."""
+        return simulator_of(self.options)
 
     @property
     def on_cluster(self) -> bool:

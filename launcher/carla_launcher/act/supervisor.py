@@ -9,18 +9,14 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from carla_launcher.act.effects import Effects, Forecast, State
+from carla_launcher.act.effects import Forecast, State
 from carla_launcher.act.episode_gate import EpisodeGate
-from carla_launcher.act.journal import Journal
 from carla_launcher.act.ladder_state import LadderState
-from carla_launcher.act.managed_processes import ManagedProcesses, Script
 from carla_launcher.act.monitor import Monitor
+from carla_launcher.act.program import Script
 from carla_launcher.act.repairs import Repairs, RunOverError
-from carla_launcher.act.restart_budgets import RestartBudgets
-from carla_launcher.act.run_spec import RunSpec
-from carla_launcher.act.run_state import RunState
+from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
-from carla_launcher.config import LauncherConfig
 from carla_launcher.decide import policy
 from carla_launcher.decide.decisions import Decision, Ending, Nothing, RestartAgent, RestartSimulator, Restore
 from carla_launcher.decide.detectors.causes import Cause, Finding
@@ -42,19 +38,12 @@ KILLED = (128 + 9, 128 + 15)
 class Supervisor:
     """Runs one run to its end."""
 
-    def __init__(
-        self, spec: RunSpec, forecast: Forecast, config: LauncherConfig, effects: Effects, journal: Journal
-    ) -> None:
+    def __init__(self, run: Run, forecast: Forecast) -> None:
         self.ending: Ending | None = None
-        self._spec, self._config, self._effects, self._journal = spec, config, effects, journal
-        self._run_state = RunState(journal)
-        self._processes = ManagedProcesses(spec, config, effects, journal, self._run_state)
-        self._monitor = Monitor(self._processes, config, effects, journal, self._run_state)
-        self._ladder = LadderState(spec, forecast, config, effects, journal, self._run_state)
-        self._budgets = RestartBudgets(config, self._processes, self._ladder, self._run_state, effects.draw)
-        self._repairs = Repairs(
-            spec, config, effects, journal, self._processes, self._monitor, self._ladder, self._budgets, self._run_state
-        )
+        self._run, self._effects, self._journal = run, run.effects, run.journal
+        self._monitor = Monitor(run)
+        self._ladder = LadderState(run, forecast)
+        self._repairs = Repairs(run, self._monitor, self._ladder)
         self._gate = EpisodeGate()
         self._script: Script = self._life()
         self._leaving = False
@@ -62,16 +51,16 @@ class Supervisor:
     @property
     def state(self) -> State:
         """Where the run stands."""
-        return self._processes.state
+        return self._run.stands
 
     def run(self) -> Ending:
         """Return how the run ended; nothing that it started is left, also if this raises."""
         try:
             while self.state is not State.STOPPED:
                 self.step()
-                self._effects.clock.sleep(self._config.poll_s)
+                self._effects.clock.sleep(self._run.config.poll_s)
         finally:
-            self._processes.kill_all()
+            self._run.kill_all()
         assert self.ending is not None
         return self.ending
 
@@ -80,11 +69,11 @@ class Supervisor:
         if self.state is State.STOPPED:
             return
         if self._effects.stop.count > 0 and not self._leaving:
-            self._run_state.handle("")
+            self._journal.handle("")
             self._leave(Ending(Exit.STOPPED, f"stopped on request ({self._effects.stop.cause})"))
         self._monitor.look_if_due()
         if not self._leaving and self.state is not State.INIT:
-            self._processes.further.look(self._monitor.last, self._processes.quality, self._ladder.simulators)
+            self._run.further.look(self._monitor.last, self._run.quality, self._ladder.simulators)
         try:
             next(self._script)
         except StopIteration:
@@ -93,19 +82,19 @@ class Supervisor:
             self._leave(over.ending)
 
     def _life(self) -> Script:
-        self._processes.adopt()
+        self._run.adopt()
         self._ladder.look_ahead(wait=True)
-        before = self._spec.step_before
+        before = self._run.spec.step_before
         if before is not None and before.end is End.OUT_OF_MEMORY:
             self._repairs.give_way(Finding(Cause.AGENT_HOST_OOM, before.sentence, owner="agent", exit_code=before.code))
-        self._ladder.plan_bands(self._processes.quality)
+        self._ladder.plan_bands()
         yield from self._repairs.have_simulator()
-        if self._processes.agent is None:
+        if self._run.agent.child is None:
             yield from self._repairs.have_room()
-            self._repairs.start_agent(self._spec.resume)
+            self._repairs.start_agent(self._run.spec.resume)
         elif self._effects.requests.started_with() != self._ladder.overrides:
             yield from self._repairs.replace_agent("the agent that was left stands on another rung")
-        self._run_state.handle("")  # a launcher that was killed is made good but for the agent's word
+        self._journal.handle("")  # a launcher that was killed is made good but for the agent's word
         while True:
             if self._monitor.fresh:
                 yield from self._decide_by(self._monitor.take())
@@ -117,17 +106,17 @@ class Supervisor:
             yield from self._agent_ended(seen.agent.ended, seen)
             return
         self._label(seen)
-        self._ladder.measure(seen, self._processes.quality, self._processes.simulator_age_s)
+        self._ladder.measure(seen)
         self._effects.holders.drives()
-        self._ladder.plan_bands(self._processes.quality)
-        if why := self._ladder.plan_without_cuda(seen, self._processes.now_s):
+        self._ladder.plan_bands()
+        if why := self._ladder.plan_without_cuda(seen):
             self._effects.say(f"the agent computes on the CPU, for {why}: planned so from now on")
-        if values := self._ladder.given_up(seen, self._processes.now_s):
+        if values := self._ladder.given_up(seen):
             self._adopt(values, 0 if seen.agent.beat is None else seen.agent.beat.step)
-        self._ladder.foresee(seen, self._processes.now_s)
-        rests = self._ladder.beats_tell_of_now(self._processes.now_s) and _is_drained(seen)
+        self._ladder.foresee(seen)
+        rests = self._ladder.beats_tell_of_now and _is_drained(seen)
         if rests and not self._effects.requests.drained_by_person():
-            yield from self._processes.resume()
+            yield from self._run.resume()
             return
         decision, incident = self._decision(seen)
         if isinstance(decision, Nothing) or not self._gate_opens_for(decision, seen):
@@ -139,43 +128,44 @@ class Supervisor:
         """Take over what the agent gave up by itself, as part of what is repaired, or short, else as a new incident."""
         short = (*policy.RAN_OUT, *policy.SHORT)
         found = next((each.incident for each in self._monitor.findings if each.cause in short), "")
-        self._run_state.handle(self._run_state.under_repair or found or self._run_state.open_incident())
-        adopted = self._ladder.adopt(values, step, self._processes.now_s)
+        self._journal.handle(self._journal.under_repair or found or self._journal.open_incident())
+        adopted = self._ladder.adopt(values, step)
         with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
-            self._processes.lay()
-        self._run_state.handle("")
+            self._run.lay()
+        self._journal.handle("")
         self._effects.say(f"the agent gave way by itself: {adopted}")
 
     def _decision(self, seen: Observation) -> tuple[Decision, str]:
         """Return the first thing that is to be done about what is wrong, and its incident, or a restore."""
         for finding in policy.gravest(self._monitor.findings):
-            decision = self._budgets.decide(finding, seen)
+            decision = self._repairs.decide(finding, seen)
             if not isinstance(decision, Nothing):
                 return decision, finding.incident
             if decision.reason:
                 self._monitor.remark(finding, decision.reason)
-        if self._ladder.may_restore(seen, self._processes.now_s, self._monitor.findings):
-            return Restore(self._run_state.now.taken[-1]), ""
+        if self._ladder.may_restore(seen, self._monitor.findings):
+            return Restore(self._journal.state.taken[-1]), ""
         return Nothing(), ""
 
     def _gate_opens_for(self, decision: Decision, seen: Observation) -> bool:
         waits = isinstance(decision, Restore) or (
             isinstance(decision, RestartSimulator | RestartAgent) and decision.waits
         )
-        return not waits or self._gate.is_open(self._processes.now_s, seen.agent)
+        return not waits or self._gate.is_open(self._run.now_s, seen.agent)
 
     def _label(self, seen: Observation) -> None:
         """Say where the run stands, by the agent's phase and the findings."""
-        beat, processes, limit_s = seen.agent.beat, self._processes, self._config.agent.warming_limit_s
-        if processes.warm:
+        beat, run, limit_s = seen.agent.beat, self._run, self._run.config.agent.warming_limit_s
+        if run.warm:
             short = any(finding.cause in policy.SHORT for finding in self._monitor.findings)
-            processes.enter(State.PRESSURE if short else State.RUNNING)
+            run.enter(State.PRESSURE if short else State.RUNNING)
         elif beat is not None and beat.phase != "starting":
-            processes.enter(State.VERIFYING)
-            processes.warm = True
-            self._ladder.verified(seen, self._run_state.verified())
+            run.enter(State.VERIFYING)
+            run.warm = True
+            self._ladder.verified(seen, self._journal.unverified)
+            self._journal.unverified = ""
             self._effects.say(f"the agent is warm: {beat.device}, micro-batch {beat.micro_batch}")
-        elif processes.agent_age_s > limit_s:
+        elif run.agent.well_for_s(run.now_s) > limit_s:
             self._monitor.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
 
     def _agent_ended(self, ended: Ended, seen: Observation) -> Script:
@@ -187,9 +177,9 @@ class Supervisor:
         )
         if not failed and ended.code in AGENT_ENDS:
             named = [each for each in self._monitor.findings if each.owner == "agent"] if ended.code else []
-            self._run_state.handle(named[0].incident if named else "")
+            self._journal.handle(named[0].incident if named else "")
             raise RunOverError(Ending(ended.code, named[0].sentence if named else AGENT_ENDS[ended.code]))
-        if ended.code == Exit.NO_SIMULATOR and not self._spec.simulator_ours:
+        if ended.code == Exit.NO_SIMULATOR and not self._run.spec.simulator.ours:
             reason = "the agent found no simulator to drive in within its patience"
             raise RunOverError(Ending(Exit.NO_SIMULATOR, reason))
         if not failed:
@@ -197,7 +187,7 @@ class Supervisor:
                 Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent")
             )
             failed = [self._monitor.findings[-1]]
-        yield from self._repairs.perform(self._budgets.decide(failed[0], seen), failed[0].incident)
+        yield from self._repairs.perform(self._repairs.decide(failed[0], seen), failed[0].incident)
 
     # The way out
 
@@ -207,21 +197,21 @@ class Supervisor:
         self._script = self._way_out(ending)
 
     def _way_out(self, ending: Ending) -> Script:
-        processes = self._processes
-        lived = processes.agent_lives
+        run = self._run
+        lived = run.agent.lives
         if lived:
-            grace_s = self._config.agent.stop_grace_s
+            grace_s = run.config.agent.stop_grace_s
             self._effects.say(
                 f"{ending.reason}: the agent writes its checkpoint (up to {grace_s:g} s; Ctrl-C again ends at once)"
             )
-            yield from processes.stop_agent(ending.reason)
-        if processes.agent is not None and (ended := processes.agent.poll()) is not None:
+            yield from run.stop_agent(ending.reason)
+        if (ended := run.agent.ended) is not None:
             self.ending = self._after(ended, ending, lived)
         self._ladder.doubt(self._monitor.findings)
-        if ending.code != Exit.OUT_OF_MEMORY and processes.simulator is not None and processes.simulator.poll() is None:
-            self._ladder.keep_simulator_peak(processes.quality)
-        yield from processes.further.stop(lambda: processes.now_s, lambda: self._effects.stop.count > 1)
-        yield from processes.stop_simulator()
+        if ending.code != Exit.OUT_OF_MEMORY and run.simulator.lives:
+            self._ladder.keep_simulator_peak()
+        yield from run.further.stop(lambda: run.now_s, run.cut_short)
+        yield from run.stop_simulator()
 
     def _after(self, ended: Ended, wanted: Ending, lived: bool) -> Ending:
         """Return how the run ends once the agent has ended; ``lived``: it did when the run was to end.
@@ -241,8 +231,8 @@ class Supervisor:
 
     def _stopped(self) -> None:
         assert self.ending is not None
-        self._processes.enter(State.STOPPED)
-        self._run_state.end(self.ending)
+        self._run.enter(State.STOPPED)
+        self._journal.change(exit_code=int(self.ending.code), reason=self.ending.reason)
         self._journal.event(LauncherEvent.RUN_ENDED, self.ending.reason, exit_code=int(self.ending.code))
 
 

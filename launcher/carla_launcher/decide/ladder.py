@@ -47,7 +47,7 @@ class Step:
     @property
     def stays(self) -> bool:
         """Return whether it lasts until it is taken back: only such a step is restored from."""
-        return self.does in (Does.APPLY, Does.RESTART_AGENT, Does.QUALITY)
+        return bool(self.values) or self.quality is not None
 
     def __str__(self) -> str:
         return in_words(self.rung, self.values, self.quality)
@@ -264,7 +264,7 @@ def _difference(rung: Rung, before: Sizes, after: Sizes) -> dict[PoolKind, float
 
 
 def _without_values(rung: Rung, simulator: Simulator | None) -> Iterator[Step]:
-    if rung.does in (Does.RESTART_SIMULATOR, Does.QUALITY) and simulator is None:
+    if rung.does.restarts == "simulator" and simulator is None:
         return
     frees = dict(rung.frees_mib)
     if rung.quality is not None and simulator is not None:

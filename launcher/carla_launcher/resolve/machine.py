@@ -18,9 +18,10 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.nodes import node_reading
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import OwnerKind, PoolKind, Reading
-from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.resolve import agent_args, cards, choosing, cluster
 from carla_launcher.resolve.footprint import Footprint
+from carla_launcher.simulators import simulator_of
 from carla_run.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:
 
 def _refuse_another_card(options: RunOptions, index: int, limits: LauncherConfig) -> None:
     """Refuse to have an installed CARLA draw on another card than is planned: it takes the first by default."""
-    installed = options.runtime is RuntimeKind.PROCESS and options.simulator is SimulatorKind.CARLA
+    installed = options.runtime is RuntimeKind.PROCESS and simulator_of(options).needs_card
     if installed and index > 0 and not limits.simulator.picks_gpu:
         raise RefusedError(
             f"simulator.command doesn't say on which card CARLA draws, expected GPU {index}: add "

@@ -17,9 +17,10 @@ from carla_launcher.decide.nodes import AgentParts
 from carla_launcher.decide.plan import Plan
 from carla_launcher.decide.sizes import LITE, Simulator, SizesOf, Values
 from carla_launcher.observe.pools import Cards, Gpu, PoolKind, Reading
-from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
+from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve import watermarks
 from carla_launcher.resolve.footprint import Footprint
+from carla_launcher.simulators import simulator_of
 from carla_run.exits import Exit
 
 SOMEWHERE = "127.0.0.1:6379"
@@ -133,14 +134,14 @@ def count_of(config: Values) -> int:
 def _simulator(
     asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading, count: int
 ) -> tuple[Simulator | None, tuple[str, ...]]:
-    if asked.simulator is SimulatorKind.ELSEWHERE:
+    kind = simulator_of(asked)
+    if not kind.ours:
         return None, ()
-    lite = asked.simulator is SimulatorKind.LITE
-    if not lite and reading.gpu is Gpu.NONE:
+    if kind.needs_card and reading.gpu is Gpu.NONE:
         raise RefusedError(
             "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver. (Of a cluster's "
             "nodes, say what their cards have: plan --nodes N --node-vram GIB.)"
         )
     first = watermarks.first_figures(limits.sizes)
     peaks, notes = watermarks.plausible(watermarks.simulator_peaks(runs, asked.map, first), first)
-    return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks, count), () if lite else notes
+    return Simulator(kind.quality(limits.simulator) or LITE, peaks, count), notes if kind.needs_card else ()

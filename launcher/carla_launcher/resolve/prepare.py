@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 
 from carla_launcher import ports
 from carla_launcher.act.launcher_state import LauncherState
-from carla_launcher.act.run_spec import LOOPBACK, PORTS, RunSpec
+from carla_launcher.act.run_spec import LOOPBACK, RunSpec
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.ladder import Taken, kind_of
-from carla_launcher.decide.sizes import LITE
 from carla_launcher.observe.pools import Cards, Gpu
-from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.resolve.machine import CARLA_PORT, Resolved, resolve
 from carla_launcher.resolve.planning import PlanResult, count_of, make_plan
 from carla_launcher.resolve.resuming import Requested
+from carla_launcher.simulators import PORTS, simulator_of
 from carla_run.exits import Exit, ExitError
 
 
@@ -66,14 +66,14 @@ def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
         gpu_uuids=_uuids(resolved) if needed else ("", ""),
         simulators=count,
     )
-    return Prepared(resolved, planned, spec, _state(options, before, spec, planned), needed)
+    return Prepared(resolved, planned, spec, _state(options, before, spec, planned, limits), needed)
 
 
 def _cards_needed(resolved: Resolved, planned: PlanResult) -> tuple[int, ...]:
     situation = planned.situation
     if situation.reading.gpu is not Gpu.OK:
         return ()
-    simulator = {situation.cards.simulator} if resolved.options.simulator is SimulatorKind.CARLA else set()
+    simulator = {situation.cards.simulator} if simulator_of(resolved.options).needs_card else set()
     agent = {situation.cards.agent} if situation.base["device"] == "cuda" else set()
     return tuple(sorted(simulator | agent))
 
@@ -85,7 +85,7 @@ def _simulators(resolved: Resolved, planned: PlanResult) -> int:
         RefusedError: several, in containers.
     """
     count = count_of(planned.situation.base)
-    if resolved.options.simulator is SimulatorKind.ELSEWHERE:
+    if not simulator_of(resolved.options).ours:
         return 1
     if count > 1 and resolved.options.runtime is RuntimeKind.COMPOSE:
         resolved.clear()
@@ -100,16 +100,17 @@ def _uuids(resolved: Resolved) -> tuple[str, str]:
     return resolved.memory.card_uuid(cards.simulator), resolved.memory.card_uuid(cards.agent)
 
 
-def _state(options: RunOptions, before: LauncherState | None, spec: RunSpec, planned: PlanResult) -> LauncherState:
+def _state(
+    options: RunOptions, before: LauncherState | None, spec: RunSpec, planned: PlanResult, limits: LauncherConfig
+) -> LauncherState:
     """Return where the run stands as it begins: an old one on its own rung, a new one on the plan's.
 
     Saved are the options with what was left open as it was chosen, but for the cards' numbers.
     """
     chosen = {"config": spec.config, "runtime": spec.options.runtime}
-    if spec.simulator_ours:
+    if spec.simulator.ours:
         chosen["simulator"] = spec.options.simulator
-    saved, simulator = options.model_copy(update=chosen), planned.situation.simulator
-    quality = None if simulator is None or simulator.quality == LITE else simulator.quality
+    saved, quality = options.model_copy(update=chosen), spec.simulator.quality(limits.simulator)
     if before is None:
         before = LauncherState(spec.run.path.name, saved, spec.host, spec.port, taken=_starting_steps(planned))
     return replace(before, options=saved, host=spec.host, port=spec.port, quality=quality, gpu_uuids=spec.gpu_uuids)

@@ -1,7 +1,7 @@
 """An incident: what was found, what was done about it, when training stood still for it, and what that cost.
 
 Pure: takes up rows of ``launcher-events.jsonl``, which say themselves to which incident they belong (``incident``, see
-``act/run_state``). A launcher that was killed is an incident, too.
+``act/journal``). A launcher that was killed is an incident, too.
 """
 
 from __future__ import annotations

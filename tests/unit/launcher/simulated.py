@@ -11,6 +11,7 @@ from carla_launcher import config
 from carla_launcher.act.effects import Effects, Forecast, State
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.launcher_state import LauncherState, recall
+from carla_launcher.act.run import Run
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start
 from carla_launcher.act.supervisor import Supervisor
@@ -218,10 +219,11 @@ class World:
                 ("agent", self.cards.pool_of(OwnerKind.AGENT), "updating"): needs(values).get(PoolKind.VRAM, 0.0)
             },
         )
-        simulator = SimulatorKind.ELSEWHERE if self.external else SimulatorKind.CARLA
+        simulator = SimulatorKind.LITE if self.quality is None else SimulatorKind.CARLA
+        simulator = SimulatorKind.ELSEWHERE if self.external else simulator
         spec = RunSpec(self.run, RunOptions(simulator=simulator, gpu=self.cards), 2000, resume=before is not None)
         spec = replace(spec, step_before=self.step_before)
-        self.supervisor = Supervisor(spec, forecast, self.config, effects, self.journal)
+        self.supervisor = Supervisor(Run(spec, self.config, effects, self.journal), forecast)
 
     # The launcher's death
 

@@ -37,7 +37,7 @@ def test_on_a_cluster_there_is_no_simulator_here_and_the_agent_is_told_where_to_
     assert told["a"] == "1"
     spec = RunSpec(RunPaths(Path("run")), found, 2000)
     assert spec.on_cluster
-    assert not spec.simulator_ours
+    assert not spec.simulator.ours
 
 
 def test_what_a_simulator_is_started_with_reaches_each_node(tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.signals import SAME_REQUEST_S, StopRequests
 from tests.unit.beats import BEAT
-from tests.unit.launcher.planned import simulator
 
 LIMITS = config.load()
 
@@ -60,8 +59,8 @@ def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(
     assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, SimulatorKind.LITE)
     assert found.planned.situation.base["device"] == "cpu"
     assert found.state.quality is None, "carla-lite knows none"
-    carla = replace(found.planned, situation=replace(found.planned.situation, simulator=simulator("Epic")))
-    assert _state(asked, None, found.spec, carla).quality == "Epic"
+    options = asked.model_copy(update={"simulator": SimulatorKind.CARLA, "quality": "Epic"})
+    assert _state(asked, None, replace(found.spec, options=options), found.planned, LIMITS).quality == "Epic"
 
 
 def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_without_being_told(

@@ -24,6 +24,8 @@ from tests.unit.launcher.simulated import BASE, HEALTHY, LADDER, LIMITS, World
 RESTORE = LIMITS.restore
 SHORT = Finding(Cause.PRESSURE, "vram:0 has 40 MiB free, 100 are reserved", pool="vram:0", deficit_mib=60)
 
+AGAIN = "ask checkpoint, terminate agent, start agent"
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
@@ -48,44 +50,35 @@ def taken(world: World) -> list[str]:
     return [str(each) for each in world.journal.state.taken]
 
 
-def test_a_small_deficit_is_met_by_a_micro_batch_that_the_running_agent_takes(world: World) -> None:
-    settle(world)
-    press(world, 60)
-    assert taken(world) == ["micro_batches (td3.micro_batch = 128)"]
-    assert world.asked == [("apply", {"td3.micro_batch": 128})]
-    assert world.laid == {"td3.micro_batch": 128}, "its next start must begin there too"
-    assert world.diary == ["start simulator", "start agent", "ask apply"]
-
-
-def test_a_step_that_frees_less_than_is_missing_is_skipped_and_the_agent_writes_a_checkpoint_before_it_stops(
+@pytest.mark.parametrize(
+    ("deficit_mib", "refused", "rung", "overrides", "quality", "done"),
+    [
+        (60, "", "micro_batches (td3.micro_batch = 128)", {"td3.micro_batch": 128}, "Epic", "ask apply"),
+        (60, "apply", "micro_batches (td3.micro_batch = 128)", {"td3.micro_batch": 128}, "Epic", f"ask apply, {AGAIN}"),
+        (400, "", "agent_cpu (device = cpu)", {"device": "cpu"}, "Epic", AGAIN),
+        (650, "", "carla_low (Low)", {}, "Low", "ask drain, terminate simulator, start simulator, ask resume"),
+    ],
+)
+def test_one_step_down(
     world: World,
+    deficit_mib: float,
+    refused: str,
+    rung: str,
+    overrides: dict[str, object],
+    quality: str,
+    done: str,
 ) -> None:
+    world.answers = lambda kind: kind != refused
     settle(world)
-    press(world, 400)
-    assert taken(world) == ["agent_cpu (device = cpu)"]
-    assert world.diary[2:] == ["ask checkpoint", "terminate agent", "start agent"]
-    assert world.last(Role.AGENT).start.resume
-    assert world.last(Role.AGENT).overrides == {"device": "cpu"}
+    press(world, deficit_mib)
+    assert taken(world) == [rung]
+    assert world.laid == world.last(Role.AGENT).overrides == overrides, "its next start must begin there too"
+    assert world.last(Role.SIMULATOR).start.quality == quality
+    assert ", ".join(world.diary[2:]) == done
+    assert world.last(Role.AGENT).start.resume is ("start agent" in done)
 
 
-def test_an_agent_that_refuses_a_value_is_started_again_with_it(world: World) -> None:
-    world.answers = lambda kind: kind != "apply"
-    settle(world)
-    press(world, 60)
-    assert world.last(Role.AGENT).overrides == {"td3.micro_batch": 128}
-    assert world.diary[2:] == ["ask apply", "ask checkpoint", "terminate agent", "start agent"]
-
-
-def test_a_lower_quality_restarts_the_simulator_alone_while_the_agent_is_drained(world: World) -> None:
-    settle(world)
-    press(world, 650)
-    assert taken(world) == ["carla_low (Low)"]
-    assert world.diary[2:] == ["ask drain", "terminate simulator", "start simulator", "ask resume"]
-    assert world.last(Role.SIMULATOR).start.quality == "Low"
-    assert len([program for program in world.programs if program.role is Role.AGENT]) == 1
-
-
-def test_where_no_single_step_is_enough_several_are_taken_at_once_with_one_restart_for_all(world: World) -> None:
+def test_several_steps_share_one_restart(world: World) -> None:
     settle(world)
     press(world, 1000)
     assert taken(world) == ["agent_cpu (device = cpu)", "carla_low (Low)"]
@@ -101,7 +94,7 @@ def test_where_no_single_step_is_enough_several_are_taken_at_once_with_one_resta
     assert (world.last(Role.AGENT).overrides, world.last(Role.SIMULATOR).start.quality) == ({"device": "cpu"}, "Low")
 
 
-def test_a_step_taken_for_a_simulator_that_cannot_start_brings_the_agent_back_with_it(world: World) -> None:
+def test_step_for_a_failing_simulator_brings_agent_back(world: World) -> None:
     """The agent is stopped for the step's sake, which is no request to end the run."""
 
     def out_of_vram(seen: Observation) -> tuple[Finding, ...]:
@@ -121,7 +114,7 @@ def test_a_step_taken_for_a_simulator_that_cannot_start_brings_the_agent_back_wi
     assert world.last(Role.AGENT).start.resume
 
 
-def test_pressure_that_nothing_helps_against_and_that_doesnt_grow_lets_the_run_go_on(world: World) -> None:
+def test_steady_pressure_without_a_rung_goes_on(world: World) -> None:
     settle(world)
     world.findings = (Finding(Cause.PRESSURE, "vram:0 is short", pool="vram:0", deficit_mib=9000),)
     world.steps_for(600)
@@ -130,7 +123,7 @@ def test_pressure_that_nothing_helps_against_and_that_doesnt_grow_lets_the_run_g
     assert taken(world) == []
 
 
-def test_exhaustion_that_nothing_helps_against_ends_the_run_with_a_checkpoint_and_71(world: World) -> None:
+def test_exhaustion_without_a_rung_ends_with_71(world: World) -> None:
     settle(world)
     world.findings = (Finding(Cause.PRESSURE, "vram:0 is short", pool="vram:0", deficit_mib=9000, exhausted_in_s=30.0),)
     world.steps_until(State.STOPPED)
@@ -138,7 +131,7 @@ def test_exhaustion_that_nothing_helps_against_ends_the_run_with_a_checkpoint_an
     assert world.diary[-2:] == ["terminate agent", "terminate simulator"]
 
 
-def test_a_foreign_process_is_named_and_waited_for_and_never_touched(world: World) -> None:
+def test_foreign_process_is_waited_for(world: World) -> None:
     settle(world)
     world.findings = (
         Finding(Cause.FOREIGN_PROCESS, "blender took 2048 MiB", pool="vram:0", owner="blender", deficit_mib=9000),
@@ -149,7 +142,7 @@ def test_a_foreign_process_is_named_and_waited_for_and_never_touched(world: Worl
     assert world.diary == ["start simulator", "start agent"]
 
 
-def test_an_agent_that_ran_out_of_memory_for_good_comes_back_on_the_next_rung(world: World) -> None:
+def test_agent_out_of_memory_takes_a_rung(world: World) -> None:
     settle(world)
     world.last(Role.AGENT).end(71)
     world.steps_for(5)
@@ -159,7 +152,7 @@ def test_an_agent_that_ran_out_of_memory_for_good_comes_back_on_the_next_rung(wo
     assert world.last(Role.AGENT).start.resume
 
 
-def test_an_agent_that_runs_out_of_memory_on_every_rung_ends_the_run_with_71(world: World) -> None:
+def test_agent_out_of_memory_on_every_rung_ends_with_71(world: World) -> None:
     while world.supervisor.state is not State.STOPPED:
         if world.living(Role.AGENT) and world.clock.now_s - world.last(Role.AGENT).began_s > 10:
             world.last(Role.AGENT).end(71)
@@ -175,7 +168,7 @@ def test_an_agent_that_runs_out_of_memory_on_every_rung_ends_the_run_with_71(wor
     ]
 
 
-def test_an_agent_that_hangs_again_gets_a_fresh_simulator(world: World) -> None:
+def test_agent_hanging_again_gets_a_fresh_simulator(world: World) -> None:
     for count in range(2):
         settle(world)
         world.findings = (Finding(Cause.AGENT_HANG, "the agent stands still"),)
@@ -189,7 +182,7 @@ def test_an_agent_that_hangs_again_gets_a_fresh_simulator(world: World) -> None:
     ]  # fmt: skip
 
 
-def test_what_the_agent_gave_up_by_itself_is_adopted_and_holds_for_its_next_start(world: World) -> None:
+def test_what_the_agent_gave_up_is_adopted(world: World) -> None:
     settle(world)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
     world.last(Role.AGENT).gave_way = "out_of_memory"
@@ -201,7 +194,7 @@ def test_what_the_agent_gave_up_by_itself_is_adopted_and_holds_for_its_next_star
     assert adopted["cause"] == "the agent ran out of memory"
 
 
-def test_a_person_who_drains_the_agent_is_left_to_resume_it_and_a_dead_launchers_drain_is_ended(world: World) -> None:
+def test_only_a_dead_launchers_drain_is_ended(world: World) -> None:
     settle(world)
     world.drained = world.person_drained = True
     settle(world)
@@ -211,7 +204,7 @@ def test_a_person_who_drains_the_agent_is_left_to_resume_it_and_a_dead_launchers
     assert world.diary[2:] == ["ask resume"]
 
 
-def test_what_each_rung_would_free_now_is_written_down_and_what_is_taken_is_left_out(world: World) -> None:
+def test_what_open_rungs_would_free_is_recorded(world: World) -> None:
     settle(world)
     frees = read_object(world.run.launcher_state)["rungs_free_mib"]["vram"]
     assert frees["agent_cpu (device = cpu)"]["vram"] == 600
@@ -228,7 +221,7 @@ def leak(exhausted_in_s: float) -> Finding:
     )  # fmt: skip
 
 
-def test_a_leaking_simulator_is_restarted_at_an_episodes_end_with_the_agent_drained(world: World) -> None:
+def test_leaking_simulator_restarts_at_episode_end(world: World) -> None:
     settle(world)
     episode = world.beat(world.last(Role.AGENT)).episode  # type: ignore[union-attr]
     world.findings = (leak(500),)
@@ -251,7 +244,7 @@ def leaks_again(world: World, after_s: float) -> None:
     world.findings = ()
 
 
-def test_a_simulator_that_leaks_again_and_again_is_left_alone_once_its_budget_is_spent_and_that_is_said_once(
+def test_leak_budget_spent_leaves_it_alone(
     world: World,
 ) -> None:
     limits = LIMITS.memory.leak_restarts
@@ -271,7 +264,7 @@ def test_a_simulator_that_leaks_again_and_again_is_left_alone_once_its_budget_is
     assert world.journal.state.leak_restarts == {"simulator": 1}
 
 
-def test_a_leak_that_is_about_to_exhaust_memory_waits_for_no_episode(world: World) -> None:
+def test_urgent_leak_waits_for_no_episode(world: World) -> None:
     world.episode_s = 1e9
     settle(world)
     world.findings = (leak(LIMITS.memory.urgent_s - 1),)
@@ -292,7 +285,7 @@ def test_a_planned_stop_that_ends_in_137_is_no_crash(world: World) -> None:
     assert world.journal.state.simulator_failures == 0
 
 
-def test_memory_that_comes_back_is_restored_once_a_hold_at_an_episodes_end(world: World) -> None:
+def test_restore_after_a_hold_at_episode_end(world: World) -> None:
     settle(world)
     press(world, 60)
     press(world, 30)
@@ -317,7 +310,7 @@ def test_memory_that_is_only_just_enough_is_not_restored(world: World) -> None:
     assert len(taken(world)) == 1
 
 
-def test_a_restore_that_fails_doubles_the_hold_and_one_that_stands_forgives(world: World) -> None:
+def test_restore_that_fails_doubles_the_hold(world: World) -> None:
     settle(world)
     press(world, 60)
     world.free_mib = 2000
@@ -335,7 +328,7 @@ def test_a_restore_that_fails_doubles_the_hold_and_one_that_stands_forgives(worl
 
 
 @pytest.mark.parametrize(("device", "kind"), [("cuda", "vram"), ("cpu", "ram")])
-def test_what_no_ladder_has_is_adopted_for_the_pool_of_the_agents_device(
+def test_adopted_rung_is_of_the_devices_pool(
     world: World, monkeypatch: pytest.MonkeyPatch, device: str, kind: str
 ) -> None:
     monkeypatch.setitem(BASE, "device", device)
@@ -357,7 +350,7 @@ def test_an_agent_that_wont_fit_starts_on_a_rung_that_does(tmp_path: Path) -> No
     assert world.last(Role.AGENT).overrides == {"device": "cpu"}
 
 
-def test_the_foreign_process_that_took_the_memory_before_the_start_is_named_and_its_leaving_is_enough(
+def test_start_waits_for_a_foreign_process(
     tmp_path: Path,
 ) -> None:
     world = World(RunPaths(tmp_path / "run"), free_mib=1000, agent_mib=600, foreign_mib=800)
@@ -371,7 +364,7 @@ def test_the_foreign_process_that_took_the_memory_before_the_start_is_named_and_
     assert world.supervisor.ending is None
 
 
-def test_a_start_that_others_memory_prevents_ends_with_71_the_holder_and_the_command_that_waits(tmp_path: Path) -> None:
+def test_start_without_room_ends_with_71(tmp_path: Path) -> None:
     world = World(RunPaths(tmp_path / "run"), free_mib=1000, agent_mib=600, foreign_mib=800)
     world.ladder = {}
     world.launch()
@@ -382,7 +375,7 @@ def test_a_start_that_others_memory_prevents_ends_with_71_the_holder_and_the_com
     assert "; Xorg (process 7) holds 885 MiB; `bash scripts/wait_and_run.sh --gpu 0 --min-free 700 -- true`" in reason
 
 
-def test_of_two_foreign_processes_the_one_is_named_who_came_after_the_launchers_first_look(tmp_path: Path) -> None:
+def test_newcomer_is_named_among_foreign_processes(tmp_path: Path) -> None:
     world = World(RunPaths(tmp_path / "run"), free_mib=1800, agent_mib=600, foreign_mib=800)
     world.ladder = {}
     world.launch()
@@ -406,7 +399,7 @@ def killed_with_its_job(world: World, rung: Step) -> World:
     return world
 
 
-def test_after_slurm_ended_it_all_for_memory_the_next_start_is_a_rung_lower_on_host_memory(world: World) -> None:
+def test_slurm_memory_end_starts_a_rung_lower(world: World) -> None:
     rung = Step("no_video", Does.RESTART_AGENT, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 40})
     killed_with_its_job(world, rung)
     settle(world)
@@ -417,7 +410,7 @@ def test_after_slurm_ended_it_all_for_memory_the_next_start_is_a_rung_lower_on_h
     assert world.diary.count("start agent") == 2, "none is started only to be stopped"
 
 
-def test_a_start_after_slurm_ended_it_for_memory_goes_on_as_it_was_where_no_rung_helps(world: World) -> None:
+def test_slurm_memory_end_without_a_rung(world: World) -> None:
     rung = Step("no_video", Does.RESTART_AGENT, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 4})
     killed_with_its_job(world, rung)
     settle(world)

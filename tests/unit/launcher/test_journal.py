@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,7 +19,6 @@ from carla_run.events import LauncherEvent
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths, newest_run
 from carla_run.readers import last_lines, read_lines, read_object, read_objects
-from tests.conftest import REPOSITORY
 from tests.unit.beats import BEAT
 
 
@@ -60,15 +58,6 @@ def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPat
     state = read_object(run.launcher_state)
     assert (state["simulator"]["pid"], state["options"], state["updated"]) == (7, {"map": "Lite01"}, 1000.0)
     assert not list(run.path.glob("launcher.[0-9]*")), "no temporary file stays"
-
-
-def test_one_file_changes_the_run_s_state() -> None:
-    writes = re.compile(r"journal\.state\b[\w.]*\s*[-+|]?=[^=]")
-    files = {
-        path.name: path.read_text(encoding="utf-8")
-        for path in (REPOSITORY / "launcher" / "carla_launcher").rglob("*.py")
-    }
-    assert {name for name, text in files.items() if writes.search(text)} == {"run_state.py"}
 
 
 def test_a_torn_last_line_is_no_line(run: RunPaths) -> None:

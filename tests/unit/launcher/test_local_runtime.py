@@ -46,7 +46,7 @@ from carla_launcher.act.runtime import Role, Start
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.options import RunOptions
 def started(**fields):
-    spec = RunSpec(run, RunOptions(config="a.yaml"), 2000, **fields)
+    spec = RunSpec(run, RunOptions(config="a.yaml", simulator="carla-lite"), 2000, **fields)
     return LocalRuntime(spec, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))
 run = RunPaths(pathlib.Path(sys.argv[1]))
 """
@@ -80,7 +80,7 @@ def make(run: RunPaths, tmp_path: Path) -> Iterator[Make]:
         script = written(tmp_path, program)
         asked = {name: value for name, value in fields.items() if name in RunOptions.model_fields}
         others = {name: value for name, value in fields.items() if name not in asked}
-        options = RunOptions(config=tmp_path / "a.yaml", **asked)
+        options = RunOptions(**{"config": tmp_path / "a.yaml", "simulator": "carla-lite", **asked})
         spec = RunSpec(run, options, 21_000, **others)  # type: ignore[arg-type]
         made.append(LocalRuntime(spec, limits, interpreter=(sys.executable, str(script))))
         return made[-1]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carla_launcher.act.effects import State
-from carla_launcher.act.managed_processes import WAITING_S
+from carla_launcher.act.run import WAITING_S
 from carla_launcher.act.runtime import Role
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.health import Health
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> World:
     return World(RunPaths(tmp_path / "run"))
 
 
-def test_the_agent_starts_only_when_the_simulator_answers_and_ticks(world: World) -> None:
+def test_agent_starts_once_simulator_is_healthy(world: World) -> None:
     answers = itertools.chain([DEAD] * 3, itertools.repeat(HEALTHY))
     world.health = lambda: next(answers)
     for _ in range(3):
@@ -38,14 +38,14 @@ def test_the_agent_starts_only_when_the_simulator_answers_and_ticks(world: World
     assert world.diary == ["start simulator", "start agent"]
 
 
-def test_the_run_stands_in_warming_until_the_agent_has_rehearsed_and_then_all_pools_are_told(world: World) -> None:
+def test_warming_then_verified_with_all_pools(world: World) -> None:
     world.steps_until(State.WARMING)
     world.steps_until(State.VERIFYING)
     (verified,) = world.events("verified")
     assert verified["held_mib"]["vram:0"] == {"simulator": 3000, "agent": 600, "launcher": 0, "foreign": 85}
 
 
-def test_where_the_run_stands_is_on_the_disk_before_anything_else_happens(world: World) -> None:
+def test_state_is_on_disk_at_once(world: World) -> None:
     for state in (State.WARMING, State.VERIFYING, State.RUNNING):
         world.steps_until(state)
         assert read_object(world.run.launcher_state)["state"] == state.value
@@ -54,35 +54,40 @@ def test_where_the_run_stands_is_on_the_disk_before_anything_else_happens(world:
     assert reported["agent"]["pid"] > 0
 
 
-def test_an_agent_that_never_gets_warm_is_started_again_and_then_given_up(world: World) -> None:
+def test_agent_never_warm_spends_the_budget(world: World) -> None:
     world.beat = lambda _agent: None  # type: ignore[method-assign,assignment]
     world.steps_until(State.STOPPED, at_most=10_000_000)
     assert world.code() == Exit.BUDGET_SPENT
     assert world.diary.count("start agent") == 1 + LIMITS.agent.restarts.budget
 
 
-def test_an_agent_that_finishes_takes_the_simulator_down_and_gives_its_code(world: World) -> None:
+@pytest.mark.parametrize("code", [0, 2, 65, 75])
+def test_agent_that_ends_in_order_ends_the_run(world: World, code: int) -> None:
     world.steps_until(State.RUNNING)
-    world.last(Role.AGENT).end(0)
+    world.last(Role.AGENT).end(code)
     world.steps_until(State.STOPPED)
     assert world.diary[2:] == ["terminate simulator"]
-    assert world.code() == 0
-    assert read_object(world.run.launcher_state)["exit_code"] == 0
+    assert world.code() == read_object(world.run.launcher_state)["exit_code"] == code
     assert world.events()[-1]["event"] == "run_ended"
 
 
-def test_a_request_stops_the_agent_first_and_then_the_simulator(world: World) -> None:
+@pytest.mark.parametrize(
+    ("ended", "stops_with", "code"),
+    [(None, 75, 75), (None, 139, 139), (0, 75, 0), (65, 75, 65), (137, 75, 75), (71, 75, 75)],
+)
+def test_request_stops_agent_then_simulator(world: World, ended: int | None, stops_with: int, code: int) -> None:
+    world.agent_stops_with = stops_with
     world.steps_until(State.RUNNING)
+    if ended is not None:  # and nothing has looked at it when the request comes
+        world.last(Role.AGENT).end(ended)
     world.stop.count = 1
     world.steps_until(State.STOPPED)
-    assert world.diary[2:] == ["terminate agent", "terminate simulator"]
-    assert world.code() == Exit.STOPPED
+    assert world.diary[2:] == [*["terminate agent"] * (ended is None), "terminate simulator"]
+    assert world.code() == code
 
 
 @pytest.mark.parametrize("code", [1, 69, 71, 139])
-def test_a_request_while_an_agent_that_failed_waits_for_its_next_start_is_what_ends_the_run(
-    world: World, code: int
-) -> None:
+def test_request_during_back_off_ends_the_run(world: World, code: int) -> None:
     world.ladder = {}
     world.launch()
     world.steps_until(State.RUNNING)
@@ -96,26 +101,7 @@ def test_a_request_while_an_agent_that_failed_waits_for_its_next_start_is_what_e
     assert world.diary[2:] == ["terminate simulator"]
 
 
-@pytest.mark.parametrize(("code", "expected"), [(0, 0), (65, 65), (137, 75), (71, 75)])
-def test_an_end_that_nobody_has_looked_at_when_the_request_comes_counts_if_it_is_one(
-    world: World, code: int, expected: int
-) -> None:
-    world.steps_until(State.RUNNING)
-    world.last(Role.AGENT).end(code)
-    world.stop.count = 1
-    world.steps_until(State.STOPPED)
-    assert world.code() == expected
-
-
-def test_an_agent_that_crashes_while_it_stops_is_told_by_its_own_code(world: World) -> None:
-    world.agent_stops_with = 139
-    world.steps_until(State.RUNNING)
-    world.stop.count = 1
-    world.steps_until(State.STOPPED)
-    assert world.code() == 139
-
-
-def test_the_agent_gets_its_whole_grace_and_is_killed_after_it(world: World) -> None:
+def test_agent_is_killed_after_its_grace(world: World) -> None:
     world.agent_stops_with = None
     world.steps_until(State.RUNNING)
     world.stop.count = 1
@@ -127,7 +113,7 @@ def test_the_agent_gets_its_whole_grace_and_is_killed_after_it(world: World) -> 
     assert world.code() == Exit.STOPPED
 
 
-def test_a_second_request_ends_both_at_once(world: World) -> None:
+def test_second_request_kills_both(world: World) -> None:
     world.agent_stops_with = world.simulator_stops_with = None
     world.steps_until(State.RUNNING)
     world.stop.count = 1
@@ -140,7 +126,7 @@ def test_a_second_request_ends_both_at_once(world: World) -> None:
     assert world.code() == Exit.STOPPED
 
 
-def test_a_request_while_the_simulator_starts_starts_no_agent(world: World) -> None:
+def test_request_during_start_starts_no_agent(world: World) -> None:
     world.health = lambda: DEAD
     world.steps_until(State.STARTING_SIMULATOR)
     world.stop.count = 1
@@ -149,7 +135,7 @@ def test_a_request_while_the_simulator_starts_starts_no_agent(world: World) -> N
     assert world.code() == Exit.STOPPED
 
 
-def test_a_simulator_that_dies_is_noticed_within_a_poll_and_started_again_while_the_agent_stays(world: World) -> None:
+def test_dead_simulator_restarts_while_agent_stays(world: World) -> None:
     world.steps_until(State.RUNNING)
     world.last(Role.SIMULATOR).end(139)
     world.step()
@@ -164,7 +150,7 @@ def test_a_simulator_that_dies_is_noticed_within_a_poll_and_started_again_while_
     assert "139" in restart["cause"]
 
 
-def test_a_crash_loop_takes_exactly_the_budgets_starts_with_doubling_delays_and_ends_with_70(world: World) -> None:
+def test_crash_loop_spends_the_budget(world: World) -> None:
     world.steps_until(State.RUNNING)
     starts_s = []
     while world.supervisor.state is not State.STOPPED:
@@ -182,7 +168,7 @@ def test_a_crash_loop_takes_exactly_the_budgets_starts_with_doubling_delays_and_
     assert world.events("crash_loop")
 
 
-def test_failures_far_apart_never_spend_the_budget(world: World) -> None:
+def test_failures_far_apart_spend_no_budget(world: World) -> None:
     for _ in range(3 * BUDGET.budget):
         world.steps_until(State.RUNNING)
         world.clock.sleep(BUDGET.stable_after_s)
@@ -192,7 +178,7 @@ def test_failures_far_apart_never_spend_the_budget(world: World) -> None:
     assert world.journal.state.simulator_failures == 1
 
 
-def test_a_simulator_that_hangs_in_a_restart_is_killed_and_counts(world: World) -> None:
+def test_simulator_hung_in_restart_counts(world: World) -> None:
     world.steps_until(State.RUNNING)
     world.last(Role.SIMULATOR).end(139)
     world.health = lambda: DEAD
@@ -203,7 +189,7 @@ def test_a_simulator_that_hangs_in_a_restart_is_killed_and_counts(world: World) 
     assert world.journal.state.simulator_failures == 2
 
 
-def test_a_first_start_that_is_slow_once_goes_on(world: World) -> None:
+def test_slow_first_start_is_tried_again(world: World) -> None:
     world.health = lambda: DEAD
     world.steps_until(State.BACKOFF)
     world.health = lambda: HEALTHY
@@ -211,39 +197,29 @@ def test_a_first_start_that_is_slow_once_goes_on(world: World) -> None:
     assert world.diary[:3] == ["start simulator", "kill simulator", "start simulator"]
 
 
-@pytest.mark.parametrize(("quality", "key"), [("Epic", "start_limit_s"), (None, "lite_start_limit_s")])
-def test_each_simulator_has_its_own_limit_and_the_end_names_it(tmp_path: Path, quality: str | None, key: str) -> None:
-    world = World(RunPaths(tmp_path / "run"), quality=quality)
+@pytest.mark.parametrize(
+    ("quality", "external", "key", "starts"),
+    [
+        ("Epic", False, "start_limit_s", 1 + BUDGET.budget),
+        (None, False, "lite_start_limit_s", 1 + BUDGET.budget),
+        ("Epic", True, "running_limit_s", 0),
+    ],
+)
+def test_start_limits(tmp_path: Path, quality: str | None, external: bool, key: str, starts: int) -> None:
+    world = World(RunPaths(tmp_path / "run"), quality=quality, external=external)
+    (world.run.logs / "simulator.log").write_text("loading\nno memory for a town\n", encoding="utf-8")
     world.health = lambda: DEAD
     began_s, limit_s = world.clock.now_s, getattr(LIMITS.simulator, key)
-    world.steps_until(State.BACKOFF)
+    world.steps_while(lambda: world.supervisor.state in (State.INIT, State.STARTING_SIMULATOR))
     assert world.clock.now_s - began_s == pytest.approx(limit_s, abs=2)
     waiting = [line for line in world.said if line.startswith("waits for the simulator at ")]
     assert len(waiting) == pytest.approx(limit_s / WAITING_S, abs=1)
-    assert f"(10 of {limit_s:g} s): {DEAD.problem}" in waiting[0]
+    assert all(f"(10 of {limit_s:g} s): {DEAD.problem}" in line for line in waiting[:1])
     world.steps_until(State.STOPPED)
     assert world.code() == Exit.NO_SIMULATOR
+    assert world.diary == ["start simulator", "kill simulator"] * starts
     assert f"isn't ready after {limit_s:.0f} s (simulator.{key} is {limit_s:g}): " in world.journal.state.reason
-
-
-def test_a_simulator_that_somebody_else_runs_is_waited_for_a_limit_of_its_own(tmp_path: Path) -> None:
-    world = World(RunPaths(tmp_path / "run"), external=True)
-    world.health = lambda: DEAD
-    world.steps_until(State.STOPPED)
-    limit_s = LIMITS.simulator.running_limit_s
-    assert world.code() == Exit.NO_SIMULATOR
-    assert f"isn't ready after {limit_s:.0f} s (simulator.running_limit_s is {limit_s:g}): " in (
-        world.journal.state.reason
-    )
-
-
-def test_a_first_start_that_never_gets_ready_ends_with_69_and_shows_the_log(world: World) -> None:
-    (world.run.logs / "simulator.log").write_text("loading\nno memory for a town\n", encoding="utf-8")
-    world.health = lambda: DEAD
-    world.steps_until(State.STOPPED)
-    assert world.code() == Exit.NO_SIMULATOR
-    assert world.diary == ["start simulator", "kill simulator"] * (1 + LIMITS.simulator.restarts.budget)
-    assert "no memory for a town" in "".join(world.said)
+    assert ("no memory for a town" in "".join(world.said)) is not external
 
 
 @pytest.mark.parametrize(
@@ -256,7 +232,7 @@ def test_a_first_start_that_never_gets_ready_ends_with_69_and_shows_the_log(worl
         (1, Finding(Cause.SIMULATOR_OUT_OF_VRAM, "it ended"), 69, False),
     ],
 )
-def test_a_carla_that_ends_at_once_without_a_word_is_told_of_vulkan(
+def test_silent_end_of_carla_names_vulkan(
     world: World, code: int, finding: Finding | None, ends_with: int, hint: bool
 ) -> None:
     world.health = lambda: DEAD
@@ -270,7 +246,7 @@ def test_a_carla_that_ends_at_once_without_a_word_is_told_of_vulkan(
     assert not hint or "GPU_RUNTIME=nvidia" in world.journal.state.reason
 
 
-def test_a_simulator_of_somebody_else_is_never_started_or_stopped(tmp_path: Path) -> None:
+def test_external_simulator_is_left_alone(tmp_path: Path) -> None:
     world = World(RunPaths(tmp_path / "run"), external=True)
     world.steps_until(State.RUNNING)
     world.last(Role.AGENT).end(69)
@@ -279,16 +255,7 @@ def test_a_simulator_of_somebody_else_is_never_started_or_stopped(tmp_path: Path
     assert world.code() == 69
 
 
-@pytest.mark.parametrize("code", [2, 65, 75])
-def test_an_agent_that_says_why_it_ends_ends_the_run_with_its_code(world: World, code: int) -> None:
-    world.steps_until(State.RUNNING)
-    world.last(Role.AGENT).end(code)
-    world.steps_until(State.STOPPED)
-    assert world.code() == code
-    assert world.diary.count("start agent") == 1
-
-
-def test_an_agent_that_crashes_is_started_again_and_goes_on_until_its_budget_is_spent(world: World) -> None:
+def test_crashing_agent_resumes_until_budget(world: World) -> None:
     while world.supervisor.state is not State.STOPPED:
         if world.supervisor.state is State.RUNNING:
             world.last(Role.AGENT).end(134)
@@ -300,9 +267,7 @@ def test_an_agent_that_crashes_is_started_again_and_goes_on_until_its_budget_is_
 
 
 @pytest.mark.parametrize(("code", "ending"), [(1, Exit.NO_SIMULATOR), (0, Exit.FINISHED), (75, Exit.STOPPED)])
-def test_an_agent_that_lost_the_gpu_is_not_started_again_and_one_that_ended_in_order_has(
-    world: World, code: int, ending: Exit
-) -> None:
+def test_lost_gpu_ends_the_run(world: World, code: int, ending: Exit) -> None:
     world.steps_until(State.RUNNING)
     world.findings = (Finding(Cause.GPU_LOST, "the GPU is lost to the agent", owner="agent", exit_code=code),)
     world.last(Role.AGENT).end(code)
@@ -311,7 +276,7 @@ def test_an_agent_that_lost_the_gpu_is_not_started_again_and_one_that_ended_in_o
     assert world.diary.count("start agent") == 1
 
 
-def test_an_agent_that_found_no_simulator_is_started_again_when_there_is_one(world: World) -> None:
+def test_agent_without_simulator_restarts_with_it(world: World) -> None:
     world.steps_until(State.RUNNING)
     world.last(Role.SIMULATOR).end(139)
     world.step()
@@ -320,7 +285,7 @@ def test_an_agent_that_found_no_simulator_is_started_again_when_there_is_one(wor
     assert world.diary == ["start simulator", "start agent", "start simulator", "start agent"]
 
 
-def test_an_error_in_the_launcher_leaves_no_process(world: World) -> None:
+def test_launcher_error_leaves_no_process(world: World) -> None:
     world.steps_until(State.RUNNING)
 
     def broken() -> Health:
@@ -338,7 +303,7 @@ def test_an_error_in_the_launcher_leaves_no_process(world: World) -> None:
     st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["simulator", "agent", "request", "sick", "well"]))),
     st.sampled_from([0, 1, 71, 75, 139]),
 )
-def test_whatever_happens_the_run_ends_with_nothing_left_and_every_restart_has_a_cause(
+def test_any_faults_leave_nothing(
     tmp_path_factory: pytest.TempPathFactory, faults: list[tuple[int, str]], agent_code: int
 ) -> None:
     world = World(RunPaths(tmp_path_factory.mktemp("run")))

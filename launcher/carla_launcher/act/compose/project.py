@@ -20,8 +20,6 @@ from carla_launcher.config import STACK
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
 
-GPU = ("docker-compose.yml",)
-LITE = (*GPU, "docker-compose.lite.yml")
 COMPOSE_SINCE = (2, 24, 4)
 """The first release with the tags ``!override`` and ``!reset``, which docker-compose.lite.yml uses."""
 LIMIT_S = 60.0

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from carla_launcher.act.compose.container import ComposeChild, Creation
 from carla_launcher.act.compose.engine import Engine, EngineError
-from carla_launcher.act.compose.project import GPU, LITE, Project, setting
+from carla_launcher.act.compose.project import Project, setting
 from carla_launcher.act.local.processes import Program, Shims
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Role, Start, StartError
 from carla_launcher.config import LauncherConfig
 from carla_launcher.observe import container_engine
 from carla_launcher.observe.container_engine import ContainerEngine
-from carla_launcher.options import SimulatorKind
+from carla_launcher.simulators import CarlaLite
 from carla_run.files import folder_of
 from carla_run.memory.processes import MIB
 from carla_run.paths import names_preset
@@ -57,9 +57,8 @@ class ComposeRuntime:
             over: Compose files to lay over the stack's own, as docker-compose.visual.yml.
         """
         self._spec, self._limits, self._more = spec, limits, variables or {}
-        self._lite = spec.options.simulator is SimulatorKind.LITE
         self._quality: str = limits.simulator.quality
-        self._project = Project(spec.run, (*(LITE if self._lite else GPU), *map(str, over)), spec.options.stack)
+        self._project = Project(spec.run, (*spec.simulator.compose_files, *map(str, over)), spec.options.stack)
         self._engine = Engine()
         self._shims = Shims(spec.inherited)
         self._children: dict[Role, ComposeChild] = {}
@@ -81,7 +80,7 @@ class ComposeRuntime:
     @property
     def obstacle(self) -> str:
         """Return why the engine can't give CARLA a GPU, as a sentence; empty if it may, or a runtime is asked for."""
-        if self._lite or self.engine is None or self._asks_for_a_runtime:
+        if not self._spec.simulator.gpu_stack or self.engine is None or self._asks_for_a_runtime:
             return ""
         return container_engine.no_gpu(self.engine, container_engine.has_hook())
 
@@ -273,26 +272,26 @@ class ComposeRuntime:
             "CARLA_QUALITY": self._quality,
             "CARLA_PORTS": f"{spec.port}-{spec.port + 2}",
         }
-        if not self._lite:
+        if spec.simulator.gpu_stack:
             cards = zip(("CARLA_GPU", "AGENT_GPU"), spec.gpu_uuids, strict=True)
             variables |= {name: uuid for name, uuid in cards if uuid}
             if self.engine is not None and self.engine.runtime and not self._asks_for_a_runtime:
                 variables["GPU_RUNTIME"] = self.engine.runtime
         if spec.options.simulator_args:
             variables["CARLA_FLAGS"] = shlex.join(spec.options.simulator_args)
-        return {**variables, **(self._town() if self._lite else {}), **self._more}
+        lite = spec.simulator
+        return {**variables, **(self._town(lite) if isinstance(lite, CarlaLite) else {}), **self._more}
 
-    def _town(self) -> dict[str, str]:
+    def _town(self, lite: CarlaLite) -> dict[str, str]:
         limits = self._limits.simulator
-        options = self._spec.options
-        name = options.map or limits.map
+        name, seed = lite.town(limits)
         if "/" in name:
             raise StartError(
                 f"The map {name} is a file here, which no container sees: name one that carla-lite has, or of the "
                 "folder simulator.map_dir of the launcher's configuration."
             )
         folder = {} if limits.map_dir is None else {"LITE_MAP_DIR": str(limits.map_dir)}
-        return {"LITE_MAP": name, "LITE_SEED": str(limits.seed if options.seed is None else options.seed)} | folder
+        return {"LITE_MAP": name, "LITE_SEED": str(seed)} | folder
 
     def _owner(self) -> tuple[int, int]:
         """Return the owner of the run's files, as containers count users: the caller; if that is root, the folder's."""

@@ -14,7 +14,6 @@ from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.config import LauncherConfig
 from carla_launcher.observe.observation import Ended
 from carla_launcher.observe.oom_kills import OomKills
-from carla_launcher.options import SimulatorKind
 from carla_run.memory.processes import tree
 
 SIGKILLED = 137
@@ -116,32 +115,10 @@ class LocalRuntime:
         spec, limits = self._spec, self._limits.simulator
         return Program(
             role=Role.SIMULATOR,
-            command=(
-                *self._simulator_command(start.quality or limits.quality, spec.address_of(start.number).port),
-                *spec.options.simulator_args,
-            ),
+            command=spec.simulator.command(limits, start.quality, spec.address_of(start.number), self._interpreter),
             log=spec.run.logs / (f"simulator-{start.number}.log" if start.number else "simulator.log"),
             grace_s=limits.stop_grace_s,
             environment={"PYTHONUNBUFFERED": "1"},
-        )
-
-    def _simulator_command(self, quality: str, port: int) -> tuple[str, ...]:
-        spec, limits = self._spec, self._limits.simulator
-        if spec.options.simulator is SimulatorKind.CARLA:
-            return limits.installed(quality, port, spec.cards.simulator)
-        seed = limits.seed if spec.options.seed is None else spec.options.seed
-        where = ("--host", spec.host, "--port", str(port))
-        folder = () if limits.map_dir is None else ("--map-dir", str(limits.map_dir))
-        return (
-            *self._interpreter,
-            "-m",
-            "carla_lite",
-            *where,
-            "--map",
-            spec.options.map or limits.map,
-            *folder,
-            "--seed",
-            str(seed),
         )
 
     def _agent(self, start: Start) -> Program:
@@ -151,7 +128,7 @@ class LocalRuntime:
         _, uuid = spec.gpu_uuids
         card = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
         others = ",".join(f"{spec.address_of(number)}" for number in range(1, spec.simulators))
-        where_else = {"CARLA_OTHERS": others} if spec.simulator_ours else {}
+        where_else = {"CARLA_OTHERS": others} if spec.simulator.ours else {}
         return Program(
             role=Role.AGENT,
             command=(*self._interpreter, "-m", "carla_td3", "train", *where, *resume, *spec.agent_options),

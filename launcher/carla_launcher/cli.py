@@ -30,7 +30,7 @@ from carla_launcher.resolve.resuming import DEFAULT_CONFIG, default_name, limits
 from carla_launcher.show import dashboard, report_process
 from carla_launcher.show import doctor as doctor_command
 from carla_launcher.show.checks.machine import Machine
-from carla_run import refusal
+from carla_run.configuration import refusal
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import RUNS, RunPaths, newest_run
 from carla_run.program import interruptible

@@ -29,10 +29,10 @@ FORBIDDEN = {
     "carla_launcher": {"carla_td3", "carla_lite", "torch", "carla"},
     "carla_lite": {"carla_td3", "carla_run", "carla_launcher", "carla", "torch"},
 }
-WITH_PACKAGES = {f"carla_run.{name}" for name in ("events", "heartbeat", "refusal", "requests", "section", "yaml_file")}
-"""The only modules of the contract that may import pydantic or PyYAML: the others run under ``python -S``, too."""
-
 WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")
+CONFIGURATION = "carla_run.configuration"
+"""The only room of the contract with packages: the others run under ``python -S``, too."""
+
 LOOKS_ONLY = {"observe": {"observe"}, "reserve": {"reserve", "observe"}}
 """The launcher's rooms that know nothing of its others."""
 
@@ -67,11 +67,12 @@ def test_a_room_imports_only_what_it_may(package: str) -> None:
     assert not [(path, name) for path, name in sorted(entered) if name in FORBIDDEN[package]]
 
 
-def test_the_contract_is_below_all_and_needs_no_package_but_pydantic_and_pyyaml() -> None:
-    entered = {(module, name.split(".")[0]) for module, path in modules("carla_run").items() for name in imports(path)}
-    beyond = {(module, name) for module, name in entered if name not in sys.stdlib_module_names | {"carla_run"}}
-    assert {name for _, name in beyond} == {"pydantic", "pydantic_core", "yaml"}
-    assert {module for module, _ in beyond} == WITH_PACKAGES
+def test_the_contract_is_below_all_and_its_core_needs_the_standard_library_only() -> None:
+    for module, path in modules("carla_run").items():
+        beside = {"carla_run", *(["pydantic", "pydantic_core", "yaml"] if room(module) == CONFIGURATION else [])}
+        entered = set(imports(path))
+        assert {name.split(".")[0] for name in entered} <= sys.stdlib_module_names | beside, module
+        assert room(module) == CONFIGURATION or not [name for name in entered if name.startswith(CONFIGURATION)]
 
 
 def imported(package: str) -> nx.DiGraph[str]:

@@ -16,8 +16,9 @@ from carla_launcher.show import charts, history, report, run_charts
 from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.heartbeat import read_heartbeat
+from carla_run.keys import leaves
 from carla_run.paths import RunPaths
-from carla_run.readers import leaves, read_lines, read_object, read_objects
+from carla_run.readers import read_lines, read_object, read_objects
 
 Row = Mapping[str, Any]
 

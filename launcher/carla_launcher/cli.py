@@ -25,7 +25,7 @@ from carla_launcher import up as up_command
 from carla_launcher.config import STACK
 from carla_launcher.observe.pools import Cards, PoolKind
 from carla_launcher.options import RunOptions, RuntimeKind, SimulatorKind
-from carla_launcher.page import live_page
+from carla_launcher.plugins.page import live_page
 from carla_launcher.resolve.resuming import DEFAULT_CONFIG, default_name, limits_of
 from carla_launcher.show import dashboard, report_process
 from carla_launcher.show import doctor as doctor_command
@@ -297,7 +297,9 @@ def submit(
     It goes on at once where a step of it was killed or its memory ran out, and is queued again after the time limit or
     a preemption. With the name of a run that has ended, that one goes on.
     """
-    from carla_launcher.slurm import submit as slurm  # draws its script with jinja2, which no other command needs
+    from carla_launcher.plugins.slurm import (
+        submit as slurm,  # draws its script with jinja2, which no other command needs
+    )
 
     options = words or []
     taken = typer.main.get_command(app).commands["up"].make_context("up", list(options)).params  # type: ignore[attr-defined]

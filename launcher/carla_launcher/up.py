@@ -26,14 +26,14 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.nvml import GpuInUseError
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from carla_launcher.page import live_page
+from carla_launcher.plugins.page import live_page
+from carla_launcher.plugins.slurm import record as slurm
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.machine import compose_of
 from carla_launcher.resolve.prepare import Prepared, prepare
 from carla_launcher.resolve.resuming import Requested, requested
 from carla_launcher.show import summary
 from carla_launcher.show.report_process import write_report
-from carla_launcher.slurm import record as slurm
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, ExitError
 from carla_run.locks import Lock

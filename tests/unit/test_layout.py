@@ -33,7 +33,7 @@ WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")
 CONFIGURATION = "carla_run.configuration"
 """The only room of the contract with packages: the others run under ``python -S``, too."""
 
-LOOKS_ONLY = {"observe": {"observe"}, "reserve": {"reserve", "observe"}}
+LOOKS_ONLY = {"observe": {"observe"}, "plugins.reserve": {"plugins.reserve", "observe"}}
 """The launcher's rooms that know nothing of its others."""
 
 
@@ -88,8 +88,9 @@ def imported(package: str) -> nx.DiGraph[str]:
 
 
 def room(module: str) -> str:
-    """Return a module's sub-package; a file on the package's top level is a room of its own."""
-    return ".".join(module.split(".")[:2])
+    """Return a module's sub-package, or the plugin; a file on the package's top level is a room, too."""
+    parts = module.split(".")
+    return ".".join(parts[: 3 if parts[1:2] == ["plugins"] else 2])
 
 
 @pytest.mark.parametrize("package", PACKAGES)

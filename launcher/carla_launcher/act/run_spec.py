@@ -8,7 +8,7 @@ from pathlib import Path
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RunOptions, SimulatorKind
-from carla_launcher.slurm.ends import Step
+from carla_launcher.plugins.slurm.ends import Step
 from carla_run.paths import RunPaths
 
 LOOPBACK = "127.0.0.1"

@@ -25,7 +25,7 @@ from carla_launcher.decide import policy
 from carla_launcher.decide.decisions import Decision, Ending, Nothing, RestartAgent, RestartSimulator, Restore
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.observation import Ended, Observation
-from carla_launcher.slurm.answers import End
+from carla_launcher.plugins.slurm.answers import End
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, exit_in_words
 

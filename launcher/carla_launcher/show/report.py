@@ -18,13 +18,13 @@ from typing import Any
 import jinja2
 
 from carla_launcher.act.saved_config import saved_config
+from carla_launcher.plugins.slurm import record as slurm
 from carla_launcher.show import history, nodes, run_charts, sentences
 from carla_launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
 from carla_launcher.show.history import IncidentReport, RunHistory, kind_of
 from carla_launcher.show.planned import most_held, planned_bands
 from carla_launcher.show.report_phases import footprint, peaks_by_phase, shortages
 from carla_launcher.show.run_time import RunTime
-from carla_launcher.slurm import record as slurm
 from carla_run.exits import Exit
 from carla_run.files import read_whole, write_whole
 from carla_run.heartbeat import Heartbeat, read_heartbeat

@@ -13,9 +13,9 @@ from typing import Any
 
 from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.observe.tail import Tail
+from carla_launcher.plugins.slurm import record as slurm
 from carla_launcher.show.incidents import moment, words
 from carla_launcher.show.nodes import nodes
-from carla_launcher.slurm import record as slurm
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths

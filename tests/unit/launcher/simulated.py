@@ -23,7 +23,7 @@ from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from carla_launcher.options import RunOptions, SimulatorKind
-from carla_launcher.slurm.ends import Step as SlurmStep
+from carla_launcher.plugins.slurm.ends import Step as SlurmStep
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Cuda, Heartbeat, Phase
 from carla_run.paths import RunPaths

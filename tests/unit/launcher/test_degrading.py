@@ -14,8 +14,8 @@ from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.ladder import Step
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import PoolKind
-from carla_launcher.slurm.answers import End
-from carla_launcher.slurm.ends import Step as SlurmStep
+from carla_launcher.plugins.slurm.answers import End
+from carla_launcher.plugins.slurm.ends import Step as SlurmStep
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carla_launcher.reserve import options
-from carla_launcher.reserve.amounts import STEP_MIB, Growth, Reservation, keep, margin
-from carla_launcher.reserve.command import out_of_memory
+from carla_launcher.plugins.reserve import options
+from carla_launcher.plugins.reserve.amounts import STEP_MIB, Growth, Reservation, keep, margin
+from carla_launcher.plugins.reserve.command import out_of_memory
 
 AMOUNT = st.floats(0, 8192)
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from carla_launcher.reserve.amounts import Reservation
-from carla_launcher.reserve.hold import Hold, HoldError
-from carla_launcher.reserve.memory import Memory
+from carla_launcher.plugins.reserve.amounts import Reservation
+from carla_launcher.plugins.reserve.hold import Hold, HoldError
+from carla_launcher.plugins.reserve.memory import Memory
 
 Say = Callable[[str], None]
 Stopped = Callable[[], bool]

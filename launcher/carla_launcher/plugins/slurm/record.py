@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from carla_launcher.observe.allotment import allotted_mib
-from carla_launcher.slurm.answers import Job, accounts_of, job_of
-from carla_launcher.slurm.ends import Evidence, Step, end_of
+from carla_launcher.plugins.slurm.answers import Job, accounts_of, job_of
+from carla_launcher.plugins.slurm.ends import Evidence, Step, end_of
 from carla_run.files import open_to_append, read_whole
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths

@@ -9,11 +9,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from carla_launcher.reserve import options, waiting
-from carla_launcher.reserve.command import Command
-from carla_launcher.reserve.hand_over import Handover, HandoverOptions
-from carla_launcher.reserve.memory import Gpu, Memory, Ram, UnreadableError, driver_is_there
-from carla_launcher.reserve.options import Options
+from carla_launcher.plugins.reserve import options, waiting
+from carla_launcher.plugins.reserve.command import Command
+from carla_launcher.plugins.reserve.hand_over import Handover, HandoverOptions
+from carla_launcher.plugins.reserve.memory import Gpu, Memory, Ram, UnreadableError, driver_is_there
+from carla_launcher.plugins.reserve.options import Options
 from carla_run.exits import Exit
 from carla_run.held_memory import VARIABLE, write_held
 from carla_run.signals import StopRequests

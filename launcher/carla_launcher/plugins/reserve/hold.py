@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 
-from carla_launcher.reserve import holder
-from carla_launcher.reserve.memory import UnreadableError
+from carla_launcher.plugins.reserve import holder
+from carla_launcher.plugins.reserve.memory import UnreadableError
 
 
 class HoldError(Exception):

@@ -10,11 +10,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from carla_launcher.reserve.amounts import GROWTH_MIB, Growth, keep, margin
-from carla_launcher.reserve.command import Command
-from carla_launcher.reserve.hold import HoldError
-from carla_launcher.reserve.memory import Memory, UnreadableError
-from carla_launcher.reserve.waiting import Held, Say
+from carla_launcher.plugins.reserve.amounts import GROWTH_MIB, Growth, keep, margin
+from carla_launcher.plugins.reserve.command import Command
+from carla_launcher.plugins.reserve.hold import HoldError
+from carla_launcher.plugins.reserve.memory import Memory, UnreadableError
+from carla_launcher.plugins.reserve.waiting import Held, Say
 from carla_run.held_memory import write_held
 from carla_run.signals import StopRequests
 

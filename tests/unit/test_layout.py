@@ -115,6 +115,11 @@ def test_what_only_looks_enters_no_room_that_decides_acts_or_shows(name: str) ->
     assert entered <= {f"carla_launcher.{each}" for each in LOOKS_ONLY[name]}
 
 
+def test_the_launchers_core_imports_no_plugin() -> None:
+    core = (path for name, path in modules("carla_launcher").items() if "plugins" not in name.split("."))
+    assert not [(path, name) for path in core for name in imports(path) if "carla_launcher.plugins" in name]
+
+
 def test_pinned_versions_agree() -> None:
     pins = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
     agent = project_file()["project"]["optional-dependencies"]["agent"]

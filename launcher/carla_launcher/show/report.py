@@ -17,8 +17,8 @@ from typing import Any
 
 import jinja2
 
+from carla_launcher import hooks
 from carla_launcher.act.saved_config import saved_config
-from carla_launcher.plugins.slurm import record as slurm
 from carla_launcher.show import history, nodes, run_charts, sentences
 from carla_launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
 from carla_launcher.show.history import IncidentReport, RunHistory, kind_of
@@ -147,7 +147,7 @@ def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
         "footprint": footprint(agent_events),
         "shortages": shortages(agent_events),
         "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, metrics),
-        "steps": slurm.told(run),
+        "steps": hooks.steps(run),
         "events": _events(run),
         "config": _configuration(run),
     }

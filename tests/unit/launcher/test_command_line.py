@@ -32,7 +32,6 @@ from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.signals import SAME_REQUEST_S, StopRequests
-from tests.conftest import REPOSITORY
 from tests.unit.beats import BEAT
 from tests.unit.launcher.planned import simulator
 
@@ -56,7 +55,7 @@ def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(
     assert not found.spec.resume
     assert found.state.taken == ()
     asked = found.state.options
-    assert asked.config == (REPOSITORY / DEFAULT_CONFIG).resolve()
+    assert str(asked.config) == str(DEFAULT_CONFIG)
     assert (asked.policy, asked.device, asked.seed) == (("micro_batches",), "cpu", 3)
     assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, SimulatorKind.LITE)
     assert found.planned.situation.base["device"] == "cpu"

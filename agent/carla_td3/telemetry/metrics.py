@@ -19,6 +19,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from carla_run.keys import leaves
 from carla_td3.exchange.messages import EpisodeEnded
 from carla_td3.telemetry.events import JsonLines
 
@@ -138,13 +139,10 @@ class Episodes:
         }
 
 
-def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, bool | float | str]]:
+def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, bool | float | str]]:
     """Yield each value of nested sections by its dotted key; lists, and what isn't set, as text."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value if isinstance(value, bool | int | float | str) else str(value)
+    for key, value in leaves(config):
+        yield key, value if isinstance(value, bool | int | float | str) else str(value)
 
 
 def _mean(values: list[float]) -> float | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from carla_run import keys
 from carla_run.paths import RunPaths
 from carla_td3 import config as configuration
 from carla_td3.config import AgentConfig, ConfigError, EnvironmentConfig
@@ -95,9 +96,7 @@ def demonstrations(config: AgentConfig) -> Source:
 
 def _recorded(environment: EnvironmentConfig) -> Iterator[tuple[str, Any]]:
     for key in _RECORDED:
-        value: Any = environment.model_dump(mode="json")
-        for part in key.split("."):
-            value = value[part]
+        value = keys.at(environment.model_dump(mode="json"), key)
         if isinstance(value, Mapping):
             yield from ((f"{key}.{name}", each) for name, each in value.items())
         else:

@@ -44,7 +44,7 @@ RUN_S, FIRST_MINUTE_S = 1800.0, 60.0
 PROGRAMS = {
     "carla_td3.collector": "collector",
     "carla_td3": "learner",
-    "carla_launcher.page": "page",
+    "carla_launcher.plugins.page": "page",
     "carla_lite": "simulator",
 }
 """By the module that a command line names."""

@@ -135,7 +135,7 @@ def page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
     Raises:
         Exit: it is ``needed``.
     """
-    from carla_launcher.page import live_page
+    from carla_launcher.plugins.page import live_page
 
     run = RunPaths(folder)
     run.logs.mkdir(exist_ok=True)

@@ -20,5 +20,5 @@ python=$root/.venv/bin/python
 }
 # Not -m: the caller's folder is the command's own. Not installed: any Python will do.
 exec "$python" -c 'import sys; sys.path[:1] = [f"{sys.argv[1]}/launcher", f"{sys.argv.pop(1)}/contract"]
-from carla_launcher.reserve.__main__ import main
+from carla_launcher.plugins.reserve.__main__ import main
 sys.exit(main())' "$root" "$@"

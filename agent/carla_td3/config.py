@@ -18,8 +18,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from carla_run import refusal
-from carla_run.section import Section
+from carla_run import keys
+from carla_run.configuration import refusal
+from carla_run.configuration.section import Section
 from carla_td3 import layered_yaml
 from carla_td3.layered_yaml import ConfigError as ConfigError
 from carla_td3.pins import Before, Pin
@@ -274,7 +275,7 @@ class TrafficConfig(Section):
         numbers = [int(end) for end in ends if isinstance(end, int | float) and _is_whole(end)]
         if len(ends) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] <= limit:
             raise ValueError(
-                f"environment.traffic.{info.field_name} is {refusal.shown(value)}: expected a number from 0 to "
+                f"environment.traffic.{info.field_name} is {keys.shown(value)}: expected a number from 0 to "
                 f"{limit}, or a range [low, high] of such"
             )
         return (numbers[0], numbers[1]) if ends is value else numbers[0]
@@ -360,7 +361,7 @@ class EnvironmentConfig(Section):
         wrong = [name for name in names if name not in WEATHERS]
         if wrong:
             known = ", ".join(WEATHERS)
-            raise ValueError(f"environment.weather has {refusal.shown(wrong[0])}: expected random or some of {known}")
+            raise ValueError(f"environment.weather has {keys.shown(wrong[0])}: expected random or some of {known}")
         return tuple(names)
 
 

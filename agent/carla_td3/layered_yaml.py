@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from carla_run import yaml_file
+from carla_run.configuration import yaml_file
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import names_preset
 

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from carla_run.section import Section, model_in
+from carla_run.configuration.section import Section, model_in
 
 
 class Pin(Flag):

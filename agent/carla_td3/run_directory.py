@@ -19,9 +19,9 @@ import yaml
 from carla_run.atomic_directory import newest_first
 from carla_run.exits import Exit
 from carla_run.files import write_whole
+from carla_run.keys import leaves
 from carla_run.locks import HeldError, Lock
 from carla_run.paths import RunPaths
-from carla_run.readers import leaves
 from carla_td3 import layered_yaml
 from carla_td3.config import PRECISIONS, AgentConfig, dump
 from carla_td3.exits import AgentError, sentence

@@ -1,5 +1,5 @@
 """What agent and launcher agree on: the files of a run and how they are written, locked and read, requests, exit codes.
 
-Below both, which never import each other. Standard library and pydantic only, so that either image holds it and the
-launcher starts at once. What ``scripts/wait_and_run.sh`` needs (it runs under ``python -S``) imports no pydantic.
+Below both, which never import each other. Needs the standard library only, and Python 3.8 or later, so that any trainer
+can write a run's files and ``scripts/wait_and_run.sh`` can run under ``python -S``. ``configuration`` is the exception.
 """

@@ -6,13 +6,12 @@ Those of the agent's events that the launcher decides by have fields. Their ``ca
 from __future__ import annotations
 
 import signal as signals
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from dataclasses import dataclass, fields
+from typing import Any, Callable, ClassVar, Dict, Mapping, Optional, Type, Union
 
 from carla_run.enums import StrEnum
 from carla_run.heartbeat import Cuda
+from carla_run.records import RecordError, plain, record
 
 
 class AgentEvent(StrEnum):
@@ -118,35 +117,37 @@ class CollectorEnd(StrEnum):
     """It drove on another machine, and that, or what held it there, is gone."""
 
 
-class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class _Event:
+    event: ClassVar[AgentEvent]
 
-    cause: str = ""
-
-    def fields(self) -> dict[str, Any]:
-        """Return what a line of the file has beside time, name and cause."""
-        return self.model_dump(mode="json", exclude={"event", "cause"})
+    def row(self) -> Dict[str, Any]:
+        """Return a line of the file, without its time."""
+        return {"event": self.event.value, **plain(self)}
 
 
+@dataclass(frozen=True)
 class CollectorRestarted(_Event):
     """A collector ended, and another is started."""
 
-    event: Literal[AgentEvent.COLLECTOR_RESTARTED] = AgentEvent.COLLECTOR_RESTARTED
+    event = AgentEvent.COLLECTOR_RESTARTED
     end: CollectorEnd
-    exit_code: int | None = None
+    exit_code: Optional[int] = None
     """Where it exited."""
-    signal: int | None = None
+    signal: Optional[int] = None
     """The number, where a signal that the learner didn't send ended it."""
     restarts: int = 0
     """Of all collectors."""
     steps: int = 0
-    collector: int | None = None
+    collector: Optional[int] = None
     """Its number, where there are several."""
+    cause: str = ""
 
-    def fields(self) -> dict[str, Any]:
-        """Return what a line of the file has beside time, name and cause."""
-        found = super().fields()
-        return found if self.collector is not None else {name: found[name] for name in found if name != "collector"}
+    def row(self) -> Dict[str, Any]:
+        """Return a line of the file, without its time; without ``collector`` where there is one."""
+        found = super().row()
+        if self.collector is None:
+            del found["collector"]
+        return found
 
     @property
     def in_a_call(self) -> bool:
@@ -157,34 +158,38 @@ class CollectorRestarted(_Event):
         return self.end is CollectorEnd.HUNG or self.signal == signals.SIGABRT
 
 
+@dataclass(frozen=True)
 class Failed(_Event):
     """The run ends with an error."""
 
-    event: Literal[AgentEvent.FAILED] = AgentEvent.FAILED
+    event = AgentEvent.FAILED
     exit_code: int
     error: str
     """Name of the exception's class."""
-    pool: MemoryPool | None = None
+    pool: Optional[MemoryPool] = None
     """What ran out; None if nothing did."""
     gpu_lost: bool = False
     """The driver can't use the GPU any more, by the error's own words."""
     steps: int = 0
+    cause: str = ""
 
 
+@dataclass(frozen=True)
 class CannotFit(_Event):
     """A start is refused for want of memory or disk; nothing was allocated."""
 
-    event: Literal[AgentEvent.CANNOT_FIT] = AgentEvent.CANNOT_FIT
+    event = AgentEvent.CANNOT_FIT
     pool: MemoryPool
-    folder: str | None = None
-    """Of the disk."""
     needed_mib: float
     free_mib: float
     reserve_mib: float
-    fitting_micro_batch: int | None = None
-    fitting_batch: int | None = None
-    fitting_replay: int | None = None
+    folder: Optional[str] = None
+    """Of the disk."""
+    fitting_micro_batch: Optional[int] = None
+    fitting_batch: Optional[int] = None
+    fitting_replay: Optional[int] = None
     """Transitions."""
+    cause: str = ""
 
     @property
     def missing_mib(self) -> float:
@@ -192,29 +197,37 @@ class CannotFit(_Event):
         return max(0.0, self.needed_mib + self.reserve_mib - self.free_mib)
 
 
+@dataclass(frozen=True)
 class NoCuda(_Event):
     """CUDA can't be used."""
 
-    event: Literal[AgentEvent.NO_CUDA] = AgentEvent.NO_CUDA
+    event = AgentEvent.NO_CUDA
     reason: Cuda
     device: str
     """As configured: auto or cuda."""
-    pool: MemoryPool | None = None
+    pool: Optional[MemoryPool] = None
     """Device, where the driver has no room to begin with."""
+    cause: str = ""
 
 
-Decisive = CollectorRestarted | Failed | CannotFit | NoCuda
-_DECISIVE: TypeAdapter[Decisive] = TypeAdapter(Annotated[Decisive, Field(discriminator="event")])
+Decisive = Union[CollectorRestarted, Failed, CannotFit, NoCuda]
+_DECISIVE: Dict[str, Type[Decisive]] = {
+    kind.event.value: kind for kind in (CollectorRestarted, Failed, CannotFit, NoCuda)
+}
 
 
 def log_by(append: Callable[..., None], event: Decisive) -> None:
     """Log an event by a function that takes its name, its cause and its fields by name."""
-    append(event.event, event.cause, **event.fields())
+    append(**event.row())
 
 
-def decisive(row: Mapping[str, Any]) -> Decisive | None:
+def decisive(row: Mapping[str, Any]) -> Optional[Decisive]:
     """Return a line of ``agent-events.jsonl`` as an event to decide by; None for any other, or an odd one."""
+    kind = _DECISIVE.get(str(row.get("event")))
+    if kind is None:
+        return None
+    known = {field.name for field in fields(kind)}
     try:
-        return _DECISIVE.validate_python(row)
-    except ValidationError:
+        return record(kind, {name: value for name, value in row.items() if name in known})
+    except RecordError:
         return None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from carla_run.enums import StrEnum
 from carla_run.files import read_whole
+from carla_run.records import plain, record, text
 
 
 class Phase(StrEnum):
@@ -73,7 +72,7 @@ class CollectorFigures:
         state: what it is at.
     """
 
-    pid: int | None = None
+    pid: Optional[int] = None
     state: CollectorState = CollectorState.ABSENT
 
 
@@ -90,7 +89,7 @@ class CollectorBeat:
         restarts: of it.
     """
 
-    pid: int | None
+    pid: Optional[int]
     state: CollectorState
     steps: int
     ticks: int
@@ -108,10 +107,10 @@ class MemoryFigures:
         peak_by_phase_mib: the maxima so far.
     """
 
-    learner_mib: float | None = None
-    collector_mib: float | None = None
-    device_mib: Mapping[str, float] | None = None
-    peak_by_phase_mib: Mapping[str, Mapping[str, float]] | None = None
+    learner_mib: Optional[float] = None
+    collector_mib: Optional[float] = None
+    device_mib: Optional[Mapping[str, float]] = None
+    peak_by_phase_mib: Optional[Mapping[str, Mapping[str, float]]] = None
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,6 @@ class Heartbeat:
         exit_code: of a learner that is about to end.
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
     time: float
     pid: int
     phase: Phase
@@ -148,13 +145,13 @@ class Heartbeat:
     ticks: int
     tick_outstanding_s: float
     collector_restarts: int
-    cuda: Cuda | None = None
-    gave_way: str | None = None
-    update_ms: float | None = None
+    cuda: Optional[Cuda] = None
+    gave_way: Optional[str] = None
+    update_ms: Optional[float] = None
     collector: CollectorFigures = CollectorFigures()
     memory: MemoryFigures = MemoryFigures()
-    exit_code: int | None = None
-    collectors: tuple[CollectorBeat, ...] = ()
+    exit_code: Optional[int] = None
+    collectors: Tuple[CollectorBeat, ...] = ()
 
     def of(self, collector: int) -> Heartbeat:
         """Return the same as it would be if this were the only collector; of one of several, what is its own."""
@@ -171,7 +168,7 @@ class Heartbeat:
         )
 
     @property
-    def device_reserved_mib(self) -> float | None:
+    def device_reserved_mib(self) -> Optional[float]:
         """Of the GPU, what its allocator has; None on the CPU. What the agent holds beyond is its context."""
         return (self.memory.device_mib or {}).get("reserved")
 
@@ -180,25 +177,21 @@ class Heartbeat:
         """The maxima so far: by phase, then by what is measured (``host``, ``learner``, ``device_reserved``…)."""
         return self.memory.peak_by_phase_mib or {}
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Dict[str, Any]:
         """Return the file's object."""
-        return dict(_HEARTBEAT.dump_python(self, mode="json", exclude=self._empty))
+        found: Dict[str, Any] = plain(self)
+        if not self.collectors:
+            del found["collectors"]
+        return found
 
     def json(self) -> str:
         """Return the file's text."""
-        return _HEARTBEAT.dump_json(self, indent=1, exclude=self._empty).decode() + "\n"
-
-    @property
-    def _empty(self) -> set[str]:
-        return set() if self.collectors else {"collectors"}
+        return text(self.data(), indent=1)
 
 
-_HEARTBEAT = TypeAdapter(Heartbeat)
-
-
-def read_heartbeat(path: Path) -> Heartbeat | None:
+def read_heartbeat(path: Path) -> Optional[Heartbeat]:
     """Return what the file says; None if it is missing or torn, or something else."""
     try:
-        return _HEARTBEAT.validate_json(read_whole(path), strict=True)
-    except (OSError, ValidationError):
+        return record(Heartbeat, json.loads(read_whole(path)))
+    except (OSError, ValueError, RecursionError):
         return None

@@ -136,7 +136,7 @@ def _taken_by(file: os.stat_result) -> int | None:
     name = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     with contextlib.suppress(OSError):
         for line in LOCKS.read_bytes().decode().splitlines():
-            match line.split():
-                case [_, "FLOCK", _, _, pid, where, *_] if where == name:
-                    return int(pid)
+            words = line.split()
+            if len(words) > 5 and (words[1], words[5]) == ("FLOCK", name):
+                return int(words[4])
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def inner(outer: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def number(value: Any) -> float | None:
     """Return a finite float, or None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e100:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e100:
         return None
     return float(value)
 
@@ -77,12 +77,3 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def leaves(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what nested mappings hold that is none itself, or empty, by dotted key."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value

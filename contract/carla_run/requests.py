@@ -9,20 +9,16 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Mapping, Optional, Tuple, Union
 
-from pydantic import Field, ValidationError, model_validator
-
-from carla_run import refusal
 from carla_run.enums import StrEnum
 from carla_run.exits import Exit, ExitError
 from carla_run.files import read_whole, user_name, write_whole
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths
-from carla_run.section import Section
+from carla_run.records import RecordError, record, text
 
 
 class RequestKind(StrEnum):
@@ -52,27 +48,29 @@ class Result(StrEnum):
     REFUSED = "refused"
 
 
-class Request(Section):
+@dataclass(frozen=True)
+class Request:
     """What is asked of the agent."""
 
-    id: int = Field(ge=1, strict=True)
+    id: int
     """Greater than that of every earlier request of this run."""
     kind: RequestKind
-    values: Mapping[str, Any] = Field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     """For apply: configuration keys with dots, and their new values."""
     by: Asker = Asker.PERSON
     """The launcher ends a drain of its own, never a person's."""
 
-    @model_validator(mode="after")
-    def _values_belong_to_apply(self) -> Request:
+    def __post_init__(self) -> None:
+        if self.id < 1:
+            raise RecordError(f"`id` is {self.id}; expected at least 1")
         applies = self.kind is RequestKind.APPLY
         if bool(self.values) != applies:
             expected = "expected some keys" if applies else "only apply has any"
-            raise ValueError(f"`values` of {self.kind} is {self.values!r}; {expected}")
-        return self
+            raise RecordError(f"`values` of {self.kind} is {self.values!r}; {expected}")
 
 
-class Answer(Section):
+@dataclass(frozen=True)
+class Answer:
     """What became of a request; written when it is done."""
 
     id: int
@@ -83,9 +81,9 @@ class Answer(Section):
     """What was done, or why it wasn't."""
     steps: int
     updates: int
-    checkpoint: str | None
+    checkpoint: Optional[str]
     """Name of the checkpoint, ``step-…``, that holds what was learned until now; None where it isn't saved."""
-    time: float = Field(default_factory=lambda: round(time.time(), 3))
+    time: float = field(default_factory=lambda: round(time.time(), 3))
     """Seconds since 1970."""
 
     @property
@@ -98,7 +96,7 @@ class Answer(Section):
 class Unfit:
     """A file that is no request."""
 
-    id: int | None
+    id: Optional[int]
     """None where it can't be read, so that no answer can be addressed."""
     kind: str
     sentence: str
@@ -109,11 +107,11 @@ class Inbox:
 
     def __init__(self, run: RunPaths) -> None:
         self._requests, self._answers = run.request, run.answer
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: Optional[Tuple[int, int, int]] = None
         self._last = _id(_read(self._answers)) or 0
-        self._unwritten: Answer | None = None
+        self._unwritten: Optional[Answer] = None
 
-    def poll(self) -> Request | Unfit | None:
+    def poll(self) -> Union[Request, Unfit, None]:
         """Return the request if it is new. One look at the file's times while nothing changes."""
         if self._unwritten is not None:
             self._write(self._unwritten)
@@ -130,13 +128,15 @@ class Inbox:
 
     def _write(self, answer: Answer) -> None:
         try:
-            write_whole(self._answers, answer.model_dump_json(indent=1) + "\n")
+            write_whole(self._answers, text(answer, indent=1))
             self._unwritten = None
         except OSError:
             self._unwritten = answer
 
 
-def write_request(run: RunPaths, kind: str, values: Mapping[str, Any] | None = None, by: Asker = Asker.PERSON) -> int:
+def write_request(
+    run: RunPaths, kind: str, values: Optional[Mapping[str, Any]] = None, by: Asker = Asker.PERSON
+) -> int:
     """Write the next request, in the place of one that isn't answered yet, and return its id.
 
     Raises:
@@ -145,10 +145,10 @@ def write_request(run: RunPaths, kind: str, values: Mapping[str, Any] | None = N
     """
     number = 1 + max(_id(_read(path)) or 0 for path in (run.request, run.answer))
     try:
-        request = Request.model_validate({"id": number, "kind": kind, "values": dict(values or {}), "by": by})
-    except ValidationError as error:
-        raise ExitError(f"{refusal.clause(error, Request)}.", Exit.BAD_CONFIG) from None
-    write_whole(run.request, request.model_dump_json() + "\n")
+        request = record(Request, {"id": number, "kind": kind, "values": dict(values or {}), "by": by})
+    except RecordError as error:
+        raise ExitError(f"{error}.", Exit.BAD_CONFIG) from None
+    write_whole(run.request, text(request))
     return number
 
 
@@ -188,11 +188,11 @@ def drained_by_person(run: RunPaths) -> bool:
     return isinstance(newest, Request) and newest.kind is RequestKind.DRAIN and newest.by is Asker.PERSON
 
 
-def answer_to(run: RunPaths, request_id: int) -> Answer | None:
+def answer_to(run: RunPaths, request_id: int) -> Optional[Answer]:
     """Return the answer to a request; None while there is none."""
     try:
-        found = Answer.model_validate(_read(run.answer))
-    except ValidationError:
+        found = record(Answer, _read(run.answer))
+    except RecordError:
         return None
     return found if found.id == request_id else None
 
@@ -214,7 +214,7 @@ def await_answer(run: RunPaths, request_id: int, look_s: float = 0.1) -> Answer:
         time.sleep(look_s)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> Optional[Tuple[int, int, int]]:
     """Return what changes when a file is written again or replaced; None where there is none."""
     try:
         found = path.stat()
@@ -223,7 +223,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _parsed(path: Path) -> Request | Unfit:
+def _parsed(path: Path) -> Union[Request, Unfit]:
     try:
         raw = json.loads(read_whole(path))
     except OSError as error:
@@ -231,10 +231,10 @@ def _parsed(path: Path) -> Request | Unfit:
     except (ValueError, RecursionError):
         return Unfit(None, "", f"{path}: isn't whole JSON; write it under another name and rename it.")
     try:
-        return Request.model_validate(raw)
-    except ValidationError as error:
+        return record(Request, raw)
+    except RecordError as error:
         kind = str(raw.get("kind", ""))[:40] if isinstance(raw, dict) else ""
-        return Unfit(_id(raw), kind, f"{path}: {refusal.clause(error, Request)}.")
+        return Unfit(_id(raw), kind, f"{path}: {error}.")
 
 
 def _read(path: Path) -> Any:
@@ -243,6 +243,6 @@ def _read(path: Path) -> Any:
     return None
 
 
-def _id(raw: Any) -> int | None:
+def _id(raw: Any) -> Optional[int]:
     found = raw.get("id") if isinstance(raw, dict) else None
     return found if type(found) is int and found > 0 else None

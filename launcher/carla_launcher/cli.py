@@ -17,7 +17,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
-from carla_launcher import config
+from carla_launcher import config, hooks
 from carla_launcher import down as down_command
 from carla_launcher import plan as plan_command
 from carla_launcher import simulator as simulator_command
@@ -25,12 +25,11 @@ from carla_launcher import up as up_command
 from carla_launcher.config import STACK
 from carla_launcher.observe.pools import Cards, PoolKind
 from carla_launcher.options import RunOptions, RuntimeKind, SimulatorKind
-from carla_launcher.page import live_page
 from carla_launcher.resolve.resuming import DEFAULT_CONFIG, default_name, limits_of
 from carla_launcher.show import dashboard, report_process
 from carla_launcher.show import doctor as doctor_command
 from carla_launcher.show.checks.machine import Machine
-from carla_run import refusal
+from carla_run.configuration import refusal
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import RUNS, RunPaths, newest_run
 from carla_run.program import interruptible
@@ -297,8 +296,8 @@ def submit(
     It goes on at once where a step of it was killed or its memory ran out, and is queued again after the time limit or
     a preemption. With the name of a run that has ended, that one goes on.
     """
-    from carla_launcher.slurm import submit as slurm  # draws its script with jinja2, which no other command needs
-
+    with _refusals():
+        slurm = hooks.needed("slurm_submit")  # draws its script with jinja2, which no other command needs
     options = words or []
     taken = typer.main.get_command(app).commands["up"].make_context("up", list(options)).params  # type: ignore[attr-defined]
     if taken["run_name"] is not None or taken["runs_dir"] != RUNS:
@@ -469,7 +468,7 @@ def serve_dashboard(
     """Serve the live page of a run, one that goes on or one that has ended, until Ctrl-C."""
     run = _existing(run_name, runs_dir)
     with _refusals():
-        live_page.serve(run, port, _limits(run, launcher_config), _say, to_terminal=sys.stdout.isatty())
+        hooks.needed("page").serve(run, port, _limits(run, launcher_config), _say, to_terminal=sys.stdout.isatty())
 
 
 @app.command("report")

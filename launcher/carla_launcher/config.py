@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from carla_launcher.observe.pools import PoolKind
-from carla_run import refusal, yaml_file
+from carla_run.configuration import refusal, yaml_file
+from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
-from carla_run.section import Section
 
 SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
 CHECKOUT = Path(__file__).resolve().parents[2]

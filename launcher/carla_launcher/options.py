@@ -10,9 +10,9 @@ from pydantic import Field, field_validator
 
 from carla_launcher.config import SHIPPED, STACK
 from carla_launcher.observe.pools import Cards
+from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import from_anywhere
-from carla_run.section import Section
 
 
 class RefusedError(ExitError):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from carla_launcher import config, ports, wiring
+from carla_launcher import config, hooks, ports, wiring
 from carla_launcher.act import journal as journals
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.leftovers import await_leftovers
@@ -26,7 +26,6 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.gpu_lock import GpuInUseError
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
-from carla_launcher.page import live_page
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.machine import compose_of
 from carla_launcher.resolve.prepare import Prepared, prepare
@@ -34,7 +33,6 @@ from carla_launcher.resolve.resuming import Requested, requested
 from carla_launcher.show import summary
 from carla_launcher.show.report_process import write_report
 from carla_launcher.simulators import PORTS
-from carla_launcher.slurm import record as slurm
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, ExitError
 from carla_run.locks import Lock
@@ -63,7 +61,7 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
     limits = config.load(requested(run_, options, resume).options.launcher_config)  # before anything is written
     with locked(run_, limits) as lock:
         asked = requested(run_, options, resume)
-        before = slurm.begin(run_, os.environ, time.time())
+        before = hooks.begin_step(run_, os.environ, time.time())
         prepared = _prepared(asked, limits, stop)
         if before is not None and prepared.state.incident:  # the launcher before was killed with it
             prepared = replace(prepared, spec=replace(prepared.spec, step_before=before))
@@ -71,7 +69,7 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
             say(note)
         _refuse_taken_ports(prepared, asked)
         spec = prepared.spec.options
-        serving = live_page.beside(
+        serving = hooks.page_beside(
             run_, spec.dashboard_port, say, spec.launcher_config, to_terminal=sys.stdout.isatty()
         )
         page = open_page.enter_context(serving)

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from carla_launcher.config import SHIPPED
-from carla_launcher.slurm import record
-from carla_launcher.slurm.answers import End
+from carla_launcher.plugins.slurm import record
+from carla_launcher.plugins.slurm.answers import End
 from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY, ports
 from tests.faults import tell

@@ -15,8 +15,9 @@ import yaml
 from pydantic import BaseModel
 
 from carla_launcher import config as launcher
+from carla_run.configuration.section import keys_of, model_in
 from carla_run.exits import Exit
-from carla_run.section import LARGEST, keys_of, model_in
+from carla_run.records import LARGEST
 from carla_td3 import config as agent
 
 PATH = tuple[str | int, ...]

@@ -29,13 +29,12 @@ FORBIDDEN = {
     "carla_launcher": {"carla_td3", "carla_lite", "torch", "carla"},
     "carla_lite": {"carla_td3", "carla_run", "carla_launcher", "carla", "torch"},
 }
-WITH_PACKAGES = {f"carla_run.{name}" for name in ("events", "heartbeat", "refusal", "requests", "section", "yaml_file")}
-WITH_PACKAGES |= {"carla_run.memory.nvml"}
-"""The only modules of the contract that may import a package: the others run under ``python -S``, too."""
 MEMORY = "carla_run.memory"
-
 WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")
-LOOKS_ONLY = {"observe": {"observe"}, "reserve": {"reserve", "observe"}}
+CONFIGURATION = "carla_run.configuration"
+"""The only room of the contract with packages: the others run under ``python -S``, too."""
+
+LOOKS_ONLY = {"observe": {"observe"}, "plugins.reserve": {"plugins.reserve", "observe"}}
 """The launcher's rooms that know nothing of its others."""
 
 
@@ -69,15 +68,14 @@ def test_a_room_imports_only_what_it_may(package: str) -> None:
     assert not [(path, name) for path, name in sorted(entered) if name in FORBIDDEN[package]]
 
 
-def test_the_contract_is_below_all_and_needs_no_package_but_pydantic_and_pyyaml() -> None:
-    entered = {(module, name.split(".")[0]) for module, path in modules("carla_run").items() for name in imports(path)}
-    beyond = {(module, name) for module, name in entered if name not in sys.stdlib_module_names | {"carla_run"}}
-    assert {name for _, name in beyond} == {"pydantic", "pydantic_core", "pynvml", "yaml"}
-    assert {module for module, _ in beyond} == WITH_PACKAGES
-    outside = {
-        name for module, path in modules("carla_run").items() if room(module) != MEMORY for name in imports(path)
-    }
-    assert not [name for name in outside if name.startswith(MEMORY)], "what a run's files need reads no memory"
+def test_the_contract_is_below_all_and_its_core_needs_the_standard_library_only() -> None:
+    packages = {CONFIGURATION: {"pydantic", "pydantic_core", "yaml"}, MEMORY: {"pynvml"}}
+    for module, path in modules("carla_run").items():
+        entered = set(imports(path))
+        beside = {"carla_run", *packages.get(room(module), ())}
+        assert {name.split(".")[0] for name in entered} <= sys.stdlib_module_names | beside, module
+        outside = [each for each in packages if each != room(module)]
+        assert not [name for name in entered if name.startswith(tuple(outside))], module
 
 
 def imported(package: str) -> nx.DiGraph[str]:
@@ -93,8 +91,9 @@ def imported(package: str) -> nx.DiGraph[str]:
 
 
 def room(module: str) -> str:
-    """Return a module's sub-package; a file on the package's top level is a room of its own."""
-    return ".".join(module.split(".")[:2])
+    """Return a module's sub-package, or the plugin; a file on the package's top level is a room, too."""
+    parts = module.split(".")
+    return ".".join(parts[: 3 if parts[1:2] == ["plugins"] else 2])
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -117,6 +116,11 @@ def test_what_only_looks_enters_no_room_that_decides_acts_or_shows(name: str) ->
         room(there) for here, there in imported("carla_launcher").edges if room(here) == f"carla_launcher.{name}"
     }
     assert entered <= {f"carla_launcher.{each}" for each in LOOKS_ONLY[name]}
+
+
+def test_the_launchers_core_imports_no_plugin() -> None:
+    core = (path for name, path in modules("carla_launcher").items() if "plugins" not in name.split("."))
+    assert not [(path, name) for path in core for name in imports(path) if "carla_launcher.plugins" in name]
 
 
 def test_pinned_versions_agree() -> None:

@@ -100,7 +100,7 @@ def test_ctrl_c_while_the_launcher_plans_is_a_word_and_starts_nothing(
         (["doctor"], "carla_launcher.cli.doctor_command.run"),
         (["report", "night"], "carla_launcher.cli.report_process.write_report"),
         (["report", "--compare", "night", "night"], "carla_launcher.cli.report_process.write_comparison"),
-        (["submit"], "carla_launcher.slurm.submit.submit"),
+        (["submit"], "carla_launcher.plugins.slurm.submit.submit"),
         (["down", "night"], "carla_launcher.cli.down_command.run"),
     ],
     ids=lambda part: part[0] if isinstance(part, list) else None,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from carla_run import yaml_file
+from carla_run.configuration import yaml_file
 from carla_run.paths import RUNS, RunPaths
 from carla_td3 import config
 from carla_td3.config import AgentConfig, ConfigError

@@ -19,7 +19,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-
 from torch.utils.tensorboard import FileWriter
 from torch.utils.tensorboard.summary import hparams
 
-from carla_run.readers import leaves
+from carla_run.keys import leaves
 from carla_td3.exchange.messages import EpisodeEnded
 from carla_td3.telemetry.events import JsonLines
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from carla_run.keys import leaves
 from carla_run.paths import RunPaths
-from carla_run.readers import leaves
 from carla_td3.config import AgentConfig, dump
 from carla_td3.run_directory import provenance, read_overrides, save_config
 from carla_td3.telemetry.events import EventLog

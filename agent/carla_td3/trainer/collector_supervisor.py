@@ -150,8 +150,9 @@ class CollectorSupervisor:
             )
         counted = self._reporter.vitals.collector_restarts
         counted[self._number] = counted.get(self._number, 0) + 1
-        numbers = {"restarts": sum(counted.values()), "steps": self._store.counters.steps}
-        self._events.add(CollectorRestarted(**ended.model_dump(exclude={"kind"}), **numbers, **self._which))
+        restarts, steps = sum(counted.values()), self._store.counters.steps
+        said = ended.model_dump(exclude={"kind"})
+        self._events.add(CollectorRestarted(**said, restarts=restarts, steps=steps, **self._which))
         self.process.close()
         if rests:
             self._rests_until_s = time.monotonic() + REST_S

@@ -106,9 +106,9 @@ class Requests:
     def _answer(self, request: Request | Unfit, result: Result, sentence: str, standing: Standing) -> None:
         if isinstance(request, Request):
             self._open = None
-        asked = {"id": request.id, "kind": request.kind, "result": result}
-        self._inbox.answer(Answer(**asked, sentence=sentence, **asdict(standing)))
-        self._events.append("request_answered", sentence, **asked)
+        assert request.id is not None
+        self._inbox.answer(Answer(request.id, request.kind, result, sentence, **asdict(standing)))
+        self._events.append("request_answered", sentence, id=request.id, kind=request.kind, result=result)
 
 
 def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:

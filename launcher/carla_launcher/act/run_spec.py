@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RunOptions
 from carla_launcher.simulators import PORTS, Simulator, simulator_of
-from carla_launcher.slurm.ends import Step
 from carla_run.paths import RunPaths
 
 LOOPBACK = "127.0.0.1"
@@ -37,7 +37,7 @@ class RunSpec:
     resume: bool = False
     gpu_uuids: tuple[str, str] = ("", "")
     simulators: int = 1
-    step_before: Step | None = None
+    step_before: StepBefore | None = None
     inherited: tuple[int, ...] = ()
 
     @property

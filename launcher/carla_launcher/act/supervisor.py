@@ -21,7 +21,6 @@ from carla_launcher.decide import policy
 from carla_launcher.decide.decisions import Decision, Ending, Nothing, RestartAgent, RestartSimulator, Restore
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.observation import Ended, Observation
-from carla_launcher.slurm.answers import End
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, exit_in_words
 
@@ -85,7 +84,7 @@ class Supervisor:
         self._run.adopt()
         self._ladder.look_ahead(wait=True)
         before = self._run.spec.step_before
-        if before is not None and before.end is End.OUT_OF_MEMORY:
+        if before is not None and before.out_of_memory:
             self._repairs.give_way(Finding(Cause.AGENT_HOST_OOM, before.sentence, owner="agent", exit_code=before.code))
         self._ladder.plan_bands()
         yield from self._repairs.have_simulator()

@@ -15,6 +15,7 @@ from carla_launcher.act.saved_config import saved_config
 from carla_launcher.config import CarlaSizes
 from carla_launcher.decide.sizes import LITE, Sizes, SizesOf, Values
 from carla_launcher.observe.pools import Figure, PoolKind, Provenance, estimated, measured
+from carla_run import keys
 from carla_run.heartbeat import Phase, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_object
@@ -136,7 +137,7 @@ def _mark(run: RunPaths, config: Values, pinned: Sequence[str]) -> Mark | None:
     beat, saved = read_heartbeat(run.heartbeat), saved_config(run)
     if beat is None:
         return None
-    values = {key: _dotted(saved, key) for key in config}
+    values = {key: keys.at(saved, key) for key in config}
     values["device"] = "cuda" if beat.device.startswith("cuda") else "cpu"
     values["td3.batch_size"], values["td3.micro_batch"] = beat.batch, beat.micro_batch
     if Phase.UPDATING not in beat.peaks_mib or any(not _alike(values.get(key), config.get(key)) for key in pinned):
@@ -207,13 +208,6 @@ def _effective(values: Values, key: str) -> Any:
 
 def _highest(peaks_mib: Mapping[str, Mapping[str, float]], kind: str) -> float | None:
     return max((figures[kind] for figures in peaks_mib.values() if kind in figures), default=None)
-
-
-def _dotted(values: Mapping[str, Any], key: str) -> Any:
-    *sections, last = key.split(".")
-    for section in sections:
-        values = inner(values, section)
-    return values.get(last)
 
 
 def _newest_first(runs: Path, name: str) -> list[RunPaths]:

@@ -14,8 +14,9 @@ from typing import Any
 from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import charts, history, report, run_charts
 from carla_run.files import write_whole
+from carla_run.keys import leaves
 from carla_run.paths import RunPaths
-from carla_run.readers import leaves, read_object, read_objects
+from carla_run.readers import read_object, read_objects
 
 Row = Mapping[str, Any]
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import jinja2
 
+from carla_launcher import hooks
 from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import history, nodes, run_charts, sentences
 from carla_launcher.show.formatting import cause, clock, grouped, kind_of, mib, seconds_as_date, time_of_day
@@ -26,7 +27,6 @@ from carla_launcher.show.planned import most_held, planned_bands
 from carla_launcher.show.report_phases import footprint, peaks_by_phase, shortages
 from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.timeline import highest
-from carla_launcher.slurm import record as slurm
 from carla_run.exits import Exit
 from carla_run.files import read_whole, write_whole
 from carla_run.paths import RunPaths
@@ -147,7 +147,7 @@ def _content(run: RunPaths, found: RunHistory) -> dict[str, Any]:
         "footprint": footprint(found.agent_events),
         "shortages": shortages(found.agent_events),
         "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, found.metrics),
-        "steps": slurm.told(run),
+        "steps": hooks.steps(run),
         "events": _events(run, found),
         "config": _configuration(run),
     }

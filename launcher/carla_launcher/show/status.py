@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from carla_launcher import hooks
 from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.observe.tail import Tail
 from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import moment, words
 from carla_launcher.show.nodes import nodes
-from carla_launcher.slurm import record as slurm
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths
@@ -57,7 +57,7 @@ class Look:
         ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``; ``rungs`` (steps taken: ``rung``, ``kind``,
         ``cause``, ``since``), ``next_restore_s`` (at the earliest); ``findings`` that hold; ``memory`` (``time``,
         ``pools``, as in ``launcher-memory.jsonl``); ``nodes``, a line a collector of a cluster; ``job`` of Slurm's
-        (see ``slurm.record.seen``).
+        (see ``hooks.job``).
         """
         self._hear()
         # A launcher takes the lock, writes that it runs, later writes its end and lets go: held at either moment, what
@@ -91,7 +91,7 @@ class Look:
 
     def _job_at(self, now: float) -> dict[str, Any] | None:
         if now - self._job[0] >= JOB_EVERY_S:
-            self._job = now, slurm.seen(self._run)
+            self._job = now, hooks.job(self._run)
         return self._job[1]
 
     def _hear(self) -> None:

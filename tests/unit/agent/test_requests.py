@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_a_new_request_is_returned_once(run: RunPaths) -> None:
     inbox = Inbox(run)
     assert inbox.poll() is None
     ask(run, {"id": 4, "kind": "checkpoint"})
-    assert inbox.poll() == Request(id=4, kind="checkpoint")
+    assert inbox.poll() == Request(id=4, kind=RequestKind.CHECKPOINT)
     assert inbox.poll() is None
 
 
@@ -95,7 +96,7 @@ def test_what_was_answered_is_ignored_and_so_is_what_is_older(run: RunPaths, req
     ask(run, {"id": request_id, "kind": "stop"})
     assert inbox.poll() is None
     assert Inbox(run).poll() is None, "in a new process too"
-    assert answered(run) == DONE.model_dump()
+    assert answered(run) == asdict(DONE)
 
 
 def test_a_later_request_is_new(run: RunPaths) -> None:
@@ -153,7 +154,7 @@ def test_an_answer_that_the_disk_refused_is_written_later(tmp_path: Path) -> Non
     inbox.poll()
     run.path.mkdir()
     inbox.poll()
-    assert answered(run) == DONE.model_dump()
+    assert answered(run) == asdict(DONE)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +292,7 @@ def test_each_request_has_a_greater_id_than_the_last(run: RunPaths) -> None:
         inbox.answer(DONE)
         assert send(run, "apply", {"td3.micro_batch": 8}) == 5
         assert inbox.poll() == Request(id=5, kind=RequestKind.APPLY, values={"td3.micro_batch": 8})
-        inbox.answer(DONE.model_copy(update={"id": 5}))
+        inbox.answer(replace(DONE, id=5))
         with pytest.raises(ExitError, match="`kind` is 'explode'"):
             send(run, "explode", {})
 

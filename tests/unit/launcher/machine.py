@@ -232,7 +232,7 @@ class Machine(World):
             free_mib=max(0.0, free_mib),
             reserve_mib=0.0,
         )
-        self.agent_events.append(refused.model_dump(mode="json"))
+        self.agent_events.append(refused.row())
         agent.end(Exit.OUT_OF_MEMORY)
 
     def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from carla_launcher import config
-from carla_launcher.page import server
+from carla_launcher.plugins.page import server
 from carla_run.paths import RunPaths
 from tests.crowd import PATIENCE_S
 

@@ -20,11 +20,11 @@ from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.expectations import BandKey
 from carla_launcher.decide.holders import Holders
 from carla_launcher.decide.ladder import Ladder, Needs, Step
+from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from carla_launcher.options import RunOptions, SimulatorKind
-from carla_launcher.slurm.ends import Step as SlurmStep
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Cuda, Heartbeat, Phase
 from carla_run.paths import RunPaths
@@ -170,7 +170,7 @@ class World:
     simulator_stops_with: int | None = 0
     laid: dict[str, Any] = field(default_factory=dict)
     planned: dict[BandKey, float] = field(default_factory=dict)
-    step_before: SlurmStep | None = None
+    step_before: StepBefore | None = None
     drained: bool = False
     person_drained: bool = False
     expected: list[Child] = field(default_factory=list)

@@ -10,7 +10,7 @@ import yaml
 from carla_launcher.act.agent_requests import AgentRequests
 from carla_run.paths import RunPaths
 from carla_run.paths import RunPaths as AgentRun
-from carla_run.requests import Answer, Inbox, Request
+from carla_run.requests import Answer, Inbox, Request, Result
 from carla_td3.run_directory import read_overrides
 
 
@@ -20,17 +20,7 @@ def requests(tmp_path: Path) -> AgentRequests:
 
 
 def answered(request: Request, result: str, sentence: str) -> Answer:
-    return Answer.model_validate(
-        {
-            "id": request.id,
-            "kind": request.kind,
-            "result": result,
-            "sentence": sentence,
-            "steps": 7,
-            "updates": 3,
-            "checkpoint": None,
-        }
-    )
+    return Answer(request.id, request.kind, Result(result), sentence, steps=7, updates=3, checkpoint=None)
 
 
 def test_the_agent_understands_each_request_and_its_answer_is_told_apart_from_older_ones(

@@ -12,10 +12,9 @@ from carla_launcher.act.runtime import Role
 from carla_launcher.config import Does
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.ladder import Step
+from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import PoolKind
-from carla_launcher.slurm.answers import End
-from carla_launcher.slurm.ends import Step as SlurmStep
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
@@ -388,13 +387,16 @@ def test_newcomer_is_named_among_foreign_processes(tmp_path: Path) -> None:
     assert not any("Xorg" in line for line in world.said)
 
 
+KILLED = "job 7, step 0 on n1: ended by the job's memory limit of 4,096 MiB"
+
+
 def killed_with_its_job(world: World, rung: Step) -> World:
     """Have Slurm end launcher and programs at once for the job's memory limit, and begin again."""
     world.ladder = {**LADDER, PoolKind.RAM: (rung, Step("stop", Does.STOP, "the run"))}
     settle(world)
     for program in world.programs:
         program.end(137)
-    world.step_before = SlurmStep("7", "0", 0, "n1", 0.0, 4096.0, end=End.OUT_OF_MEMORY, code=137)
+    world.step_before = StepBefore(KILLED, code=137, out_of_memory=True)
     world.launch()
     return world
 
@@ -405,7 +407,7 @@ def test_slurm_memory_end_starts_a_rung_lower(world: World) -> None:
     settle(world)
     assert world.laid == {"evaluation.video": False}
     (row,) = world.events("rung_taken")
-    assert row["cause"] == "job 7, step 0 on n1: ended by the job's memory limit of 4,096 MiB"
+    assert row["cause"] == KILLED
     assert row["incident"] == "i1", "the launcher's death is the incident"
     assert world.diary.count("start agent") == 2, "none is started only to be stopped"
 

@@ -44,7 +44,7 @@ def agent_ends(
         seen = replace(seen, time_s=time_s, memory=seen.memory if memory is None else memory(time_s))
         if time_s < at_s:
             return seen
-        failure = Failed(cause=failed, exit_code=code, error="Error", pool=pool).model_dump()
+        failure = Failed(cause=failed, exit_code=code, error="Error", pool=pool).row()
         events = [*([failure] if failed or pool else []), *([refused] if refused else [])]
         return with_agent(seen, running=False, ended=ended, events=tuple(events) if time_s == at_s else ())
 
@@ -112,7 +112,7 @@ def test_a_refusal_is_of_the_pool_that_it_names_wherever_the_last_agent_computed
 
 def test_a_gpu_that_is_lost_to_the_agent_ends_the_run_by_its_own_cause() -> None:
     lost = Failed(cause="CUDA error: unknown error.\nMore.", exit_code=1, error="RuntimeError", gpu_lost=True)
-    reported = agent_ends(1, refused=lost.model_dump())
+    reported = agent_ends(1, refused=lost.row())
     assert causes(reported) == {Cause.GPU_LOST}
     assert reported[0][1].sentence == "the GPU is lost to the agent (CUDA error: unknown error): restart the machine"
 
@@ -148,7 +148,7 @@ def test_a_run_that_finished_after_a_child_had_been_killed_has_finished() -> Non
 
 def test_a_collector_that_the_kernel_killed_is_told_once_while_the_learner_lives() -> None:
     def look(time_s: float) -> Observation:
-        restarted = CollectorRestarted(end=CollectorEnd.SIGNAL, signal=signal.SIGKILL).model_dump()
+        restarted = CollectorRestarted(end=CollectorEnd.SIGNAL, signal=signal.SIGKILL).row()
         seen = replace(driving(time_s), memory=ram(kills=int(time_s >= 20)))
         return with_agent(seen, events=(restarted,) * (time_s == 21))
 

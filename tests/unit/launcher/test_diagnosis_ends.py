@@ -25,7 +25,7 @@ from tests.unit.launcher.seen import (
 
 END_S = 30.0
 RESERVE_MIB = LIMITS.memory.reserve_mib
-UNKNOWN = Failed(cause="RuntimeError: words that no pattern knows", exit_code=1, error="RuntimeError").model_dump()
+UNKNOWN = Failed(cause="RuntimeError: words that no pattern knows", exit_code=1, error="RuntimeError").row()
 OWNERS = {"agent": OwnerKind.AGENT, "simulator": OwnerKind.SIMULATOR}
 
 Memory = Callable[[float], Reading]

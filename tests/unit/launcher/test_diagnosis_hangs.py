@@ -47,7 +47,7 @@ def test_a_call_that_no_time_out_ends_is_the_collectors_hang() -> None:
     def deadlock(since_s: float, seen: Observation) -> Observation:
         if since_s < 25:
             return with_beat(seen, tick_outstanding_s=since_s)
-        restarted = CollectorRestarted(cause="no sign of life", end=CollectorEnd.HUNG).model_dump()
+        restarted = CollectorRestarted(cause="no sign of life", end=CollectorEnd.HUNG).row()
         seen = with_agent(seen, events=(restarted,) * (since_s == 26))
         if since_s < 32:
             return with_beat(seen, collector_restarts=1, state="starting" if since_s < 29 else "connecting")
@@ -102,7 +102,7 @@ def test_a_simulator_is_hung_when_a_fresh_collector_cannot_tick_either() -> None
     def hang(since_s: float, seen: Observation) -> Observation:
         if since_s <= TIMEOUT_S:
             return with_beat(seen, tick_outstanding_s=since_s)
-        aborted = CollectorRestarted(end=CollectorEnd.SIGNAL, signal=signal.SIGABRT).model_dump()
+        aborted = CollectorRestarted(end=CollectorEnd.SIGNAL, signal=signal.SIGABRT).row()
         seen = with_agent(seen, events=(aborted,) * (since_s == TIMEOUT_S + 1))
         state = "starting" if since_s < TIMEOUT_S + 4 else "connecting"
         return with_beat(seen, collector_restarts=1, state=state, tick_outstanding_s=max(0.0, since_s - TIMEOUT_S - 4))

@@ -19,9 +19,9 @@ import pytest
 
 from carla_launcher import config, down
 from carla_launcher.act.agent_requests import AgentRequests
-from carla_launcher.page import live_page
-from carla_launcher.page.buttons import Buttons
-from carla_launcher.page.parts import AFTER_EVENT_S, Parts
+from carla_launcher.plugins.page import live_page
+from carla_launcher.plugins.page.buttons import Buttons
+from carla_launcher.plugins.page.parts import AFTER_EVENT_S, Parts
 from carla_run.exits import ExitError
 from carla_run.locks import Lock
 from carla_run.paths import RunPaths
@@ -230,7 +230,7 @@ def test_the_page_ends_with_a_launcher_that_is_killed(run: RunPaths) -> None:
     program = (
         "import pathlib, sys, time\n"
         "from carla_run.paths import RunPaths\n"
-        "from carla_launcher.page import live_page\n"
+        "from carla_launcher.plugins.page import live_page\n"
         "say = lambda sentence: print(sentence, flush=True)\n"
         "with live_page.beside(RunPaths(pathlib.Path(sys.argv[1])), 0, say) as page:\n"
         "    print(page, flush=True)\n"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carla_launcher.page import server
+from carla_launcher.plugins.page import server
 from carla_run.locks import Lock
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.served import TOKEN, Page, folder

@@ -172,7 +172,7 @@ def test_what_can_never_be_is_refused_at_once(figures: Figures, start: Start) ->
 def test_a_fresh_python_is_told_what_to_install_and_needs_nothing_for_ram(figures: Figures, start: Start) -> None:
     program = (
         "import sys; sys.path[:0] = [sys.argv.pop(1), sys.argv.pop(1)]; "
-        "from carla_launcher.reserve.__main__ import main; sys.exit(main())"
+        "from carla_launcher.plugins.reserve.__main__ import main; sys.exit(main())"
     )
     bare = (sys.executable, "-S", "-c", program, *OURS)
     code, said = start(*bare, "--min-free", "100", "--", "true", environment=figures.environment).ended()
@@ -185,7 +185,7 @@ def test_reserving_imports_this_project_and_the_standard_library_only() -> None:
     program = """
 import sys
 sys.path += sys.argv[1:]
-import carla_launcher.reserve.__main__
+import carla_launcher.plugins.reserve.__main__
 print(*sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names))
 """
     packages = sysconfig.get_paths()["purelib"]  # there to be found, but not by themselves: site is left out

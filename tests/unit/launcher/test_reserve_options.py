@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from carla_launcher.reserve import options
-from carla_launcher.reserve.command import out_of_memory
+from carla_launcher.plugins.reserve import options
+from carla_launcher.plugins.reserve.command import out_of_memory
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from carla_launcher.cli import app
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from carla_launcher.page import live_page
+from carla_launcher.plugins.page import live_page
 from carla_launcher.resolve import agent_args, resuming
 from carla_launcher.resolve.resuming import Requested
 from carla_launcher.up import locked

@@ -12,12 +12,22 @@ from pathlib import Path
 import pytest
 
 from carla_launcher.observe.allotment import allotted_mib
+from carla_launcher.plugins.slurm import record
+from carla_launcher.plugins.slurm.answers import (
+    FIELDS,
+    Account,
+    End,
+    Job,
+    accounts_of,
+    by_accounts,
+    by_log,
+    job_of,
+    moment,
+)
+from carla_launcher.plugins.slurm.ends import FRUITLESS, Evidence, Next, Step, end_of, next_of
 from carla_launcher.show import report
 from carla_launcher.show.dashboard import figures
 from carla_launcher.show.status import status
-from carla_launcher.slurm import record
-from carla_launcher.slurm.answers import FIELDS, Account, End, Job, accounts_of, by_accounts, by_log, job_of, moment
-from carla_launcher.slurm.ends import FRUITLESS, Evidence, Next, Step, end_of, next_of
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines

@@ -14,10 +14,10 @@ from carla_launcher import config, down
 from carla_launcher import up as up_command
 from carla_launcher.observe.gpu_lock import lock_gpu
 from carla_launcher.options import RunOptions
-from carla_launcher.page import live_page
+from carla_launcher.plugins.page import live_page
+from carla_launcher.plugins.slurm import submit as slurm
 from carla_launcher.show.status import status
 from carla_launcher.simulator import MOST_SLOTS, SLOT, _slot
-from carla_launcher.slurm import submit as slurm
 from carla_run import requests
 from carla_run.files import write_whole
 from carla_run.locks import Lock, is_held

@@ -13,14 +13,14 @@ from pathlib import Path
 import jinja2
 from pydantic import Field
 
-from carla_launcher.slurm import record, sbatch_options
-from carla_launcher.slurm.answers import FIELDS
+from carla_launcher.plugins.slurm import record, sbatch_options
+from carla_launcher.plugins.slurm.answers import FIELDS
+from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
-from carla_run.section import Section
 
-DRIVER_FILE = Path(__file__).resolve().parents[1] / "nvidia_icd.json"
+DRIVER_FILE = Path(__file__).resolve().parents[2] / "nvidia_icd.json"
 SUBMIT_S = 60.0
 
 

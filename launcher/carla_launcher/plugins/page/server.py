@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from carla_launcher.config import LauncherConfig
-from carla_launcher.page.guard import Guard
-from carla_launcher.page.viewers import Viewers
+from carla_launcher.plugins.page.guard import Guard
+from carla_launcher.plugins.page.viewers import Viewers
 from carla_run.paths import RunPaths
 
 REQUEST_S = 5.0
@@ -48,9 +48,9 @@ class AtFirstLook:
         await self._made(scope, receive, send)
 
     def _make(self) -> ASGIApp:
-        from carla_launcher.page.app import application
-        from carla_launcher.page.buttons import Buttons
-        from carla_launcher.page.parts import Parts
+        from carla_launcher.plugins.page.app import application
+        from carla_launcher.plugins.page.buttons import Buttons
+        from carla_launcher.plugins.page.parts import Parts
 
         return application(self._run, Parts(self._run, Buttons(self._run, self._limits)), self._viewers)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from carla_launcher.slurm.answers import OOM_SIGNAL, Account, End, Job, by_accounts, by_log, by_state
+from carla_launcher.plugins.slurm.answers import OOM_SIGNAL, Account, End, Job, by_accounts, by_log, by_state
 from carla_run.enums import StrEnum
 from carla_run.exits import Exit, exit_in_words
 

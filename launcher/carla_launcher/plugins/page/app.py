@@ -17,14 +17,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from carla_launcher.page.parts import Parts
-from carla_launcher.page.viewers import Viewers
+from carla_launcher.plugins.page.parts import Parts
+from carla_launcher.plugins.page.viewers import Viewers
 from carla_run.exits import ExitError
 from carla_run.files import read_whole
 from carla_run.paths import RunPaths
 
 TEMPLATES = Path(__file__).parent / "templates"
-REPORT_STYLE = Path(__file__).parents[1] / "show" / "templates" / "style.css"
+REPORT_STYLE = Path(__file__).parents[2] / "show" / "templates" / "style.css"
 FILES = {
     "/report.css": (REPORT_STYLE, "text/css"),
     "/page.css": (TEMPLATES / "page.css", "text/css"),

@@ -9,10 +9,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from carla_launcher.reserve import options
-from carla_launcher.reserve.command import Command
-from carla_launcher.reserve.memory import Memory, driver_is_there
-from carla_launcher.reserve.options import Options
+from carla_launcher.plugins.reserve import options
+from carla_launcher.plugins.reserve.command import Command
+from carla_launcher.plugins.reserve.memory import Memory, driver_is_there
+from carla_launcher.plugins.reserve.options import Options
 from carla_run.exits import Exit, ExitError
 from carla_run.memory.room import missing
 from carla_run.signals import StopRequests

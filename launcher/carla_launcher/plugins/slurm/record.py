@@ -16,9 +16,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.allotment import allotted_mib
-from carla_launcher.slurm.answers import Job, accounts_of, job_of
-from carla_launcher.slurm.ends import Evidence, Step, end_of
+from carla_launcher.plugins.slurm.answers import End, Job, accounts_of, job_of
+from carla_launcher.plugins.slurm.ends import Evidence, Step, end_of
 from carla_run.files import open_to_append, read_whole
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
@@ -56,6 +57,12 @@ def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> Step |
     step = Step(job, name, restart, node, now_s, allotted_mib(environment), _size(log))
     _write(run, {name: value for name, value in asdict(step).items() if value is not None})
     return before[-1] if before else None
+
+
+def step_before(run: RunPaths, environment: Mapping[str, str], now_s: float) -> StepBefore | None:
+    """Do as :func:`begin`, and return of the step before what the launcher goes by."""
+    before = begin(run, environment, now_s)
+    return None if before is None else StepBefore(before.sentence, before.code, before.end is End.OUT_OF_MEMORY)
 
 
 def end(run: RunPaths, step: Step, now_s: float, seen: Evidence) -> Step:

@@ -1,25 +1,20 @@
 """What a person reads of a value that doesn't fit its model: one clause, whatever pydantic says.
 
-Owns the words, and the search for the key that an unknown one may stand for. Knows no model.
+Knows no model.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from carla_run.section import keys_of, members, model_in
+from carla_run import keys
+from carla_run.configuration.section import keys_of, members, model_in
 
-_ALIKE = 0.75
-_SUGGESTED = 3
-_SHORTEST_PART = 6
-_SHOWN = 60
 _KEY = "[key]"  # pydantic's word, at the end of a place, for a wrong key of a dictionary
 
 
@@ -34,7 +29,7 @@ def clause(error: ValidationError, model: type[BaseModel], complete: str = "the 
     errors, first = error.errors(), _first(error)
     where, beside = _place(model, first["loc"])
     if _is_of_a_key(first):
-        return f"unknown key `{where}`{_instead(where, beside, model, first['input'])}"
+        return keys.unknown(where, beside, [*keys_of(model)], first["input"])
     if first["type"] == "missing":
         if isinstance(first["loc"][-1], int):
             return f"`{where.rpartition('.')[0]}` has too few values"
@@ -43,8 +38,7 @@ def clause(error: ValidationError, model: type[BaseModel], complete: str = "the 
         said = str(first["msg"]).partition(", ")[2]
         return said if where in said else f"`{where}`: {said}"
     expected = [_expected(each) for each in errors if _place(model, each["loc"])[0] == where]  # a union has several
-    subject = f"`{where}`" if where else "all of it"
-    return f"{subject} is {shown(first['input'])}; expected {' or '.join(dict.fromkeys(expected))}"
+    return keys.unfit(where, first["input"], " or ".join(dict.fromkeys(expected)))
 
 
 def key(error: ValidationError, model: type[BaseModel]) -> str:
@@ -89,59 +83,6 @@ def _names(annotation: Any) -> list[str]:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return [str(each.value) for each in annotation]
     return list(get_args(annotation)) if get_origin(annotation) is Literal else []
-
-
-def _instead(where: str, beside: Sequence[str], model: type[BaseModel], value: object) -> str:
-    meant = _meant(where, beside, [*keys_of(model)], value)
-    if meant:
-        return f" (did you mean {' or '.join(f'`{each}`' for each in meant)}?)"
-    return f"; known here: {', '.join(beside)}" if beside else ""
-
-
-def _meant(where: str, beside: Sequence[str], everywhere: Sequence[str], value: object) -> list[str]:
-    """Return the keys that an unknown one may stand for: a neighbour's name misspelt, else a key of another section."""
-    section, _, name = where.rpartition(".")
-    before = f"{section}." if section else ""
-    if near := _alike(name, {each: f"{before}{each}" for each in beside}):
-        return near
-    by_leaf: dict[str, list[str]] = {}
-    for key in everywhere:
-        by_leaf.setdefault(key.rpartition(".")[2], []).append(key)
-    for leaf in (name, *_leaves(value)):
-        if found := by_leaf.get(leaf) or _alike(leaf, {leaf: keys[0] for leaf, keys in by_leaf.items()}):
-            return found[:_SUGGESTED]
-        parts = [each for each in by_leaf if _holds(leaf, each)]
-        if parts:
-            return by_leaf[max(parts, key=len)][:_SUGGESTED]
-    return []
-
-
-def _holds(name: str, leaf: str) -> bool:
-    return len(leaf) >= _SHORTEST_PART and leaf in name
-
-
-def _alike(name: str, known: Mapping[str, str]) -> list[str]:
-    """Return those of ``known`` whose name is nearly this one, as they are called in full."""
-    lower = {each.lower(): full for each, full in known.items()}
-    if name.lower() in lower:
-        return [lower[name.lower()]]
-    return [lower[each] for each in difflib.get_close_matches(name.lower(), lower, _SUGGESTED, _ALIKE)]
-
-
-def _leaves(value: object) -> Iterator[str]:
-    """Yield the names within an unknown section, which may be known where they belong."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _leaves(inner) if isinstance(inner, Mapping) else (str(name),)
-
-
-def shown(value: object) -> str:
-    """Return a value as a person writes it."""
-    if value is None:
-        return "empty"
-    nested = isinstance(value, Mapping | list | tuple | bool)
-    text = json.dumps(value, default=str, skipkeys=True) if nested else repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 _EXPECTED = {

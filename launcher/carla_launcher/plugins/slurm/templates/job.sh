@@ -82,7 +82,7 @@ while true; do
     code=$?
   fi
   note
-  read -r next code < <("${python[@]}" -m carla_launcher.slurm "$run" "$code")
+  read -r next code < <("${python[@]}" -m carla_launcher.plugins.slurm "$run" "$code")
   case $next in
     again) sleep 2 ;;
     requeue)

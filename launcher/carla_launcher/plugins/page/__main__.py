@@ -1,4 +1,4 @@
-"""``python -m carla_launcher.page RUN SOCKET CONFIG``: serves the page on a listening socket until its input ends.
+"""``python -m carla_launcher.plugins.page RUN SOCKET CONFIG``: serves the page on a socket until its input ends.
 
 The first line of its input is the token.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from carla_launcher import config
 from carla_launcher.config import LauncherConfig
-from carla_launcher.page.server import serve
+from carla_launcher.plugins.page.server import serve
 from carla_run.paths import RunPaths
 
 BESIDE_TRAINING = 10

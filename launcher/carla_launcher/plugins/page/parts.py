@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from carla_launcher.page.buttons import Buttons
+from carla_launcher.plugins.page.buttons import Buttons
 from carla_launcher.show import bars, dashboard, history, run_charts
 from carla_launcher.show.formatting import cause, clock, grouped, kind_of, span, time_of_day
 from carla_launcher.show.history import RunHistory

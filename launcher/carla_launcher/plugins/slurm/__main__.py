@@ -1,4 +1,4 @@
-"""``python -m carla_launcher.slurm RUN CODE``: what the batch script asks when a step has ended.
+"""``python -m carla_launcher.plugins.slurm RUN CODE``: what the batch script asks when a step has ended.
 
 Prints what it does next (``again``, ``requeue`` or ``over``) and the job's exit code. Needs none of Slurm's commands: a
 container has none.
@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from carla_launcher.slurm import record
-from carla_launcher.slurm.ends import next_of
+from carla_launcher.plugins.slurm import record
+from carla_launcher.plugins.slurm.ends import next_of
 from carla_run.paths import RunPaths
 
 folder, code = sys.argv[1:]

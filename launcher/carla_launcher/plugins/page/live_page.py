@@ -66,7 +66,7 @@ def serve(run: RunPaths, port: int, limits: LauncherConfig, say: Say, *, to_term
         NoPageError: it can't be served.
     """
     listening = _listening(port)
-    from carla_launcher.page import server  # needs packages that `up` goes without
+    from carla_launcher.plugins.page import server  # needs packages that `up` goes without
 
     with _address(run, listening, say, to_terminal) as token, contextlib.suppress(KeyboardInterrupt):
         asyncio.run(server.serve(run, limits, listening, token))
@@ -116,7 +116,7 @@ def _process(run: RunPaths, listening: socket.socket, token: str, launcher_confi
     try:
         with open_to_append(run.logs / "page.log") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "carla_launcher.page", *words],
+                [sys.executable, "-m", "carla_launcher.plugins.page", *words],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

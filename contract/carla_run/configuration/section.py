@@ -12,8 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-LARGEST = 2**63 - 1
-"""The largest whole number that files, NumPy and torch can hold."""
+from carla_run.records import LARGEST
 
 
 class Section(BaseModel):

@@ -1,0 +1,128 @@
+"""Plain dataclasses to JSON and back: what a foreign file says is taken only where it fits the fields' types."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from enum import Enum
+from typing import (
+    Any,
+    Mapping,
+    Optional,
+    Sequence,
+    Type,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from carla_run import keys
+
+T = TypeVar("T")
+LARGEST = 2**63 - 1
+"""The largest whole number that files, NumPy and torch can hold."""
+_WORDS = {
+    dict: "keys below it",
+    list: "a list",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+}
+
+
+class RecordError(ValueError):
+    """A value that doesn't fit its record; the message is a clause without a full stop."""
+
+
+def record(kind: Type[T], value: object) -> T:
+    """Return a JSON object as a dataclass: no unknown key, none missing, no value converted.
+
+    Raises:
+        RecordError: it doesn't fit, or the class refuses it.
+    """
+    return cast(T, _checked(kind, value, ""))
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold of a dataclass; NaN and infinity become null, which JSON lacks."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def text(value: Any, indent: Optional[int] = None) -> str:
+    """Return a dataclass, or what :func:`plain` made of one, as a file's text, with a line end."""
+    separators = None if indent else (",", ":")
+    return json.dumps(plain(value), indent=indent, separators=separators, ensure_ascii=False, default=str) + "\n"
+
+
+def _checked(kind: Any, value: Any, where: str) -> Any:
+    """Return a value as one of a type; ``where`` is its dotted key."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Union:  # of None and one more
+        return None if value is None else _checked(inner[0], value, where)
+    if dataclasses.is_dataclass(kind):
+        return _object(kind, _of(dict, value, where), where)
+    if origin is tuple:
+        return tuple(
+            _checked(inner[0], each, _below(where, str(at))) for at, each in enumerate(_of(list, value, where))
+        )
+    if origin is not None:
+        return {key: _checked(inner[1], each, _below(where, key)) for key, each in _of(dict, value, where).items()}
+    return value if kind is Any else _leaf(kind, value, where)
+
+
+def _of(kind: Type[T], value: object, where: str) -> T:
+    if isinstance(value, kind):
+        return value
+    raise RecordError(keys.unfit(where, value, _WORDS[kind]))
+
+
+def _object(kind: Any, value: Mapping[str, Any], where: str) -> Any:
+    fields, types = dataclasses.fields(kind), get_type_hints(kind)
+    names = sorted(field.name for field in fields)
+    for key in value:
+        if key not in names:
+            raise RecordError(keys.unknown(_below(where, key), names, names, value[key]))
+    made = {}
+    for field in fields:
+        if field.name in value:
+            made[field.name] = _checked(types[field.name], value[field.name], _below(where, field.name))
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise RecordError(f"`{_below(where, field.name)}` is missing; the example has it")
+    return kind(**made)
+
+
+def _leaf(kind: Any, value: Any, where: str) -> Any:
+    if issubclass(kind, Enum):
+        words = [each.value for each in kind]
+        if not isinstance(value, str) or value not in words:
+            raise RecordError(keys.unfit(where, value, _either([repr(word) for word in words])))
+        return kind(value)
+    if kind in (int, float):
+        if isinstance(value, bool):
+            raise RecordError(keys.unfit(where, value, "a number"))
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise RecordError(keys.unfit(where, value, "a number below 2^63"))
+    if kind is float and isinstance(value, int):
+        return float(value)
+    return _of(kind, value, where)
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _below(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else str(key)

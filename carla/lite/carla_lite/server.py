@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
-from carla_lite.actors.sensors import Message, Sensor, TickSnapshot
+from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.maps import Maps
 
 # All these modules but ``table`` enter their functions in the table of methods.

@@ -40,7 +40,7 @@ def person(x=0.0, y=0.0, number=1, **attributes):
     blueprint = CATALOGUE[f"walker.pedestrian.{number:04}"]
     assert isinstance(blueprint, WalkerBlueprint)
     identity = Identity(1, blueprint, blueprint.values({key: str(value) for key, value in attributes.items()}))
-    return Walker(identity, blueprint, Pose(x, y, blueprint.half_height_m, 0.0, 0.0, 0.0))
+    return Walker(identity, Pose(x, y, blueprint.half_height_m, 0.0, 0.0, 0.0))
 
 
 def walk(walker, steps, ground=flat, statics=NOTHING):

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from carla_lite.actors import physics_control
-from carla_lite.blueprints.catalogue import Blueprint, VehicleBlueprint
-from carla_lite.blueprints.vehicles import BaseType
+from carla_lite.blueprints.blueprint import Blueprint
+from carla_lite.blueprints.catalogue import CATALOGUE, ids_of
+from carla_lite.blueprints.vehicles import BaseType, VehicleBlueprint
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import BoxActor, Pose
 from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights, Shape
+
+if TYPE_CHECKING:
+    from carla_lite.world import World
 
 # The states of a vehicle that is at no light, as in CARLA: at a sign it may have to wait.
 _RED, _GREEN = 0, 2
@@ -47,6 +51,9 @@ class Identity:
 
 class Actor:
     """Anything with an id: it stands somewhere, or is fixed to a parent at a relative pose."""
+
+    attaches: ClassVar[bool] = True
+    """Whether it stays fixed to the parent that it is spawned with; if not, it only begins there."""
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         self.id = identity.id
@@ -81,6 +88,16 @@ class Actor:
     def hangs_on(self, other: Actor) -> bool:
         """Return whether it is fixed to the other actor, directly or through a third."""
         return self.parent is not None and (self.parent is other or self.parent.hangs_on(other))
+
+    def entered(self, world: World) -> None:
+        """Take up its part in a world, which will have it among its actors.
+
+        Raises:
+            RpcError: there is no room for it.
+        """
+
+    def left(self, world: World) -> None:
+        """Give up that part; the world no longer has it among its actors."""
 
     def token(self) -> bytes:
         """Return the stream token: empty, except for sensors that send."""
@@ -122,7 +139,11 @@ class Actor:
 class Vehicle(Actor):
     """An actor with a body that the physics moves; it is never attached to another one."""
 
-    def __init__(self, identity: Identity, blueprint: VehicleBlueprint, place: Pose) -> None:
+    attaches: ClassVar[bool] = False
+
+    def __init__(self, identity: Identity, place: Pose) -> None:
+        blueprint = identity.blueprint
+        assert isinstance(blueprint, VehicleBlueprint)
         self.body = Body(blueprint.model)
         super().__init__(identity, place)
         self.light_state = 0
@@ -145,6 +166,21 @@ class Vehicle(Actor):
         self._driven = False
         self._color = _bgr(self.attributes.get("color", _UNPAINTED))
         self._shape = _SHAPES[blueprint.base_type]
+
+    def entered(self, world: World) -> None:
+        """Join the world's vehicles.
+
+        Raises:
+            RpcError: it would stand in something.
+        """
+        if world.is_blocked(self.body):
+            raise wire.RpcError(wire.NO_ROOM)
+        self.speed_limit_kmh = world.limits.at(self.body.x, self.body.y)  # to be read before the first tick
+        world.vehicles.append(self)
+
+    def left(self, world: World) -> None:
+        """Leave the world's vehicles."""
+        world.vehicles.remove(self)
 
     @property
     def place(self) -> Pose:
@@ -261,6 +297,27 @@ class Vehicle(Actor):
             light,
             0,
         )
+
+
+KINDS: dict[str, type[Actor]] = {}
+"""What the blueprint of an id is spawned as."""
+
+
+def enter(kind: type[Actor], *ids: str) -> None:
+    """Register a class for its blueprints.
+
+    Raises:
+        ValueError: one of them isn't in the catalogue, or has a class already.
+    """
+    for name in ids:
+        if name not in CATALOGUE:
+            raise ValueError(f"blueprint {name} of {kind.__name__} isn't in the catalogue: give it a row there.")
+        if name in KINDS:
+            raise ValueError(f"blueprint {name} is a {KINDS[name].__name__} already, and can't be a {kind.__name__}.")
+        KINDS[name] = kind
+
+
+enter(Vehicle, *ids_of(VehicleBlueprint))
 
 
 def compose(parent: Pose, relative: Pose) -> Pose:

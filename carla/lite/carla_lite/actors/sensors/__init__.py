@@ -1,7 +1,7 @@
 """The sensors that the server computes: a module each, or a few that share something; all in this folder count.
 
-A class here that ends with ``enter`` for its blueprint, and the blueprint's row in ``blueprints.sensors`` are all that a new
-sensor takes. ``sensor.other.lane_invasion`` has no class of its own, because the client computes it.
+A class here, entered for its blueprint, and the blueprint's row in ``blueprints.sensors`` are all that a new sensor
+takes. ``sensor.other.lane_invasion`` has no class of its own, because the client computes it.
 """
 
 from __future__ import annotations

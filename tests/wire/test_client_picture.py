@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import carla
 import numpy as np
 import pytest
 
-from tests.conftest import Server
-from tests.wire.conftest import Session, session_of
 from tests.wire.test_client_cameras import pixels
 
+ONE_SERVER = True
 FIELDS = [name for name, field in vars(carla.WeatherParameters).items() if isinstance(field, property)]
 PRESETS = {
     name: preset
     for name, preset in vars(carla.WeatherParameters).items()
     if isinstance(preset, carla.WeatherParameters) and name != "Default"
 }
-
-
-@pytest.fixture
-def session(module_server: Server) -> Iterator[Session]:
-    """A session on the module's server, in ClearNoon and with nothing drawn."""
-    session = session_of("127.0.0.1", module_server.port)
-    session.world = session.client.reload_world(False)
-    yield session
-    session.close()
-    session.give_back()
 
 
 def parked(session, **options):

@@ -10,6 +10,8 @@ import pytest
 
 from tests.crowd import PATIENCE_S
 
+ONE_SERVER = True
+
 
 def ahead(session, metres, z=0.0):
     where = session.world.get_map().get_spawn_points()[0]

@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import port_pair
 from tests.wire.conftest import DELTA_S, Session
 
+ONE_SERVER = True
+
 RED, GREEN = carla.TrafficLightState.Red, carla.TrafficLightState.Green
 
 

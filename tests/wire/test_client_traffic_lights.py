@@ -99,13 +99,11 @@ def test_the_cycle_is_carlas_and_is_frozen_reset_and_set(lit: Session):
     assert light.get_state() == GREEN
     assert light.get_elapsed_time() == pytest.approx(DELTA_S)
     assert light.get_green_time() == 1.0
-    for _ in range(int(1.1 / DELTA_S)):
-        lit.world.tick()
+    lit.ticks(int(1.1 / DELTA_S))
     assert light.get_state() == YELLOW
     light.freeze(True)
     light.set_state(OFF)
-    for _ in range(100):
-        lit.world.tick()
+    lit.ticks(100)
     assert light.is_frozen()
     assert light.get_state() == OFF
     light.set_green_time(10.0)

@@ -50,13 +50,11 @@ def test_forces_on_a_sensor_have_no_effect_and_are_no_error(session):
 
 def test_a_torque_turns_a_car_and_without_gravity_it_floats(session):
     car = session.car()
-    for _ in range(20):
-        session.world.tick()
+    session.ticks(20)
     place = car.get_location()
     car.set_enable_gravity(False)
     car.set_location(place + carla.Location(z=3.0))
-    for _ in range(20):
-        session.world.tick()
+    session.ticks(20)
     assert car.get_location().z == pytest.approx(place.z + 3.0, abs=1e-3)
     session.client.apply_batch_sync([carla.command.ApplyTorque(car, carla.Vector3D(0.0, 0.0, 20_000.0))], True)
     session.world.tick()

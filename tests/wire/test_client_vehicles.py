@@ -9,6 +9,8 @@ import carla
 import numpy as np
 import pytest
 
+ONE_SERVER = True
+
 # CARLA 0.9.16's vehicle catalogue, by base type.
 CATALOGUE = {
     "car": "audi.a2 audi.etron audi.tt bmw.grandtourer chevrolet.impala citroen.c3 dodge.charger_2020 "
@@ -68,20 +70,17 @@ def test_every_vehicle_spawns_drives_turns_and_brakes(session):
     for base, names in IDS.items():
         for name in sorted(names):
             vehicle = session.world.spawn_actor(session.blueprint(name), where)
-            for _ in range(5):
-                session.world.tick()
+            session.ticks(5)
             box, start = vehicle.bounding_box, vehicle.get_transform()
             assert box.location.z == pytest.approx(box.extent.z)
             assert len(vehicle.get_physics_control().wheels) == 4
             vehicle.apply_control(carla.VehicleControl(throttle=1.0))
-            for _ in range(40):
-                session.world.tick()
+            session.ticks(40)
             speed = vehicle.get_velocity().length()
             assert (1.5 if base == "bicycle" else 3.0) < speed < 14.0, name
             assert (vehicle.get_location() - start.location).dot(start.get_forward_vector()) > 1.0, name
             vehicle.apply_control(carla.VehicleControl(brake=1.0, steer=0.3))
-            for _ in range(60):
-                session.world.tick()
+            session.ticks(60)
             assert vehicle.get_velocity().length() < 0.1, name
             assert abs(vehicle.get_transform().rotation.roll) < 5.0, name
             vehicle.destroy()
@@ -132,8 +131,7 @@ def driven(session, ticks, sticky, again=0):
     """Return how far a car gets in so many ticks with full throttle, applied on the first ``again``, or once."""
     where = session.world.get_map().get_spawn_points()[0]
     car = session.world.spawn_actor(session.blueprint("vehicle.tesla.model3", sticky_control=sticky), where)
-    for _ in range(10):
-        session.world.tick()
+    session.ticks(10)
     start = car.get_location()
     for number in range(ticks):
         if number == 0 or number < again:
@@ -160,13 +158,11 @@ def slide(session, car, ticks=40):
     """Return how far a car gets with the brake on from 15 m/s."""
     where = session.world.get_map().get_spawn_points()[0]
     car.set_transform(where)
-    for _ in range(10):
-        session.world.tick()
+    session.ticks(10)
     car.set_target_velocity(where.get_forward_vector() * 15.0)
     car.apply_control(carla.VehicleControl(brake=1.0))
     start = car.get_location()
-    for _ in range(ticks):
-        session.world.tick()
+    session.ticks(ticks)
     return car.get_location().distance(start)
 
 
@@ -227,8 +223,7 @@ def test_tyre_stiffness_limits_what_motor_and_brakes_do_and_how_a_car_turns(sess
         car.set_target_angular_velocity(carla.Vector3D())
         car.set_target_velocity(where.get_forward_vector() * 12.0)
         car.apply_control(carla.VehicleControl(steer=0.1))
-        for _ in range(20):
-            session.world.tick()
+        session.ticks(20)
         return car.get_transform().rotation.yaw - where.rotation.yaw
 
     assert turned(lat_stiff_value=2.0) < 0.8 * turned(lat_stiff_value=17.0)

@@ -10,6 +10,8 @@ from pathlib import Path
 import carla
 import pytest
 
+ONE_SERVER = True
+
 WAIT_S = 10.0
 MAPS = Path(__file__).resolve().parents[3] / "shared" / "maps"
 

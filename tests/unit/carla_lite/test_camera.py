@@ -15,23 +15,14 @@ from carla_lite.motion.physics import MODEL3
 from carla_lite.roads import network as roads
 from carla_lite.roads.network import Marking, RoadNetwork
 from carla_lite.scenery.camera import BoxActor, Camera, Pose
-from carla_lite.scenery.paint import GroundImage, paint
+from carla_lite.scenery.paint import paint
 from carla_lite.scenery.scene import Scene
-from carla_lite.scenery.statics import TAG_BUILDING, StaticBox, StaticIndex
+from carla_lite.scenery.statics import TAG_BUILDING, StaticBox
 from carla_lite.scenery.vehicle_meshes import FAR_PX, FINE_PX, Detail, Lights, Shape, vehicle_mesh
+from tests.unit.carla_lite.places import ground_of, scene
 
 EYE = Pose(0.0, 0.0, 1.8)
 RED, BLUE = (30, 30, 220), (220, 30, 30)
-
-
-def flat(x: float, y: float) -> float:
-    return 0.0
-
-
-def scene(*boxes: StaticBox, ground: GroundImage | None = None) -> Scene:
-    """Return a scene on black ground."""
-    black = GroundImage(tuple(np.zeros((600 >> k, 600 >> k, 3), np.uint8) for k in range(6)), 1.0, -300.0, -300.0)
-    return Scene(StaticIndex(boxes), flat, lambda: ground or black)
 
 
 def lined(y: float) -> Scene:
@@ -124,18 +115,16 @@ def test_a_car_twice_as_far_is_half_as_wide():
     assert (near[1] - near[0]) / (far[1] - far[0]) == pytest.approx(2.0, rel=0.08)
 
 
-def test_moving_right_shifts_what_is_ahead_to_the_left():
+@pytest.mark.parametrize(
+    ("move", "shift"),
+    [({"y": 2.0}, 42.0 * 2.0 / (15.0 - MODEL3.half_length_m)), ({"yaw": 0.2}, 42.0 * math.tan(0.2))],
+    ids=["moving", "turning"],
+)
+def test_to_the_right_what_is_ahead_shifts_to_the_left(move: dict[str, float], shift: float):
     camera, world = Camera(84, 84, 90.0), scene()
     here = changed(camera, world, EYE, car(15.0))
-    there = changed(camera, world, dataclasses.replace(EYE, y=2.0), car(15.0))
-    assert here[0] - there[0] == pytest.approx(42.0 * 2.0 / (15.0 - MODEL3.half_length_m), abs=1.6)
-
-
-def test_turning_right_shifts_what_is_ahead_to_the_left():
-    camera, world = Camera(84, 84, 90.0), scene()
-    here = changed(camera, world, EYE, car(15.0))
-    there = changed(camera, world, dataclasses.replace(EYE, yaw=0.2), car(15.0))
-    assert here[0] - there[0] == pytest.approx(42.0 * math.tan(0.2), abs=2.0)
+    there = changed(camera, world, dataclasses.replace(EYE, **move), car(15.0))
+    assert here[0] - there[0] == pytest.approx(shift, abs=2.0)
 
 
 def test_a_near_car_hides_a_far_one_in_either_order():
@@ -199,14 +188,7 @@ def test_roll_to_the_left_lowers_the_horizon_on_the_right():
 
 
 def test_shadow_lies_below_the_car():
-    camera, world = (
-        Camera(320, 180, 90.0),
-        scene(
-            ground=GroundImage(
-                tuple(np.full((600 >> k, 600 >> k, 3), 160, np.uint8) for k in range(6)), 1.0, -300.0, -300.0
-            )
-        ),
-    )
+    camera, world = Camera(320, 180, 90.0), scene(ground=ground_of(160))
     image = camera.render(world, EYE, [car(10.0)]).astype(int)
     _, _, _, bottom = changed(camera, world, EYE, car(10.0))
     assert image[bottom - 1, 160, :3].max() < 90

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -15,18 +14,12 @@ from carla_lite.scenery.paint import FINEST_M, MAX_PIXELS, GroundImage, paint, r
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.statics import TAG_BUILDING, StaticBox, distance
 from carla_lite.scenery.streetscape import BUILDING_CLEARANCE_M, furnish
-
-MAPS = Path(__file__).resolve().parents[4] / "shared" / "maps"
+from tests.unit.carla_lite.places import network_of
 
 
 @pytest.fixture(scope="module", params=["Lite01", "Town01"])
 def network(request: pytest.FixtureRequest) -> RoadNetwork:
-    if request.param == "Town01":
-        path = MAPS / "Town01.xodr"
-        if not path.is_file():
-            pytest.skip("Town01.xodr isn't beside the repository")
-        return roads.load(str(path))
-    return roads.load(request.param)
+    return network_of(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +54,8 @@ def test_nothing_solid_stands_where_cars_drive(network: RoadNetwork):
         if lane.kind == "driving":
             half = 0.5 * float(lane.width_m.min())
             for x, y, _ in lane.centre[::3]:
-                assert not [box for box in scene.near(x, y, half) if box.solid], (lane.road_id, lane.lane_id, x, y)
+                near = [scene.statics.boxes[i] for i in scene.statics.near(x, y, half)]
+                assert not any(box.solid for box in near), (lane.road_id, lane.lane_id, x, y)
 
 
 def test_between_the_turns_of_a_junction_there_is_no_grass():

@@ -7,8 +7,6 @@ import math
 import os
 import subprocess
 import sys
-from functools import lru_cache
-from typing import Any
 
 import cv2
 import networkx as nx
@@ -21,6 +19,7 @@ from carla_lite.roads import network as roads
 from carla_lite.towns import generator as towns
 from carla_lite.towns import seeded
 from carla_lite.towns.junctions import build
+from tests.unit.carla_lite.places import client_map
 
 carla = pytest.importorskip("carla")
 
@@ -29,14 +28,11 @@ few = settings(max_examples=6)
 PIXEL_M = 0.25
 
 
-@lru_cache(maxsize=32)
-def client_map(name: str) -> Any:
-    return carla.Map(name, towns.generate(name))
-
-
 @few
 @given(names)
 @example("Lite:seed=7")
+@example("Lite01")
+@example("Lite02")
 def test_every_lane_leads_on_and_every_lane_can_be_reached_from_every_other(name: str) -> None:
     graph = nx.DiGraph(((a.road_id, a.lane_id), (b.road_id, b.lane_id)) for a, b in client_map(name).get_topology())
     waypoints = client_map(name).generate_waypoints(2.0)
@@ -126,6 +122,8 @@ def test_there_are_wide_and_narrow_streets_bends_crossings_and_t_junctions() -> 
     [
         ("Lite:seed=7", "79ea70cbaeb015a5"),
         ("Lite:seed=0,size=200", "e943b0b02d32ed97"),
+        ("Lite01", "dee52dda9b1d43ea"),
+        ("Lite02", "45f1b8c67f42b2ab"),
     ],
 )
 def test_a_name_gives_the_same_bytes_in_every_process_and_version(name: str, digest: str) -> None:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 import xml.etree.ElementTree as ET
 from collections import Counter
-from functools import lru_cache
 from typing import Any
 
 import pytest
 
 from carla_lite.towns import generator as towns
+from tests.unit.carla_lite.places import client_map
 
 carla = pytest.importorskip("carla")
 each_town = pytest.mark.parametrize("name", [*towns.NAMES, "Lite:seed=7,size=400"])
 LIGHT, STOP, YIELD, LIMIT = "1000001", "206", "205", "274"
-
-
-@lru_cache(maxsize=4)
-def client_map(name: str) -> Any:
-    return carla.Map(name, towns.generate(name))
 
 
 def into_junctions(name: str) -> dict[int, list[Any]]:

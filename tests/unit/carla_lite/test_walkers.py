@@ -26,14 +26,11 @@ from carla_lite.scenery.statics import StaticBox, StaticIndex
 from carla_lite.scenery.strokes import actor_strokes
 from carla_lite.scenery.vista import Walls
 from carla_lite.world import World
+from tests.unit.carla_lite.places import flat
 
 STEP_S = 0.05
 NOTHING = StaticIndex()
 NO_WALLS = Walls(np.zeros((0, 2)), np.zeros(0), np.zeros((0, 1)))
-
-
-def flat(_x, _y):
-    return 0.0
 
 
 def person(x=0.0, y=0.0, number=1, **attributes):

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from carla_lite.actors import physics_control
 from carla_lite.blueprints.blueprint import Blueprint
 from carla_lite.blueprints.catalogue import CATALOGUE, ids_of
-from carla_lite.blueprints.vehicles import BaseType, VehicleBlueprint
+from carla_lite.blueprints.vehicles import VehicleBlueprint
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import BoxActor, Pose
-from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights, Shape
+from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights
 
 if TYPE_CHECKING:
     from carla_lite.world import World
@@ -29,14 +29,6 @@ _DEGREES = 180.0 / math.pi  # a product is quicker than math.degrees, which is o
 # Plain numbers: flags are slow, and each tick asks.
 _SEEN_LIGHTS, _BLINKERS = int(~Lights(0)), int(BLINKERS)
 _UNPAINTED = "128,128,128"
-_SHAPES = {
-    BaseType.CAR: Shape.SALOON,
-    BaseType.VAN: Shape.VAN,
-    BaseType.TRUCK: Shape.TRUCK,
-    BaseType.BUS: Shape.BUS,
-    BaseType.MOTORCYCLE: Shape.MOTORCYCLE,
-    BaseType.BICYCLE: Shape.BICYCLE,
-}
 
 
 @dataclass(frozen=True)
@@ -165,7 +157,7 @@ class Vehicle(Actor):
         self._sticky = self.attributes.get("sticky_control", "true").lower() not in ("false", "0")
         self._driven = False
         self._color = _bgr(self.attributes.get("color", _UNPAINTED))
-        self._shape = _SHAPES[blueprint.base_type]
+        self._shape = blueprint.shape
 
     def entered(self, world: World) -> None:
         """Join the world's vehicles.

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, role, told
 from carla_lite.motion.vehicles import MODEL3, VehicleModel
+from carla_lite.scenery.vehicle_meshes import Shape
 
 
 class BaseType(str, Enum):
@@ -62,7 +63,7 @@ class VehicleBlueprint(Blueprint):
     """A blueprint with a body."""
 
     model: VehicleModel = MODEL3
-    base_type: BaseType = BaseType.CAR
+    shape: Shape = Shape.SALOON
     told_m: tuple[float, float, float] | None = None
     """Length, width and height of the box that clients are told, if not the body's."""
 
@@ -78,15 +79,16 @@ class _Class:
     max_steer_deg: float
     drive_front_share: float
     semantic_tag: int
+    shape: Shape
 
 
 _CLASSES = {
-    _CAR: _Class(0.26, 0.31, 0.335, 11.4, 70.0, 0.4, 14),
-    _VAN: _Class(0.32, 0.33, 0.35, 10.0, 60.0, 0.0, 14),
-    _TRUCK: _Class(0.55, 0.33, 0.5, 7.0, 50.0, 0.0, 15),
-    _BUS: _Class(0.5, 0.3, 0.45, 7.0, 50.0, 0.0, 16),
-    _MOTORCYCLE: _Class(0.32, 0.42, 0.3, 9.0, 45.0, 0.0, 18),
-    _BICYCLE: _Class(0.5, 0.6, 0.34, 5.5, 45.0, 0.0, 19),
+    _CAR: _Class(0.26, 0.31, 0.335, 11.4, 70.0, 0.4, 14, Shape.SALOON),
+    _VAN: _Class(0.32, 0.33, 0.35, 10.0, 60.0, 0.0, 14, Shape.VAN),
+    _TRUCK: _Class(0.55, 0.33, 0.5, 7.0, 50.0, 0.0, 15, Shape.TRUCK),
+    _BUS: _Class(0.5, 0.3, 0.45, 7.0, 50.0, 0.0, 16, Shape.BUS),
+    _MOTORCYCLE: _Class(0.32, 0.42, 0.3, 9.0, 45.0, 0.0, 18, Shape.MOTORCYCLE),
+    _BICYCLE: _Class(0.5, 0.6, 0.34, 5.5, 45.0, 0.0, 19, Shape.BICYCLE),
 }
 
 
@@ -156,10 +158,11 @@ def _vehicle(row: dict[str, str]) -> VehicleBlueprint:
         told("has_dynamic_doors", row["doors"] == "true"),
         told("has_lights", row["lights"] == "true"),
     ]
-    tags = (_CLASSES[base_type].semantic_tag,)
-    told_m = _TOLD_M.get(row["id"])
+    its, told_m = _CLASSES[base_type], _TOLD_M.get(row["id"])
     name = f"vehicle.{row['id']}"
-    return VehicleBlueprint(name, tuple(attributes), tags, model=_model(row), base_type=base_type, told_m=told_m)
+    return VehicleBlueprint(
+        name, tuple(attributes), (its.semantic_tag,), model=_model(row), shape=its.shape, told_m=told_m
+    )
 
 
 with Path(__file__).with_name("vehicles.csv").open(encoding="utf-8", newline="") as _rows:

@@ -103,7 +103,7 @@ FILM = (
 
 
 @pytest.mark.any_simulator
-def test_a_camera_has_every_attribute_of_carlas_with_its_default_and_takes_another(session):
+def test_a_camera_has_carlas_attributes_and_defaults(session):
     blueprint = session.blueprint("sensor.camera.rgb")
     words = FILM.split()
     for name, default in zip(words[::2], words[1::2], strict=True):

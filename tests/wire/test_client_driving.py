@@ -38,7 +38,7 @@ def test_a_car_drives_when_told_and_stops_when_braked(session):
 
 
 @pytest.mark.any_simulator
-def test_positive_steering_turns_right_which_is_clockwise_from_above(session):
+def test_positive_steering_turns_right(session):
     car = session.car()
     session.world.tick()
     yaw = car.get_transform().rotation.yaw
@@ -99,7 +99,7 @@ def drive(session):
     return streams
 
 
-def test_two_fresh_servers_give_the_same_on_every_stream_bit_for_bit(start_server, connect):
+def test_two_fresh_servers_give_the_same_bytes(start_server, connect):
     one, two = drive(connect(start_server())), drive(connect(start_server()))
     for name, messages in one.items():
         assert messages == two[name], name
@@ -119,7 +119,7 @@ def test_an_occupied_place_is_refused_in_carlas_words(session):
     assert len(session.world.get_actors().filter("vehicle.*")) == 1
 
 
-def test_a_collision_is_reported_with_the_frame_the_other_and_the_impulse(session):
+def test_a_collision_names_frame_other_and_impulse(session):
     car, other = session.car(), session.car(ahead_m=15.0, name="vehicle.audi.tt")
     events = []
 
@@ -203,7 +203,7 @@ def test_a_target_velocity_is_in_the_worlds_frame(session):
 
 
 @pytest.mark.any_simulator
-def test_physics_figures_are_reported_and_a_heavier_car_is_slower(session):
+def test_a_heavier_car_is_slower(session):
     car = session.car()
     figures = car.get_physics_control()
     assert figures.mass == pytest.approx(1845.0)

@@ -101,7 +101,7 @@ def test_a_hung_simulation_answers_version_and_no_tick(faulty: Faulty, connect: 
     assert faulty.status()["active"] == "hang"
 
 
-def test_a_hung_simulation_sends_no_frame_in_asynchronous_mode_until_it_goes_on(faulty: Faulty) -> None:
+def test_a_hung_asynchronous_world_sends_no_frame(faulty: Faulty) -> None:
     assert faulty.check() == ""
     faulty.tell("fault hang")
     frame = faulty.status()["frame"]

@@ -45,7 +45,7 @@ def test_gnss_agrees_with_the_map(session):
     assert car.get_velocity().length() > 3.0
 
 
-def test_gnss_noise_is_what_was_asked_for_and_the_same_for_the_same_seed(session):
+def test_gnss_noise_follows_its_attributes_and_seed(session):
     car = settled(session)
     noise = {"noise_alt_stddev": "2.0", "noise_alt_bias": "100.0", "noise_lat_stddev": "0.001"}
     same = [listening(session, "sensor.other.gnss", car, noise_seed="7", **noise) for _ in range(2)]

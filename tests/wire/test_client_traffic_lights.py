@@ -43,7 +43,7 @@ def before(session: Session, light: carla.TrafficLight, metres: float = 0.0) -> 
     return place.transform
 
 
-def test_a_light_is_found_by_its_landmark_its_junction_and_its_lane(lit: Session):
+def test_a_light_is_found_by_landmark_junction_and_lane(lit: Session):
     world, lights = lit.world, lights_of(lit)
     landmarks = {landmark.id: landmark for landmark in world.get_map().get_all_landmarks()}
     assert len(lights) >= 10

@@ -35,7 +35,7 @@ def test_the_vehicles_are_those_of_carlas_catalogue(session):
 
 
 @pytest.mark.any_simulator
-def test_only_two_wheelers_have_a_driver_and_every_choice_that_is_offered_can_be_taken(session):
+def test_every_choice_that_is_offered_can_be_taken(session):
     rng = random.Random(1)
     for blueprint in session.world.get_blueprint_library():
         for attribute in blueprint:
@@ -86,7 +86,7 @@ def test_every_vehicle_spawns_drives_turns_and_brakes(session):
             vehicle.destroy()
 
 
-def test_a_bus_is_told_as_wide_as_carla_tells_it_and_takes_no_more_than_its_lane(session):
+def test_a_bus_is_told_wider_than_it_is(session):
     bus = session.car(name="vehicle.mitsubishi.fusorosa")
     assert 2 * bus.bounding_box.extent.y == pytest.approx(3.94, abs=0.01)
     beside = bus.get_transform()
@@ -112,7 +112,7 @@ def shown(session, name):
     return np.abs(pictures[1] - pictures[0]).sum(axis=2) > 20, pictures[1]
 
 
-def test_vans_trucks_buses_and_two_wheelers_have_shapes_of_their_own(session):
+def test_each_class_of_vehicle_has_its_own_shape(session):
     seen = {}
     for name in ("audi.tt", "mercedes.sprinter", "carlamotors.european_hgv", "yamaha.yzf", "bh.crossbike"):
         changed, picture = shown(session, f"vehicle.{name}")
@@ -170,7 +170,7 @@ def friction(car):
     return car.get_physics_control().wheels[0].tire_friction
 
 
-def test_a_friction_trigger_changes_the_tyres_inside_it_and_gives_them_their_own_back(session):
+def test_a_friction_trigger_changes_tyres_only_inside_it(session):
     car = session.car()
     dry, own = slide(session, car), friction(car)
     where = session.world.get_map().get_spawn_points()[0]
@@ -202,14 +202,14 @@ def with_wheels(car, **values):
     car.apply_physics_control(figures)
 
 
-def test_tyres_without_friction_neither_brake_nor_slow_down_rolling(session):
+def test_tyres_without_friction_neither_brake_nor_slow(session):
     car = session.car()
     with_wheels(car, tire_friction=0.0)
     assert slide(session, car, ticks=20) == pytest.approx(15.0, abs=0.1)
     assert car.get_velocity().length() == pytest.approx(15.0, abs=0.01)
 
 
-def test_tyre_stiffness_limits_what_motor_and_brakes_do_and_how_a_car_turns(session):
+def test_tyre_stiffness_limits_drive_brakes_and_turns(session):
     car = session.car()
     stiff = slide(session, car)
     with_wheels(car, long_stiff_value=50.0)

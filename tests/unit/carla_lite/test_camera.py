@@ -143,7 +143,7 @@ def building(x: float, y: float, half: float, yaw: float = 0.0) -> StaticBox:
 
 
 @pytest.mark.parametrize("yaw", [0.0, 0.5, -0.3])
-def test_a_building_hides_the_car_behind_it_and_not_the_one_before_it(yaw: float):
+def test_a_building_hides_only_the_car_behind_it(yaw: float):
     camera, world = Camera(84, 84, 90.0), scene(building(25.0, 0.0, 6.0, yaw))
     empty = camera.render(world, EYE, [])
     assert (camera.render(world, EYE, [car(40.0)]) == empty).all()
@@ -167,7 +167,7 @@ def test_building_in_front_covers_the_one_behind():
     assert (image[88:98, 155:165] == alone[88:98, 155:165]).all()
 
 
-def test_inside_the_near_plane_nothing_breaks_and_the_wall_fills_its_side():
+def test_a_wall_inside_the_near_plane_fills_its_side():
     wall = StaticBox(0.0, 4.0, 5.0, 30.0, 2.0, 5.0, 0.0, (100, 150, 200), TAG_BUILDING)
     image = Camera(84, 84, 90.0).render(scene(wall), EYE, []).astype(int)
     assert image[38, 70:, 2].min() > image[38, 70:, 0].max()  # its colour, more red than blue
@@ -205,7 +205,7 @@ def poses(network: RoadNetwork, count: int) -> list[Pose]:
     return [Pose(s.x, s.y, 1.8, -0.2, s.yaw) for s in spots[:: max(1, len(spots) // count)]]
 
 
-def test_pictures_of_a_town_differ_from_place_to_place_and_use_many_colours(town):
+def test_pictures_of_a_town_differ_and_use_many_colours(town):
     network, world = town
     camera = Camera(84, 84, 100.0)
     images = [camera.render(world, pose, []) for pose in poses(network, 12)]

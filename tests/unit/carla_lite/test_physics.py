@@ -34,12 +34,12 @@ def seconds_until(body: Body, speed_mps: float) -> float:
     raise AssertionError(f"{speed_mps} m/s never reached")
 
 
-def test_full_throttle_reaches_100_kmh_as_fast_as_the_data_sheet_says():
+def test_100_kmh_is_reached_as_the_data_sheet_says():
     # Tesla Model 3, 211 kW: 5.6 to 6.1 s by its data sheets of 2019 to 2023.
     assert 5.0 < seconds_until(Body(control=Control(throttle=1.0)), KMH_100) < 8.0
 
 
-def test_full_brake_stops_from_100_kmh_within_the_distance_of_road_tests():
+def test_the_brake_distance_is_that_of_road_tests():
     # Consumer and magazine tests of the Model 3 measured 35 to 46 m from 60 mph or 100 km/h.
     body = drive(Body(vx=KMH_100, control=Control(brake=1.0)), 6.0)
     assert 35.0 < body.x < 50.0
@@ -60,7 +60,7 @@ def test_a_car_that_coasts_slows_until_it_stands():
 
 
 @pytest.mark.parametrize("steer", [0.1, 0.3, -0.3, 0.5])
-def test_turning_radius_at_walking_speed_is_wheelbase_over_tangent_of_the_wheel_angle(steer: float):
+def test_a_slow_turns_radius_follows_the_wheel_angle(steer: float):
     body = Body(vx=1.5, control=Control(steer=steer))
     for _ in range(100):
         body.control.throttle = 0.2 if body.vx < 1.5 else 0.0
@@ -117,7 +117,7 @@ def test_a_standing_car_stands_still_to_the_last_bit(control: Control):
         (lambda body: setattr(body, "control", Control(reverse=True, throttle=0.5)), lambda body: body.vx < 0.0),
     ],
 )
-def test_a_car_that_has_long_stood_moves_as_soon_as_something_changes(change, moves):
+def test_a_settled_car_moves_as_soon_as_something_changes(change, moves):
     body = drive(Body(control=Control(brake=1.0)), 2.0, dt=0.1)
     assert body.settled is not None
     change(body)
@@ -144,7 +144,7 @@ def test_neutral_gear_does_not_drive():
     assert drive(Body(control=control), 2.0).vx == 0.0
 
 
-def test_on_a_gentle_slope_a_car_that_stands_stays_and_one_that_rolls_goes_on():
+def test_a_gentle_slope_holds_what_stands():
     bodies = Body(), Body(vx=-0.3), Body(control=Control(throttle=0.3))
     stands, rolls, driven = (drive(body, 2.0, ground=slope(0.05)) for body in bodies)
     assert (stands.vx, stands.x) == (0.0, 0.0)
@@ -167,7 +167,7 @@ def test_a_car_let_down_from_above_lands_on_the_ground_and_stays():
     assert min(heights) >= 0.0
 
 
-def test_a_car_put_into_the_ground_is_lifted_onto_it_and_not_thrown():
+def test_a_car_in_the_ground_is_lifted_and_not_thrown():
     body = Body(z=-0.4)
     heights = [drive(body, 0.05).z for _ in range(10)]
     assert heights == [0.0] * 10
@@ -254,7 +254,7 @@ def test_same_inputs_give_the_same_trajectory_bit_for_bit(speed, controls):
 
 @settings(max_examples=100)
 @given(vx=st.floats(-40, 40), vy=st.floats(-20, 20), yaw_rate=st.floats(-5, 5), steer=st.floats(-1, 1))
-def test_a_spinning_car_without_throttle_comes_to_rest_and_gains_no_energy(vx, vy, yaw_rate, steer):
+def test_a_spinning_car_comes_to_rest(vx, vy, yaw_rate, steer):
     body = Body(vx=vx, vy=vy, yaw_rate=yaw_rate, control=Control(steer=steer, brake=0.3))
 
     def energy() -> float:

@@ -14,7 +14,7 @@ from carla_lite.methods.episode import version
 from carla_lite.world import World
 
 
-def test_a_second_method_of_a_name_is_refused_and_the_first_stays() -> None:
+def test_a_second_method_of_a_name_is_refused() -> None:
     def another(_: World) -> str:
         return "another"
 

@@ -78,7 +78,7 @@ def test_buildings_do_not_overlap_each_other(network: RoadNetwork):
                 )
 
 
-def test_streets_have_buildings_lamps_and_trees_of_several_colours(network: RoadNetwork):
+def test_streets_have_buildings_lamps_and_trees(network: RoadNetwork):
     boxes = furnish(network, 0)
     assert {box.tag for box in boxes} == {3, 6, 9}
     assert len({box.colour for box in boxes if box.tag == TAG_BUILDING}) > 10
@@ -89,7 +89,7 @@ def test_the_seed_decides_the_street(network: RoadNetwork):
     assert furnish(network, 1) != furnish(network, 2)
 
 
-def test_ground_is_dark_on_lanes_light_on_sidewalks_and_green_beside(network: RoadNetwork, ground: GroundImage):
+def test_ground_has_the_colours_of_its_surfaces(network: RoadNetwork, ground: GroundImage):
     asphalt = np.array([colour(ground, x, y) for x, y in inner_places(network, "driving")])
     pavement = np.array([colour(ground, x, y) for x, y in inner_places(network, "sidewalk")])
     assert (asphalt.mean(axis=1) < 125).mean() > 0.95
@@ -140,7 +140,7 @@ def test_broken_lines_are_3_m_long_with_gaps_of_4_5_m():
     assert lengths[1::2] == pytest.approx(4.5, abs=0.25)
 
 
-def test_a_building_darkens_the_ground_on_the_side_away_from_the_sun():
+def test_a_shadow_lies_away_from_the_sun():
     network = straight(60.0)
     box = StaticBox(30.0, -10.0, 5.0, 5.0, 3.0, 5.0, 0.0, (0, 0, 0), TAG_BUILDING)
     bare, shaded = paint(network, [], 0), paint(network, [box], 0)

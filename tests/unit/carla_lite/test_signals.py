@@ -82,7 +82,7 @@ def test_lights_without_a_controller_are_groups_by_themselves():
     assert [group.controllers for group in found.groups] == [((light.id,),) for light in lights]
 
 
-def test_the_arms_of_a_junction_have_their_turns_in_the_order_of_sequence_not_of_the_file():
+def test_the_arms_take_turns_in_the_order_of_sequence():
     network = network_of("Lite01")
     root = ET.fromstring(network.xodr)
     for junction in root.iterfind("junction"):
@@ -92,7 +92,7 @@ def test_the_arms_of_a_junction_have_their_turns_in_the_order_of_sequence_not_of
     assert any(len(group.controllers) > 2 for group in found.groups)
 
 
-def test_a_sign_has_a_post_beside_the_road_and_above_it_an_arm_whose_post_is_beside():
+def test_a_sign_above_the_road_has_an_arm():
     network = network_of("Lite01")
     stop = next(signal for signal in network.signals.signals if signal.type is SignalType.STOP)
     (lane_stop,) = stop.stops
@@ -148,7 +148,7 @@ def states(signs: Signage) -> list[list[str]]:
     return [[light.state.name for light in group.lights] for group in signs.groups]
 
 
-def test_one_controller_of_a_junction_at_a_time_has_green_then_yellow_then_all_are_red():
+def test_one_controller_at_a_time_has_green():
     signs = signage(network_of("Lite01"))
     group = signs.groups[0]
     seen: list[tuple[str, ...]] = []

@@ -54,7 +54,7 @@ def test_one_lane_begins_where_the_one_before_it_ends(name: str) -> None:
 
 
 @each_town
-def test_junctions_offer_left_turns_right_turns_and_ways_straight_on(name: str) -> None:
+def test_junctions_lead_left_right_and_straight_on(name: str) -> None:
     junctions = {w.junction_id: w.get_junction() for w in client_map(name).generate_waypoints(2.0) if w.is_junction}
     turns: Counter[str] = Counter()
     arms: Counter[int] = Counter()

@@ -33,7 +33,7 @@ PIXEL_M = 0.25
 @example("Lite:seed=7")
 @example("Lite01")
 @example("Lite02")
-def test_every_lane_leads_on_and_every_lane_can_be_reached_from_every_other(name: str) -> None:
+def test_every_lane_is_reached_from_every_other(name: str) -> None:
     graph = nx.DiGraph(((a.road_id, a.lane_id), (b.road_id, b.lane_id)) for a, b in client_map(name).get_topology())
     waypoints = client_map(name).generate_waypoints(2.0)
     assert set(graph) == {(w.road_id, w.lane_id) for w in waypoints}
@@ -106,7 +106,7 @@ def test_every_spawn_point_is_on_a_lane_and_faces_along_it(name: str) -> None:
         assert abs(math.remainder(math.radians(there.rotation.yaw) - place.yaw, math.tau)) < 0.03
 
 
-def test_there_are_wide_and_narrow_streets_bends_crossings_and_t_junctions() -> None:
+def test_a_seeds_town_has_all_kinds_of_streets() -> None:
     town = build(seeded.plan_of("Lite:seed=7,size=400"))
     assert {street.lanes for street, _ in town.streets} == {1, 2, 3}
     assert {len(arms) for arms in town.arms.values()} == {3, 4}
@@ -126,7 +126,7 @@ def test_there_are_wide_and_narrow_streets_bends_crossings_and_t_junctions() -> 
         ("Lite02", "45f1b8c67f42b2ab"),
     ],
 )
-def test_a_name_gives_the_same_bytes_in_every_process_and_version(name: str, digest: str) -> None:
+def test_a_name_gives_the_same_bytes_everywhere(name: str, digest: str) -> None:
     assert hashlib.sha256(towns.generate(name).encode()).hexdigest()[:16] == digest
     script = f"from carla_lite.towns import generator; print(generator.generate({name!r}), end='')"
     other = subprocess.run(

@@ -53,7 +53,7 @@ def settings(fixed):
     return [True, False, fixed, True, 0.01, 10, 0.0, True, 3000.0, 2000.0, True]
 
 
-def test_settings_keep_what_they_do_not_understand_and_have_a_step():
+def test_settings_keep_what_they_do_not_understand():
     read = wire.settings(settings([True, 0.1]))
     assert (read.synchronous, read.fixed_delta_s, read.delta_s) == (True, 0.1, 0.1)
     assert read.raw == settings([True, 0.1])

@@ -28,7 +28,8 @@ def ground(network: RoadNetwork) -> GroundImage:
 
 
 def colour(ground: GroundImage, x: float, y: float) -> np.ndarray:
-    column, row = (round(value) for value in ground.pixel(x, y))
+    places = (x - ground.x_min, y - ground.y_min)
+    column, row = (round(place / ground.metres_per_pixel - 0.5) for place in places)
     pixel: np.ndarray = ground.levels[0][row, column].astype(int)
     return pixel
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from carla_lite.actors import physics_control
+from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.blueprint import Blueprint
 from carla_lite.blueprints.catalogue import CATALOGUE, ids_of
 from carla_lite.blueprints.vehicles import VehicleBlueprint
@@ -18,9 +19,6 @@ from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import BoxActor, Pose
 from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights
-
-if TYPE_CHECKING:
-    from carla_lite.world import World
 
 # The states of a vehicle that is at no light, as in CARLA: at a sign it may have to wait.
 _RED, _GREEN = 0, 2
@@ -81,14 +79,14 @@ class Actor:
         """Return whether it is fixed to the other actor, directly or through a third."""
         return self.parent is not None and (self.parent is other or self.parent.hangs_on(other))
 
-    def entered(self, world: World) -> None:
+    def entered(self, world: Surroundings) -> None:
         """Take up its part in a world, which will have it among its actors.
 
         Raises:
             RpcError: there is no room for it.
         """
 
-    def left(self, world: World) -> None:
+    def left(self, world: Surroundings) -> None:
         """Give up that part; the world no longer has it among its actors."""
 
     def token(self) -> bytes:
@@ -159,7 +157,7 @@ class Vehicle(Actor):
         self._color = _bgr(self.attributes.get("color", _UNPAINTED))
         self._shape = blueprint.shape
 
-    def entered(self, world: World) -> None:
+    def entered(self, world: Surroundings) -> None:
         """Join the world's vehicles.
 
         Raises:
@@ -170,7 +168,7 @@ class Vehicle(Actor):
         self.speed_limit_kmh = world.limits.at(self.body.x, self.body.y)  # to be read before the first tick
         world.vehicles.append(self)
 
-    def left(self, world: World) -> None:
+    def left(self, world: Surroundings) -> None:
         """Leave the world's vehicles."""
         world.vehicles.remove(self)
 

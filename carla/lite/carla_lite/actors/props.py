@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from carla_lite.actors.actor import Actor, Identity, enter
+from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import ids_of
 from carla_lite.blueprints.props import MESH, PropBlueprint
 from carla_lite.motion import collisions
@@ -21,9 +22,6 @@ from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.statics import StaticBox
-
-if TYPE_CHECKING:
-    from carla_lite.world import World
 
 # Tyres roll over what is lower.
 LOW_M = 0.15
@@ -41,11 +39,11 @@ class Prop(Actor):
         self.simulate_physics = False
         super().__init__(identity, place)
 
-    def entered(self, world: World) -> None:
+    def entered(self, world: Surroundings) -> None:
         """Join the world's props."""
         world.props.append(self)
 
-    def left(self, world: World) -> None:
+    def left(self, world: Surroundings) -> None:
         """Leave the world's props."""
         world.props.remove(self)
 
@@ -111,7 +109,7 @@ class Prop(Actor):
 class Mesh(Actor):
     """A mesh of CARLA's own content, of which nothing is seen or felt here."""
 
-    def entered(self, world: World) -> None:
+    def entered(self, world: Surroundings) -> None:
         """Say so."""
         world.report_unsupported(MESH)
 

@@ -10,11 +10,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from carla_lite.actors.actor import Actor, Identity, Vehicle
 from carla_lite.actors.props import Prop
 from carla_lite.actors.signage import Signage
+from carla_lite.actors.surroundings import Surroundings
 from carla_lite.actors.walkers import Walker
 from carla_lite.motion.collisions import Contact
 from carla_lite.protocol import wire
@@ -22,9 +23,6 @@ from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.scenery.camera import Conditions, Drawn, Pose
 from carla_lite.scenery.scene import Scene
-
-if TYPE_CHECKING:
-    from carla_lite.world import World
 
 Message = Sequence[Buffer]
 
@@ -77,13 +75,13 @@ class Sensor(Actor, ABC):
         self._interval_s = self.number("sensor_tick", 0.0)
         self._due_s = -math.inf
 
-    def entered(self, world: World) -> None:
+    def entered(self, world: Surroundings) -> None:
         """Open its stream."""
         self.stream, self._port = world.streams.open(), world.streams.port
         self.prepare(world.scene)
         world.sensors.append(self)
 
-    def left(self, world: World) -> None:
+    def left(self, world: Surroundings) -> None:
         """Be asked no more."""
         world.sensors.remove(self)
 

@@ -6,15 +6,12 @@ Owns which vehicles are inside, and what friction they had before. Moves nothing
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from carla_lite.actors.actor import Actor, Identity, Vehicle, enter
+from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import FRICTION_TRIGGER
 from carla_lite.motion.collisions import box_around, overlaps
 from carla_lite.scenery.camera import Pose
-
-if TYPE_CHECKING:
-    from carla_lite.world import World
 
 
 class FrictionTrigger(Actor):
@@ -39,11 +36,11 @@ class FrictionTrigger(Actor):
             elif not inside and vehicle.id in self._before:
                 vehicle.wheel_friction = self._before.pop(vehicle.id)
 
-    def entered(self, world: World) -> None:
+    def entered(self, world: Surroundings) -> None:
         """Join the world's triggers."""
         world.triggers.append(self)
 
-    def left(self, world: World) -> None:
+    def left(self, world: Surroundings) -> None:
         """Give the vehicles inside their own friction back."""
         world.triggers.remove(self)
         for vehicle in world.vehicles:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from carla_lite.actors.actor import Actor, Identity, compose, enter
+from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import ids_of
 from carla_lite.blueprints.walkers import AI_CONTROLLER, WalkerBlueprint
 from carla_lite.motion.physics import Ground
@@ -23,9 +24,6 @@ from carla_lite.scenery import skeleton
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.people import Person
 from carla_lite.scenery.statics import StaticIndex
-
-if TYPE_CHECKING:
-    from carla_lite.world import World
 
 # Of UE4's characters, as CARLA's are: faster than anybody walks, and the impulse of a jump.
 TOP_SPEED_MPS = 40.96
@@ -74,7 +72,7 @@ class Walker(Actor):
         self._blend = 0.0
         self._acceleration = 0.0, 0.0
 
-    def entered(self, world: World) -> None:
+    def entered(self, world: Surroundings) -> None:
         """Join the world's walkers.
 
         Raises:
@@ -89,7 +87,7 @@ class Walker(Actor):
             raise wire.RpcError(wire.NO_ROOM)
         world.walkers.append(self)
 
-    def left(self, world: World) -> None:
+    def left(self, world: Surroundings) -> None:
         """Leave the world's walkers."""
         world.walkers.remove(self)
 
@@ -303,7 +301,7 @@ class Walker(Actor):
 class AiController(Actor):
     """The client's own driver of a walker: here only a name that hangs on it."""
 
-    def entered(self, world: World) -> None:
+    def entered(self, world: Surroundings) -> None:
         """Have its walker shown first.
 
         A client takes a walker that no world message has shown for one at (0, 0, 0), and may crash as it sends it on

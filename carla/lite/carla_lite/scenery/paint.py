@@ -55,10 +55,6 @@ class GroundImage:
     x_min: float
     y_min: float
 
-    def pixel(self, x: float, y: float) -> tuple[float, float]:
-        """Return column and row of a place in level 0, pixel centres at whole numbers."""
-        return (x - self.x_min) / self.metres_per_pixel - 0.5, (y - self.y_min) / self.metres_per_pixel - 0.5
-
 
 def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> GroundImage:
     """Return the ground of a network with the shadows of what stands on it, 0.1 m a pixel if that fits the memory."""

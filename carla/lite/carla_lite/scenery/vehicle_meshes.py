@@ -123,7 +123,6 @@ _SHADE = _Panel(
 class Shape(Enum):
     """What is drawn into a bounding box."""
 
-    BOX = "box"
     SALOON = "saloon"
     VAN = "van"
     TRUCK = "truck"
@@ -141,12 +140,6 @@ def vehicle_mesh(
     return _mesh([panel for panel in panels if panel is not None and panel.detail <= detail], extent)
 
 
-def _box(colour: BGR) -> Iterator[_Panel]:
-    """Yield a plain box, for what has no shape of its own. All panels: x from -1 (rear) to 1 (front), y from -1 (left)
-    to 1 (right), z from 0 (ground) to 1 (roof)."""
-    yield from _block((-1.0, 1.0), 1.0, (0.0, 1.0), colour)
-
-
 def _block(
     along: tuple[float, float],
     half: float,
@@ -155,7 +148,10 @@ def _block(
     front: bool = True,
     detail: Detail = Detail.FAR,
 ) -> Iterator[_Panel]:
-    """Yield a box from ``along[0]`` to ``along[1]``, ``half`` wide to each side, over the height ``span``."""
+    """Yield a box from ``along[0]`` to ``along[1]``, ``half`` wide to each side, over the height ``span``.
+
+    All panels: x from -1 (rear) to 1 (front), y from -1 (left) to 1 (right), z from 0 (ground) to 1 (roof).
+    """
     (rear, ahead), (low, high) = along, span
     if front:
         yield _across(ahead, half, low, high, colour, detail)
@@ -355,7 +351,6 @@ def _outwards(outline: FloatArray) -> FloatArray:
 
 
 _PANELS: dict[Shape, Callable[[BGR], Iterator[_Panel]]] = {
-    Shape.BOX: _box,
     Shape.SALOON: _saloon,
     Shape.VAN: _van,
     Shape.TRUCK: _truck,

@@ -17,8 +17,8 @@ from typer.main import get_command
 
 from carla_launcher.cli import app as launcher_app
 from carla_launcher.config import SHIPPED
-from carla_lite.blueprints.listed import LISTED_ONLY
 from carla_lite.command import app as lite_app
+from carla_lite.world import LISTED_ONLY
 from carla_run.events import AgentEvent, CannotFit, CollectorEnd, CollectorRestarted, Failed, LauncherEvent, NoCuda
 from carla_run.exits import Exit
 from carla_run.heartbeat import Cuda, Phase

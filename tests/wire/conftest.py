@@ -158,14 +158,20 @@ def session_of(host: str, port: int, synchronous: bool = True) -> Session:
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> Iterator[Session]:
-    """A synchronous session on a fresh server; in tests for any simulator on the module's, or on ``--simulator``."""
+    """A synchronous session on a fresh server; in tests for any simulator on the module's, or on ``--simulator``.
+
+    A module whose ``ONE_SERVER`` is true has its own server for all of them, and an episode a test.
+    """
     address: str | None = request.config.getoption("--simulator")
-    if request.node.get_closest_marker("any_simulator") is None:
+    one_server = getattr(request.module, "ONE_SERVER", False)
+    if request.node.get_closest_marker("any_simulator") is None and not one_server:
         start_server, connect = (request.getfixturevalue(name) for name in ("start_server", "connect"))
         yield connect(start_server())
         return
     host, _, port = (address or f"127.0.0.1:{request.getfixturevalue('module_server').port}").rpartition(":")
     session = session_of(host, int(port))
+    if one_server and address is None:
+        session.world = session.client.reload_world(False)
     try:
         yield session
     finally:

@@ -49,7 +49,7 @@ def test_spawn_points_lie_on_driving_lanes(session):
 
 
 @pytest.mark.any_simulator
-def test_ticks_number_the_frames_and_the_snapshot_is_that_of_the_tick(session):
+def test_a_snapshot_is_that_of_its_tick(session):
     first = session.world.tick()
     for number in range(1, 50):
         assert session.world.tick() == first + number
@@ -89,7 +89,7 @@ def test_a_step_that_makes_no_sense_is_refused_in_words(session):
 
 
 @pytest.mark.parametrize("delta_s", [2.5, 1000.0])
-def test_a_step_above_one_second_is_taken_and_the_clock_follows_it(session, delta_s):
+def test_the_clock_follows_a_step_above_a_second(session, delta_s):
     car = session.car()
     settings = session.world.get_settings()
     settings.fixed_delta_seconds = delta_s
@@ -105,7 +105,7 @@ def test_a_step_above_one_second_is_taken_and_the_clock_follows_it(session, delt
 
 
 @pytest.mark.parametrize(("substepping", "moved_m"), [(True, 5.0), (False, 3.3)])
-def test_a_tick_moves_cars_by_as_many_substeps_as_the_settings_allow(session, substepping, moved_m):
+def test_substeps_limit_how_far_a_tick_moves_cars(session, substepping, moved_m):
     car = session.car()
     settings = session.world.get_settings()
     settings.fixed_delta_seconds, settings.substepping = 1.0, substepping
@@ -119,7 +119,7 @@ def test_a_tick_moves_cars_by_as_many_substeps_as_the_settings_allow(session, su
 
 
 @pytest.mark.any_simulator
-def test_synchronous_mode_stands_still_between_ticks_and_asynchronous_mode_runs(session):
+def test_only_asynchronous_mode_runs_without_ticks(session):
     frame = session.world.get_snapshot().frame
     time.sleep(0.3)
     assert session.world.get_snapshot().frame == frame
@@ -181,9 +181,7 @@ def test_two_clients_see_the_same_world(start_server, connect):
     assert two.world.get_snapshot().find(car.id).get_transform() == car.get_transform()
 
 
-def test_a_killed_client_leaves_a_world_that_waits_for_the_next_one_and_a_line_that_says_so(
-    start_server, connect, capfd
-):
+def test_a_killed_clients_world_waits_and_says_so(start_server, connect, capfd):
     server = start_server()
     code = (
         "import carla, queue\n"
@@ -215,7 +213,7 @@ def test_a_killed_client_leaves_a_world_that_waits_for_the_next_one_and_a_line_t
     assert [actor.type_id for actor in heir.world.get_actors().filter("sensor.*")] == ["sensor.camera.rgb"]
 
 
-def test_a_visitor_who_speaks_no_rpc_is_hung_up_on_and_others_are_served(start_server):
+def test_a_visitor_without_rpc_is_hung_up_on(start_server):
     port = start_server().port
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as visitor:
         visitor.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -242,7 +240,7 @@ SENSELESS: list[tuple[str, list[object]]] = [
 ]
 
 
-def test_senseless_calls_are_answered_with_a_failure_and_the_server_goes_on(start_server):
+def test_senseless_calls_are_answered_with_a_failure(start_server):
     with socket.create_connection(("127.0.0.1", start_server().port), timeout=PATIENCE_S) as caller:
         replies = msgpack.Unpacker(raw=False)
         for number, (method, arguments) in enumerate([*SENSELESS, ("version", [])]):
@@ -291,7 +289,7 @@ def test_a_broken_map_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("ours", "ticked"), [(False, False), (True, True)])
-def test_the_launcher_doesnt_tick_a_synchronous_world_that_isnt_its_own(start_server, connect, ours, ticked):
+def test_the_launcher_ticks_only_its_own_world(start_server, connect, ours, ticked):
     server = start_server()
     session = connect(server)
     frame = session.world.tick()

@@ -24,8 +24,7 @@ def listening(session, name, parent, place=None, **attributes):
 
 def settled(session):
     car = session.car()
-    for _ in range(20):  # it is let down from above the road
-        session.world.tick()
+    session.ticks(20)  # it is let down from above the road
     return car
 
 
@@ -46,7 +45,7 @@ def test_gnss_agrees_with_the_map(session):
     assert car.get_velocity().length() > 3.0
 
 
-def test_gnss_noise_is_what_was_asked_for_and_the_same_for_the_same_seed(session):
+def test_gnss_noise_follows_its_attributes_and_seed(session):
     car = settled(session)
     noise = {"noise_alt_stddev": "2.0", "noise_alt_bias": "100.0", "noise_lat_stddev": "0.001"}
     same = [listening(session, "sensor.other.gnss", car, noise_seed="7", **noise) for _ in range(2)]
@@ -97,8 +96,7 @@ def test_imu_noise_and_interval_are_as_asked(session):
     readings = listening(
         session, "sensor.other.imu", car, sensor_tick="0.1", noise_gyro_bias_y="0.5", noise_accel_stddev_x="0.3"
     )
-    for _ in range(120):
-        session.world.tick()
+    session.ticks(120)
     time.sleep(0.3)
     heard = [readings.get_nowait() for _ in range(readings.qsize())]
     assert len(heard) == 60

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import carla
 import numpy as np
 import pytest
 
-from tests.conftest import Server
-from tests.wire.conftest import Session, session_of
 from tests.wire.test_client_cameras import pixels
 
+ONE_SERVER = True
 FIELDS = [name for name, field in vars(carla.WeatherParameters).items() if isinstance(field, property)]
 PRESETS = {
     name: preset
     for name, preset in vars(carla.WeatherParameters).items()
     if isinstance(preset, carla.WeatherParameters) and name != "Default"
 }
-
-
-@pytest.fixture
-def session(module_server: Server) -> Iterator[Session]:
-    """A session on the module's server, in ClearNoon and with nothing drawn."""
-    session = session_of("127.0.0.1", module_server.port)
-    session.world = session.client.reload_world(False)
-    yield session
-    session.close()
-    session.give_back()
 
 
 def parked(session, **options):
@@ -76,7 +64,7 @@ def test_every_preset_looks_different_and_noon_is_the_same_again(session):
     assert (view(session, camera) == noon).all()
 
 
-def test_rain_falls_anew_each_frame_and_without_it_a_parked_camera_sees_no_change(session):
+def test_rain_differs_each_frame_and_nothing_else_does(session):
     camera, _ = parked(session)
     session.world.set_weather(carla.WeatherParameters.HardRainNoon)
     view(session, camera)
@@ -96,7 +84,7 @@ def changed(session, camera, car, lights):
     return dark[where], lit[where], where
 
 
-def test_brake_lights_are_seen_when_they_are_set_and_not_by_braking_alone(session):
+def test_brake_lights_shine_when_set_and_not_by_braking(session):
     ahead = session.car(ahead_m=8.0)
     camera, _ = parked(session)
     dark, lit, _ = changed(session, camera, ahead, carla.VehicleLightState.Brake)
@@ -125,7 +113,7 @@ def test_indicators_blink_by_simulated_time_on_their_side(session):
     assert sum(a != b for a, b in itertools.pairwise(shown)) in (3, 4)
 
 
-def test_head_lamps_light_the_road_at_night_for_the_cars_own_camera(session):
+def test_head_lamps_light_the_road_at_night(session):
     camera, car = parked(session)
     session.world.set_weather(carla.WeatherParameters.ClearNight)
     dark, lit, where = changed(session, camera, car, carla.VehicleLightState.LowBeam)
@@ -170,13 +158,13 @@ def test_a_shape_is_seen_in_its_colour_for_its_life_time(session, shape):
     assert seen[2:] == [0.0, 0.0]
 
 
-def test_a_shape_without_life_time_stays_until_the_world_is_loaded_anew(session):
+def test_a_shape_without_life_time_stays(session):
     camera, car = parked(session)
     session.world.debug.draw_point(place(car, 5, 0, 1), 0.5, GREEN)
     assert all(share(view(session, camera), 1) > 0.001 for _ in range(30))
 
 
-def test_a_line_behind_a_building_is_hidden_and_one_before_it_is_not(session):
+def test_a_building_hides_only_the_line_behind_it(session):
     camera, car = parked(session)
     session.world.debug.draw_line(place(car, 8, -80, 1), place(car, 8, -60, 1), 0.3, GREEN)
     session.world.debug.draw_line(place(car, 60, -80, 1), place(car, 60, -40, 1), 1.0, GREEN)
@@ -185,7 +173,7 @@ def test_a_line_behind_a_building_is_hidden_and_one_before_it_is_not(session):
     assert share(view(session, camera), 1) > 0.001
 
 
-def test_the_same_weather_and_lights_give_the_same_bytes_on_another_server(start_server, connect):
+def test_weather_and_lights_look_the_same_on_two_servers(start_server, connect):
     runs = []
     for _ in range(2):
         session = connect(start_server())

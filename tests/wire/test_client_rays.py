@@ -26,7 +26,7 @@ def test_a_slanting_ray_comes_down_as_far_ahead_as_it_is_high(session):
     assert found.location.distance(carla.Location(eye.x, eye.y, found.location.z)) == pytest.approx(high, abs=0.1)
 
 
-def test_a_ray_along_the_road_meets_the_rear_and_goes_on_to_the_next_car(session):
+def test_a_ray_along_the_road_meets_both_cars(session):
     first, second = session.car(ahead_m=15.0), session.car(ahead_m=30.0, name="vehicle.audi.tt")
     session.world.tick()
     where = session.world.get_map().get_spawn_points()[0]

@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import port_pair
 from tests.wire.conftest import DELTA_S, Session
 
+ONE_SERVER = True
+
 RED, GREEN = carla.TrafficLightState.Red, carla.TrafficLightState.Green
 
 
@@ -49,7 +51,7 @@ def states(session: Session, car: carla.Vehicle, ticks: int) -> list[carla.Traff
     return found
 
 
-def test_who_comes_to_a_stop_sign_waits_two_seconds_and_is_at_no_light(session: Session):
+def test_at_a_stop_sign_a_car_waits_two_seconds(session: Session):
     car = car_at(session, stop_of(session, "stop"))
     seen = states(session, car, 60)
     assert not car.is_at_traffic_light()
@@ -59,7 +61,7 @@ def test_who_comes_to_a_stop_sign_waits_two_seconds_and_is_at_no_light(session: 
 
 
 @pytest.mark.parametrize("kind", ["stop", "yield"])
-def test_who_is_at_a_sign_waits_while_somebody_is_on_the_lane_that_crosses(session: Session, kind: str):
+def test_at_a_sign_a_car_waits_for_crossing_traffic(session: Session, kind: str):
     stop = stop_of(session, kind)
     other = car_at(session, crossing(session, stop))
     car = car_at(session, stop)
@@ -68,7 +70,7 @@ def test_who_is_at_a_sign_waits_while_somebody_is_on_the_lane_that_crosses(sessi
     assert GREEN in states(session, car, 30)
 
 
-def test_who_comes_to_a_yield_sign_of_an_empty_crossing_need_not_wait(session: Session):
+def test_at_a_yield_sign_of_an_empty_crossing_no_car_waits(session: Session):
     car = car_at(session, stop_of(session, "yield"))
     assert states(session, car, 5) == [GREEN] * 5
 

@@ -26,7 +26,7 @@ def test_a_traffic_manager_drives_cars_along_their_lanes(start_server):
     assert outcome["off_lane_m"] < 2.0
 
 
-def test_a_traffic_manager_drives_cars_through_a_town_from_a_seed(start_server):
+def test_a_traffic_manager_drives_in_a_town_from_a_seed(start_server):
     server = start_server(map="Lite:seed=12,size=300")
     arguments = [str(number) for number in (server.port, port_pair(), 20, 300)]
     ended = subprocess.run(

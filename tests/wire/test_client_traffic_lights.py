@@ -43,7 +43,7 @@ def before(session: Session, light: carla.TrafficLight, metres: float = 0.0) -> 
     return place.transform
 
 
-def test_a_light_is_found_by_its_landmark_its_junction_and_its_lane(lit: Session):
+def test_a_light_is_found_by_landmark_junction_and_lane(lit: Session):
     world, lights = lit.world, lights_of(lit)
     landmarks = {landmark.id: landmark for landmark in world.get_map().get_all_landmarks()}
     assert len(lights) >= 10
@@ -99,13 +99,11 @@ def test_the_cycle_is_carlas_and_is_frozen_reset_and_set(lit: Session):
     assert light.get_state() == GREEN
     assert light.get_elapsed_time() == pytest.approx(DELTA_S)
     assert light.get_green_time() == 1.0
-    for _ in range(int(1.1 / DELTA_S)):
-        lit.world.tick()
+    lit.ticks(int(1.1 / DELTA_S))
     assert light.get_state() == YELLOW
     light.freeze(True)
     light.set_state(OFF)
-    for _ in range(100):
-        lit.world.tick()
+    lit.ticks(100)
     assert light.is_frozen()
     assert light.get_state() == OFF
     light.set_green_time(10.0)

@@ -24,7 +24,7 @@ def test_the_box_of_a_car_that_another_client_destroyed_is_empty(start_server, c
 
 
 @pytest.mark.any_simulator
-def test_a_traffic_manager_outlives_cars_that_another_client_destroys(session):
+def test_a_traffic_manager_outlives_destroyed_cars(session):
     host_cars = [session.car(place) for place in range(6)]
     manager = session.client.get_trafficmanager(port_pair())
     manager.set_synchronous_mode(True)
@@ -50,20 +50,18 @@ def test_forces_on_a_sensor_have_no_effect_and_are_no_error(session):
 
 def test_a_torque_turns_a_car_and_without_gravity_it_floats(session):
     car = session.car()
-    for _ in range(20):
-        session.world.tick()
+    session.ticks(20)
     place = car.get_location()
     car.set_enable_gravity(False)
     car.set_location(place + carla.Location(z=3.0))
-    for _ in range(20):
-        session.world.tick()
+    session.ticks(20)
     assert car.get_location().z == pytest.approx(place.z + 3.0, abs=1e-3)
     session.client.apply_batch_sync([carla.command.ApplyTorque(car, carla.Vector3D(0.0, 0.0, 20_000.0))], True)
     session.world.tick()
     assert car.get_angular_velocity().z > 5.0
 
 
-def test_calls_without_effect_are_named_once_in_the_log_and_counted(start_faulty, connect, capfd):
+def test_calls_without_effect_are_logged_once_and_counted(start_faulty, connect, capfd):
     faulty = start_faulty()
     session = connect(faulty.server)
     car = session.car()
@@ -96,7 +94,7 @@ def test_what_is_supported_is_not_counted(start_faulty, connect):
 
 
 @pytest.mark.parametrize("name", ["sensor.camera.depth", "sensor.lidar.ray_cast"])
-def test_what_can_not_be_spawned_here_is_found_but_refused_in_words(session, name):
+def test_what_is_only_listed_is_refused_in_words(session, name):
     blueprint = session.blueprint(name, role_name="front")
     with pytest.raises(RuntimeError, match=f"carla-lite has no {name}"):
         session.world.spawn_actor(blueprint, carla.Transform())

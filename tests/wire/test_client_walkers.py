@@ -10,6 +10,8 @@ from pathlib import Path
 import carla
 import pytest
 
+ONE_SERVER = True
+
 WAIT_S = 10.0
 MAPS = Path(__file__).resolve().parents[3] / "shared" / "maps"
 
@@ -45,7 +47,7 @@ def test_blueprints_have_what_traffic_scripts_choose_from(session):
 
 
 @pytest.mark.any_simulator
-def test_a_walker_stands_on_the_ground_and_its_box_reaches_from_there_to_its_crown(session):
+def test_a_walkers_box_reaches_from_the_ground_to_its_crown(session):
     person = walker(session, beside(session, 3.0))
     session.ticks(30)
     ground = session.world.get_map().get_spawn_points()[0].location.z
@@ -191,7 +193,7 @@ def seen_from(frame, place):
     return frame.transform(carla.Location(place.x, place.y, place.z))
 
 
-def test_bones_reach_from_the_feet_to_the_head_and_hang_on_each_other(session):
+def test_bones_reach_from_feet_to_head_and_hang_together(session):
     person = walker(session, beside(session, 3.0))
     session.ticks(20)
     bones, at, box = bones_of(person), person.get_transform(), person.bounding_box.extent
@@ -322,5 +324,5 @@ def trace(session):
     return places, image
 
 
-def test_the_same_controls_give_the_same_places_and_pictures_in_another_process(start_server, connect):
+def test_the_same_controls_give_the_same_places_and_pictures(start_server, connect):
     assert trace(connect(start_server())) == trace(connect(start_server()))

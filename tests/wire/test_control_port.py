@@ -36,7 +36,7 @@ def test_the_control_port_says_what_it_does_not_understand(faulty: Faulty, line:
     assert faulty.status()["active"] == ""
 
 
-def test_the_control_port_takes_several_lines_and_ends_a_line_without_end(faulty: Faulty) -> None:
+def test_the_control_port_ends_a_line_without_end(faulty: Faulty) -> None:
     with socket.create_connection(("127.0.0.1", faulty.control), timeout=5) as connection:
         connection.sendall(b"sta")
         connection.sendall(b"tus\r\nclear\n")
@@ -58,7 +58,7 @@ def test_without_a_control_port_nothing_more_listens(start_server: StartServer) 
     assert listening(server.process) == {("127.0.0.1", server.port), ("127.0.0.1", server.port + 1)}
 
 
-def test_the_control_port_listens_on_the_loopback_wherever_the_server_does() -> None:
+def test_the_control_port_listens_on_the_loopback_only() -> None:
     control = port_pair()
     with started("--host", "127.0.0.2", "--control-port", str(control)) as (port, process):
         everything = {("127.0.0.2", port), ("127.0.0.2", port + 1), ("127.0.0.1", control)}

@@ -115,9 +115,7 @@ def test_a_viewer_sees_who_is_where_from_the_spectators_place(viewed: Viewed, wo
     viewed.until(lambda state: state["actors"] == [])
 
 
-def test_moving_the_spectator_is_seen_by_every_client_and_the_other_way_round(
-    viewed: Viewed, world: carla.World
-) -> None:
+def test_moving_the_spectator_is_seen_on_both_sides(viewed: Viewed, world: carla.World) -> None:
     spectator = world.get_spectator()
     spectator.set_transform(carla.Transform(carla.Location(10.0, 20.0, 30.0), carla.Rotation(yaw=45.0)))
     viewed.until(lambda state: state.get("camera") == [10.0, 20.0, 45.0])
@@ -127,7 +125,7 @@ def test_moving_the_spectator_is_seen_by_every_client_and_the_other_way_round(
     until(lambda: abs(spectator.get_location().z - 32.0) < 0.1 and spectator.get_location().x > 12.0)
 
 
-def test_a_followed_actor_is_kept_in_view_until_the_viewer_moves_on(viewed: Viewed, world: carla.World) -> None:
+def test_a_followed_actor_stays_in_view_until_a_move(viewed: Viewed, world: carla.World) -> None:
     spectator = world.get_spectator()
     blueprint = world.get_blueprint_library().find("vehicle.tesla.model3")
     first, then = world.get_map().get_spawn_points()[5:7]

@@ -12,21 +12,9 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
-from carla_lite.actors.sensors import Message, Sensor, TickSnapshot
+from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.maps import Maps
-
-# All these modules but ``table`` enter their functions in the table of methods.
-from carla_lite.methods import (  # noqa: F401
-    actor,
-    commands,
-    drawing,
-    episode,
-    rays,
-    table,
-    traffic_light,
-    vehicle,
-    walker,
-)
+from carla_lite.methods import table
 from carla_lite.protocol.channel import Channel, listen
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams

@@ -16,20 +16,18 @@ from itertools import islice
 from typing import TypeVar
 
 from carla_lite import heap
-from carla_lite.actors import navigation_sensors, props, walker_hits  # noqa: F401 (enters its sensors in SENSORS)
-from carla_lite.actors.actor import Actor, Identity, Vehicle, compose
+from carla_lite.actors import props, sensors, walker_hits  # noqa: F401 (enters the sensors' classes)
+from carla_lite.actors.actor import KINDS, Actor, Identity, Vehicle, compose
 from carla_lite.actors.props import Prop
-from carla_lite.actors.sensors import SENSORS, Message, Sensor, TickSnapshot
+from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.actors.signage import Signage
 from carla_lite.actors.traffic_lights import TrafficSign
-from carla_lite.actors.triggers import FRICTION_TRIGGER, FrictionTrigger
-from carla_lite.actors.walkers import AiController, Walker
-from carla_lite.blueprints.catalogue import SPECTATOR, VehicleBlueprint, find
-from carla_lite.blueprints.listed import LISTED_ONLY
-from carla_lite.blueprints.props import MESH, PropBlueprint
-from carla_lite.blueprints.walkers import AI_CONTROLLER, WalkerBlueprint
+from carla_lite.actors.triggers import FrictionTrigger
+from carla_lite.actors.walkers import Walker
+from carla_lite.blueprints.catalogue import CATALOGUE, SPECTATOR, find
 from carla_lite.maps import Maps
 from carla_lite.motion import collisions, physics
+from carla_lite.motion.physics import Body
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.protocol.streams import Streams
@@ -45,6 +43,9 @@ A = TypeVar("A", bound=Actor)
 
 _RECORD_BYTES = wire.VEHICLE_RECORD.size
 _HEAD_BYTES = wire.HEADER.size + wire.WORLD_HEAD.size
+
+LISTED_ONLY = frozenset(CATALOGUE) - frozenset(KINDS)
+"""The ids of what programs find in the library and can't spawn."""
 
 _ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
 
@@ -72,7 +73,8 @@ class World:
         self.frame = 0
         self.episode = secrets.randbelow(1 << 31)
         self._seed = seed
-        self._next_id = self._unseen = 1
+        self._next_id = self.unseen = 1
+        """The first id that no world message has shown."""
         self._buffer = bytearray()
         self.load(maps.first)
 
@@ -89,8 +91,8 @@ class World:
         self.walkers: list[Walker] = []
         self.props: list[Prop] = []
         self.sensors: list[Sensor] = []
-        self._triggers: list[FrictionTrigger] = []
-        self._limits = SpeedLimits(network)
+        self.triggers: list[FrictionTrigger] = []
+        self.limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
         heap.give_back()
 
@@ -134,26 +136,16 @@ class World:
         """
         blueprint = find(name)
         attributes = blueprint.values(given)
-        if name in LISTED_ONLY:
+        if name not in KINDS:
             self.report_unsupported(name)
             raise RpcError(f"carla-lite has no {name}: programs find it in the library, but it can't be spawned")
+        kind = KINDS[name]
         parent = self.actor(parent_id, Actor) if parent_id else None
-        if isinstance(blueprint, VehicleBlueprint):
-            where = compose(parent.pose, place) if parent else place
-            return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint, where))
-        if isinstance(blueprint, WalkerBlueprint):
-            where = compose(parent.pose, place) if parent else place
-            return self._spawn_walker(Walker(Identity(self._new_id(), blueprint, attributes), blueprint, where))
-        if name == AI_CONTROLLER and parent_id >= self._unseen and not self.settings.synchronous:
-            # A client takes a walker that no world message has shown for one at (0, 0, 0), and may crash as it sends it
-            # on its way. CARLA's answers come a frame apart.
-            self.tick()
-        identity = Identity(self._new_id(), blueprint, attributes, parent)
-        if name in SENSORS:
-            return self._spawn_sensor(SENSORS[name](identity, place, self.streams.open(), self.streams.port))
-        if name == MESH:
-            self.report_unsupported(name)
-        return self._add(self._thing(identity, place))
+        if parent is not None and not kind.attaches:
+            place, parent = compose(parent.pose, place), None
+        actor = kind(Identity(self._new_id(), blueprint, attributes, parent), place)
+        actor.entered(self)
+        return self._add(actor)
 
     def destroy(self, number: int) -> bool:
         """Remove an actor and all that hangs on it; return whether it was there. Signs and the spectator stay."""
@@ -162,17 +154,7 @@ class World:
             return False
         for actor in [gone, *(other for other in self.actors.values() if other.hangs_on(gone))]:
             del self.actors[actor.id]
-            if isinstance(actor, Vehicle):
-                self.vehicles.remove(actor)
-            if isinstance(actor, Walker):
-                self.walkers.remove(actor)
-            if isinstance(actor, Prop):
-                self.props.remove(actor)
-            if isinstance(actor, Sensor):
-                self.sensors.remove(actor)
-            if isinstance(actor, FrictionTrigger):
-                self._triggers.remove(actor)
-                actor.release(self.vehicles)
+            actor.left(self)
         return True
 
     def tick(self) -> int:
@@ -184,26 +166,25 @@ class World:
         if self.drawings:
             self.drawings = [shape for shape in self.drawings if self.elapsed_s < shape.until_s + 1e-6]
         physics_s = self.settings.physics_s
-        for trigger in self._triggers:
+        for trigger in self.triggers:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare()
             physics.advance(vehicle.body, physics_s, self.network.ground)
-            vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
+            vehicle.speed_limit_kmh = self.limits.at(vehicle.body.x, vehicle.body.y)
         self.signage.tell(self.vehicles, self.elapsed_s)
         for walker in self.walkers:
             walker.step(physics_s, self.network.ground, self.scene.statics)
         for gone in [walker.id for walker in self.walkers if walker.is_gone]:
             self.destroy(gone)
         collided = self._collide()
-        moving: list[Vehicle | Walker | Prop] = [*self.vehicles, *self.walkers, *self.props]
         snapshot = TickSnapshot(
             self.frame,
             self.elapsed_s,
             self.scene,
             self.network.geo_reference,
             Conditions(self._daylight, self.drawings),
-            moving,
+            self.moving(),
             collided,
             self.signage,
         )
@@ -223,46 +204,21 @@ class World:
 
     def _publish(self) -> None:
         self.streams.publish(self.stream, self._message())
-        self._unseen = self._next_id
+        self.unseen = self._next_id
 
-    def _spawn_vehicle(self, vehicle: Vehicle) -> Vehicle:
-        if self._is_blocked(vehicle):
-            # CARLA's own words: scripts look for them.
-            raise RpcError("Spawn failed because of collision at spawn position")
-        vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)  # to be read before the first tick
-        self.vehicles.append(vehicle)
-        return self._add(vehicle)
+    def moving(self) -> list[Vehicle | Walker | Prop]:
+        """Return all that may move."""
+        return [*self.vehicles, *self.walkers, *self.props]
 
-    def _spawn_walker(self, walker: Walker) -> Walker:
-        # As CARLA's spawner, which lifts who would stand in the ground; who is all below it, as scenario runners keep
-        # walkers for later, touches nothing.
-        stands = self.network.height(walker.x, walker.y) + walker.half_height_m
-        if walker.z > stands - 2.0 * walker.half_height_m:
-            walker.z = max(walker.z, stands)
-        if walker_hits.is_blocked(walker, [vehicle.body for vehicle in self.vehicles], self.walkers):
-            raise RpcError("Spawn failed because of collision at spawn position")
-        self.walkers.append(walker)
-        return self._add(walker)
+    def has_room(self, walker: Walker) -> bool:
+        """Return whether neither a vehicle nor another walker stands where a walker wants to."""
+        return not walker_hits.is_blocked(walker, [vehicle.body for vehicle in self.vehicles], self.walkers)
 
-    def _spawn_sensor(self, sensor: Sensor) -> Sensor:
-        sensor.prepare(self.scene)
-        self.sensors.append(sensor)
-        return self._add(sensor)
-
-    def _thing(self, identity: Identity, place: Pose) -> Actor:
-        """Return an actor that neither drives nor walks nor senses."""
-        if isinstance(identity.blueprint, PropBlueprint):
-            self.props.append(Prop(identity, identity.blueprint, place))
-            return self.props[-1]
-        if identity.blueprint.id == FRICTION_TRIGGER:
-            self._triggers.append(FrictionTrigger(identity, place))
-            return self._triggers[-1]
-        return AiController(identity, place) if identity.blueprint.id == AI_CONTROLLER else Actor(identity, place)
-
-    def _is_blocked(self, vehicle: Vehicle) -> bool:
-        if vehicle.body.is_in(self.network.ground):
+    def is_blocked(self, body: Body) -> bool:
+        """Return whether something stands where a vehicle wants to."""
+        if body.is_in(self.network.ground):
             return True
-        body, reach_m = vehicle.body, vehicle.body.model.reach_m
+        reach_m = body.model.reach_m
         near = [
             other.body
             for other in self.vehicles
@@ -270,9 +226,7 @@ class World:
         ]
         # `resolve` moves what it finds overlapping: give it copies.
         bodies = [copy.copy(one) for one in (body, *near)]
-        if any(walker_hits.touches(vehicle.body, walker) for walker in self.walkers):
-            return True
-        if props.is_blocked(vehicle.body, self.props):
+        if any(walker_hits.touches(body, walker) for walker in self.walkers) or props.is_blocked(body, self.props):
             return True
         return any(contact.index_a == 0 for contact in collisions.resolve(bodies, self.scene))
 

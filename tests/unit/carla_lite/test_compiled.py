@@ -38,7 +38,7 @@ def built(root: Path) -> Path:
     return folder
 
 
-def test_without_a_folder_the_py_files_run_and_how_to_make_one_is_said(tmp_path: Path) -> None:
+def test_without_a_folder_the_py_files_run(tmp_path: Path) -> None:
     assert (
         state("")
         == f"the .py files, not compiled (no folder for them: {compiled.FOLDER_VARIABLE} is empty or there is no home)"
@@ -46,7 +46,7 @@ def test_without_a_folder_the_py_files_run_and_how_to_make_one_is_said(tmp_path:
     assert "make them: python -m carla_lite.compiled" in state(tmp_path)
 
 
-def test_a_library_that_does_not_load_is_named_and_the_py_files_run(tmp_path: Path) -> None:
+def test_a_library_that_does_not_load_is_named(tmp_path: Path) -> None:
     folder = built(tmp_path)
     assert str(folder) in state(tmp_path)
     assert state(tmp_path).startswith("the .py files, not compiled (")
@@ -74,7 +74,7 @@ def test_a_folder_in_one_like_tmp_is_trusted(tmp_path: Path) -> None:
     assert compiled.writable_by_others(folder) is None
 
 
-def test_modules_that_were_imported_before_are_never_mixed_with_compiled_ones(tmp_path: Path) -> None:
+def test_imported_modules_are_not_mixed_with_compiled_ones(tmp_path: Path) -> None:
     built(tmp_path)
     assert "imported before" in state(tmp_path, f"import carla_lite.scenery.projection; {STATE}")
 
@@ -91,7 +91,7 @@ def test_an_edit_of_any_source_asks_for_other_compiled_code(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("module", compiled.MODULES)
-def test_compiled_modules_hold_nothing_that_mypyc_reads_otherwise(module: str) -> None:
+def test_compiled_modules_have_no_cached_property(module: str) -> None:
     source = compiled.PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
     names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     assert "cached_property" not in names, "mypyc takes it for a property, and computes it each time"
@@ -107,14 +107,14 @@ def build(folder: Path | str, **environment: str) -> tuple[int, str]:
     return ended.returncode, ended.stderr.strip()
 
 
-def test_who_asks_for_compiled_code_without_a_compiler_is_told_what_to_install(tmp_path: Path) -> None:
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path) -> None:
     code, said = build(tmp_path, CC="no-such-compiler")
     assert code == 69
     assert said.startswith("carla-lite: there is no C compiler (no-such-compiler): install one")
     assert not list(tmp_path.iterdir())
 
 
-def test_who_asks_for_it_where_it_can_not_be_kept_or_used_is_told_why(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert build("") == (69, "carla-lite: there is no folder to keep compiled code in: set LITE_COMPILED_DIR.")
     code, said = build(tmp_path / "file" / "below")
@@ -143,9 +143,7 @@ def test_two_builds_at_once_leave_one_whole_folder(tmp_path: Path, monkeypatch: 
     assert compiled.writable_by_others(first) is None
 
 
-def test_what_a_killed_build_left_is_never_used_and_goes_after_a_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftovers_of_a_killed_build_go_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_compiler(monkeypatch)
     now, before = tmp_path / ".unfinished-now", tmp_path / ".unfinished-before"
     now.mkdir()

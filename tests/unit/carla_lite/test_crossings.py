@@ -38,7 +38,7 @@ def with_crosswalk(s=30.0, heading=1.5707963):
     return RoadNetwork.parse("one", ET.tostring(root, encoding="unicode"))
 
 
-def test_a_map_without_crosswalks_gets_one_at_every_mouth_of_its_junctions():
+def test_a_map_without_crosswalks_gets_one_at_every_mouth():
     crossings = LITE01.crossings
     mouths = {
         (road.get("id"), end)
@@ -66,7 +66,7 @@ def test_the_client_reads_the_same_crosswalks_from_the_file():
     assert np.abs(theirs[: len(ours)] - ours).max() < 1e-3
 
 
-def test_a_crosswalk_before_the_junction_has_the_stop_line_before_it():
+def test_a_stop_line_lies_before_the_crosswalk():
     length = float(ET.fromstring(LITE01.xodr).find("road").attrib["length"])  # type: ignore[union-attr]
     near = with_crosswalk(s=length - 4.0)
     crosswalk = near.crossings.crosswalks[0][:, :2]
@@ -88,7 +88,7 @@ def test_stripes_lie_across_the_way_that_people_walk():
         assert abs(cosine) < 0.01
 
 
-def test_a_crosswalk_is_white_stripes_on_the_asphalt_and_nothing_on_the_sidewalk():
+def test_stripes_are_painted_on_the_asphalt_only():
     image = paint(LITE01, [], 0)
     before = paint(RoadNetwork(LITE01.name, "", LITE01.lanes, LITE01.markings, LITE01.bounds), [], 0)
     changed = (image.levels[0] != before.levels[0]).any(axis=2)

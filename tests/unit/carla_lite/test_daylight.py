@@ -28,26 +28,26 @@ def bright(daylight: Daylight) -> float:
     return float(daylight.level.mean())
 
 
-def test_clear_noon_in_single_precision_is_the_light_that_the_ground_was_painted_in():
+def test_clear_noon_in_single_precision_is_noon():
     assert Daylight.of(np.array(CLEAR_NOON, np.float32).tolist()) is NOON
     assert NOON.level.tolist() == [1.0, 1.0, 1.0]
     assert NOON.unlit.tolist() == [1.0, 1.0, 1.0]
 
 
-def test_weathers_that_look_the_same_are_one_object_so_that_nothing_is_made_anew():
+def test_weathers_that_look_the_same_are_one_object():
     assert weather(altitude=20.0) is weather(altitude=20.2)
     assert weather(altitude=20.0) is not weather(altitude=24.0)
     assert weather(mie=1.0) is NOON
 
 
-def test_the_lower_the_sun_the_darker_and_lamps_come_on_as_it_sets():
+def test_a_lower_sun_is_darker_and_lamps_come_on():
     levels = [bright(weather(altitude=altitude)) for altitude in (90, 45, 30, 15, 5, 0, -5, -20)]
     assert levels[1:] == sorted(levels[1:], reverse=True)
     assert levels[-1] < 0.3
     assert [weather(altitude=altitude).lamps for altitude in (15, 8, 0, -8, -90)] == [0.0, 0.0, 0.5, 1.0, 1.0]
 
 
-def test_sunset_is_warmer_than_noon_and_its_light_comes_from_lower():
+def test_sunset_is_warmer_and_lower_than_noon():
     sunset = weather(altitude=15.0)
     assert sunset.diffuse[2] > 1.5 * sunset.diffuse[0]
     assert sunset.haze[2] > sunset.haze[0]
@@ -95,7 +95,7 @@ def test_without_its_sun_the_ground_has_no_shadow_left(scene: Scene):
     assert scene.light(weather(cloud=100.0)).light is None
 
 
-def test_a_camera_that_saw_every_weather_sees_noon_as_one_that_saw_none(scene: Scene, eye: Pose):
+def test_earlier_weathers_leave_no_trace_at_noon(scene: Scene, eye: Pose):
     used, fresh = Camera(84, 84, 100.0), Camera(84, 84, 100.0)
     for altitude in (45, 15, -30):
         used.render(scene, eye, [], Conditions(weather(altitude=altitude, rain=80.0, puddles=70.0)))
@@ -115,14 +115,12 @@ def test_rain_is_that_of_the_pictures_number(scene: Scene, eye: Pose, size: tupl
 
 @pytest.mark.parametrize("away_m", [9.0, 25.0])  # the farther one is drawn with fewer parts
 @pytest.mark.parametrize("shape", list(Shape))
-def test_lights_are_seen_from_behind_on_every_vehicle_that_has_them(
-    scene: Scene, eye: Pose, shape: Shape, away_m: float
-):
+def test_brake_lights_are_seen_on_every_shape(scene: Scene, eye: Pose, shape: Shape, away_m: float):
     x, y = eye.x + away_m * np.cos(eye.yaw), eye.y + away_m * np.sin(eye.yaw)
     car = BoxActor(Pose(x, y, eye.z - 1.05, 0.0, eye.yaw), (2.4, 1.0, 0.75), (60, 60, 60), 14, shape)
     braking = dataclasses.replace(car, lights=int(Lights.BRAKE))
     off, on = (Camera(84, 84, 90.0).render(scene, eye, [actor]) for actor in (car, braking))
-    assert (off != on).any() == (shape is not Shape.BOX)
+    assert (off != on).any()
 
 
 def test_shapes_are_cut_into_pieces_that_join():

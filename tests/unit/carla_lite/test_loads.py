@@ -24,13 +24,13 @@ def use(world: World) -> None:
     """Do what makes a server compute and keep something about its town."""
     place = world.network.spawn_points()[0]
     mesh.build(world.network)
-    cast_ray(world, [place.x, place.y, 10.0], [place.x, place.y, -10.0])
+    cast_ray(world, (place.x, place.y, 10.0), (place.x, place.y, -10.0))
     camera = Camera(320, 240, 90.0)
     for turn in range(4):
         camera.render(world.scene, Pose(place.x, place.y, 1.8, 0.0, 1.5 * turn), [])
 
 
-def test_a_town_is_forgotten_when_two_others_were_loaded_after_it() -> None:
+def test_a_town_is_forgotten_after_two_others() -> None:
     with listen("127.0.0.1", 0) as listener:
         world = World(Streams(listener), Maps("Lite01"), 0)
         others, towns, scenes, boxes = boxes_alive(), [], [], []

@@ -61,7 +61,7 @@ def test_every_crosswalk_joins_a_sidewalk():
     assert joined >= {Area.SIDEWALK, Area.ROAD}
 
 
-def test_a_crosswalk_that_ends_before_the_kerb_is_drawn_out_to_both_sidewalks():
+def test_a_short_crosswalk_is_drawn_out_to_both_sidewalks():
     for outline in LITE02.crossings.crosswalks[:6]:
         whole = outline[:4, :2]
         sideways = np.linalg.norm(whole[1] - whole[0]) > np.linalg.norm(whole[2] - whole[1])
@@ -114,7 +114,7 @@ def test_more_than_a_tile_holds_is_refused():
         detour.navigation_mesh(np.zeros((3, 3)), [[0, 1, 2]] * (1 << 15), [1] * (1 << 15))
 
 
-def test_the_name_changes_with_the_map_and_the_bytes_do_not_by_themselves():
+def test_the_files_name_changes_with_the_map_only():
     other = network.load("Lite01")
     assert mesh.file_name(LITE02) != mesh.file_name(other)
     assert mesh.file_name(LITE02).endswith(".bin")

@@ -122,7 +122,7 @@ def test_spawn_points_keep_their_distances(name: str) -> None:
     assert {point.z for point in network.spawn_points()} == {0.5}
 
 
-def test_no_spawn_point_is_where_another_roads_ground_would_reach_into_the_car() -> None:
+def test_a_spawn_point_is_clear_of_other_roads_ground() -> None:
     beside_a_ramp = SpawnPoint(10.0, 0.0, DROP_M, 0.5 * math.pi)
     assert is_level(beside_a_ramp, lambda _x, _y: 0.0)
     assert is_level(beside_a_ramp, lambda x, _y: 2.0 if x > 12.0 else 0.0)
@@ -136,7 +136,7 @@ def test_spawn_points_are_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize("name", ["Lite01", "/Game/Carla/Maps/Lite01", "Carla/Maps/Lite01"])
-def test_a_generated_town_is_found_by_every_name_that_carla_gives_it(name: str) -> None:
+def test_a_town_is_found_by_all_of_carlas_names(name: str) -> None:
     assert roads.load(name).name == "Lite01"
 
 

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from carla_lite.roads import network as roads
+from tests.unit.carla_lite.places import client_map, network_of
 
 carla = pytest.importorskip("carla")
 
-MAPS = Path(__file__).resolve().parents[4] / "shared" / "maps"
 NAMES = [*roads.MAP_NAMES, "Town01", "Town02"]
-
-
-def network_of(name: str) -> roads.RoadNetwork:
-    if name in roads.MAP_NAMES:
-        return roads.load(name)
-    path = MAPS / f"{name}.xodr"
-    if not path.is_file():
-        pytest.skip(f"CARLA's own {name}.xodr is not beside the repository")
-    return roads.load(str(path))
-
-
-@lru_cache(maxsize=4)
-def client_map(network: roads.RoadNetwork) -> Any:
-    return carla.Map(network.name, network.xodr)
 
 
 def difference(a_rad: float, b_rad: float) -> float:
@@ -42,7 +25,7 @@ def test_spawn_points_lie_on_a_lanes_centre_and_face_along_it(name: str) -> None
     places = network.spawn_points()
     assert len(places) > 50
     for place in places:
-        waypoint = client_map(network).get_waypoint(carla.Location(place.x, place.y, place.z))
+        waypoint = client_map(name).get_waypoint(carla.Location(place.x, place.y, place.z))
         there = waypoint.transform.location
         ahead_x, ahead_y = math.cos(place.yaw), math.sin(place.yaw)
         aside = (there.x - place.x) * -ahead_y + (there.y - place.y) * ahead_x
@@ -60,7 +43,7 @@ def test_lane_centres_and_widths_are_the_clients(name: str) -> None:
     for lane in (lane for lane in network.lanes if lane.kind in ("driving", "sidewalk")):
         # By road, lane and station: lanes overlap within junctions, so a search by place may find another one.
         section_end = np.linalg.norm(np.diff(lane.centre[:, :2], axis=0), axis=1).sum()
-        waypoint = client_map(network).get_waypoint_xodr(lane.road_id, lane.lane_id, 0.0)
+        waypoint = client_map(name).get_waypoint_xodr(lane.road_id, lane.lane_id, 0.0)
         if waypoint is None or lane.section != 0 or section_end < 1.0:
             continue
         start = lane.centre[0 if lane.lane_id < 0 else -1]

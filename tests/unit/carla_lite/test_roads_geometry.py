@@ -47,7 +47,7 @@ def road_along(geometry: Geometry, lanes: tuple[LaneRecord, ...]) -> Road:
 
 
 @given(geometries())
-def test_a_piece_starts_where_the_file_says_and_its_heading_is_its_tangent(geometry: Geometry) -> None:
+def test_a_piece_has_its_start_and_tangent(geometry: Geometry) -> None:
     d = np.linspace(0, geometry.length, 2001)
     x, y, turn = geometry(d)
     assert (x[0], y[0], turn[0]) == pytest.approx((geometry.x, geometry.y, geometry.heading), abs=1e-6)
@@ -100,7 +100,7 @@ def test_edges_never_cross_and_left_is_left_for_both_directions(
 
 
 @given(geometries(), st.floats(0.3, 5))
-def test_samples_are_no_further_apart_than_asked_and_reach_both_ends(geometry: Geometry, step_m: float) -> None:
+def test_samples_keep_the_step_and_reach_both_ends(geometry: Geometry, step_m: float) -> None:
     road = road_along(geometry, (LaneRecord(-1, "driving", constant(3.0), None, (), None),))
     (lane,) = lanes_of(road, step_m)
     x, y, _ = geometry(np.array([0.0, geometry.length]))

@@ -80,7 +80,7 @@ def test_a_request_may_come_byte_by_byte(peer: Peer) -> None:
     "garbage",
     [b"GET / HTTP/1.1\r\n\r\n", b"\xc1", msgpack.packb([2, "notify", []]), msgpack.packb([0, 1, "x", []]), b"\x93\x01"],
 )
-def test_what_is_no_request_ends_the_connection_and_calls_nothing(peer: Peer, garbage: bytes) -> None:
+def test_garbage_ends_the_connection_and_calls_nothing(peer: Peer, garbage: bytes) -> None:
     peer.client.sendall(garbage)
     peer.client.shutdown(socket.SHUT_WR)
     peer.turn()
@@ -105,7 +105,7 @@ def test_a_reply_larger_than_the_sockets_buffer_arrives_whole(peer: Peer) -> Non
     assert msgpack.unpackb(received) == [1, 1, None, large]
 
 
-def test_calls_that_get_no_answer_are_taken_up_later_in_their_order(peer: Peer) -> None:
+def test_deferred_calls_are_answered_later_in_order(peer: Peer) -> None:
     answered = peer.server._answer
 
     def defer(method: str, args: list[Any]) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -15,18 +14,12 @@ from carla_lite.scenery.paint import FINEST_M, MAX_PIXELS, GroundImage, paint, r
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.statics import TAG_BUILDING, StaticBox, distance
 from carla_lite.scenery.streetscape import BUILDING_CLEARANCE_M, furnish
-
-MAPS = Path(__file__).resolve().parents[4] / "shared" / "maps"
+from tests.unit.carla_lite.places import network_of
 
 
 @pytest.fixture(scope="module", params=["Lite01", "Town01"])
 def network(request: pytest.FixtureRequest) -> RoadNetwork:
-    if request.param == "Town01":
-        path = MAPS / "Town01.xodr"
-        if not path.is_file():
-            pytest.skip("Town01.xodr isn't beside the repository")
-        return roads.load(str(path))
-    return roads.load(request.param)
+    return network_of(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +28,8 @@ def ground(network: RoadNetwork) -> GroundImage:
 
 
 def colour(ground: GroundImage, x: float, y: float) -> np.ndarray:
-    column, row = (round(value) for value in ground.pixel(x, y))
+    places = (x - ground.x_min, y - ground.y_min)
+    column, row = (round(place / ground.metres_per_pixel - 0.5) for place in places)
     pixel: np.ndarray = ground.levels[0][row, column].astype(int)
     return pixel
 
@@ -61,7 +55,8 @@ def test_nothing_solid_stands_where_cars_drive(network: RoadNetwork):
         if lane.kind == "driving":
             half = 0.5 * float(lane.width_m.min())
             for x, y, _ in lane.centre[::3]:
-                assert not [box for box in scene.near(x, y, half) if box.solid], (lane.road_id, lane.lane_id, x, y)
+                near = [scene.statics.boxes[i] for i in scene.statics.near(x, y, half)]
+                assert not any(box.solid for box in near), (lane.road_id, lane.lane_id, x, y)
 
 
 def test_between_the_turns_of_a_junction_there_is_no_grass():
@@ -84,7 +79,7 @@ def test_buildings_do_not_overlap_each_other(network: RoadNetwork):
                 )
 
 
-def test_streets_have_buildings_lamps_and_trees_of_several_colours(network: RoadNetwork):
+def test_streets_have_buildings_lamps_and_trees(network: RoadNetwork):
     boxes = furnish(network, 0)
     assert {box.tag for box in boxes} == {3, 6, 9}
     assert len({box.colour for box in boxes if box.tag == TAG_BUILDING}) > 10
@@ -95,7 +90,7 @@ def test_the_seed_decides_the_street(network: RoadNetwork):
     assert furnish(network, 1) != furnish(network, 2)
 
 
-def test_ground_is_dark_on_lanes_light_on_sidewalks_and_green_beside(network: RoadNetwork, ground: GroundImage):
+def test_ground_has_the_colours_of_its_surfaces(network: RoadNetwork, ground: GroundImage):
     asphalt = np.array([colour(ground, x, y) for x, y in inner_places(network, "driving")])
     pavement = np.array([colour(ground, x, y) for x, y in inner_places(network, "sidewalk")])
     assert (asphalt.mean(axis=1) < 125).mean() > 0.95
@@ -146,7 +141,7 @@ def test_broken_lines_are_3_m_long_with_gaps_of_4_5_m():
     assert lengths[1::2] == pytest.approx(4.5, abs=0.25)
 
 
-def test_a_building_darkens_the_ground_on_the_side_away_from_the_sun():
+def test_a_shadow_lies_away_from_the_sun():
     network = straight(60.0)
     box = StaticBox(30.0, -10.0, 5.0, 5.0, 3.0, 5.0, 0.0, (0, 0, 0), TAG_BUILDING)
     bare, shaded = paint(network, [], 0), paint(network, [box], 0)

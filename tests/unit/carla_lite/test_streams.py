@@ -67,7 +67,7 @@ def test_a_welcome_comes_first(streams: Streams) -> None:
     assert [receive(reader), receive(reader)] == [b"state", b"next"]
 
 
-def test_a_slow_reader_blocks_nobody_and_gets_everything_in_order(streams: Streams) -> None:
+def test_a_slow_reader_blocks_nobody_and_gets_all(streams: Streams) -> None:
     stream = streams.open()
     reader = subscribe(streams, stream)
     turn(streams)

@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 import xml.etree.ElementTree as ET
 from collections import Counter
-from functools import lru_cache
 from typing import Any
 
 import pytest
 
 from carla_lite.towns import generator as towns
+from tests.unit.carla_lite.places import client_map
 
 carla = pytest.importorskip("carla")
 each_town = pytest.mark.parametrize("name", [*towns.NAMES, "Lite:seed=7,size=400"])
 LIGHT, STOP, YIELD, LIMIT = "1000001", "206", "205", "274"
-
-
-@lru_cache(maxsize=4)
-def client_map(name: str) -> Any:
-    return carla.Map(name, towns.generate(name))
 
 
 def into_junctions(name: str) -> dict[int, list[Any]]:
@@ -33,7 +28,7 @@ def into_junctions(name: str) -> dict[int, list[Any]]:
 
 
 @each_town
-def test_all_ways_into_a_junction_have_lights_or_its_side_street_alone_has_a_sign(name: str) -> None:
+def test_a_junction_has_lights_or_one_sign(name: str) -> None:
     seen: Counter[str] = Counter()
     for ways in into_junctions(name).values():
         by_street: dict[int, set[str]] = {}
@@ -50,7 +45,7 @@ def test_all_ways_into_a_junction_have_lights_or_its_side_street_alone_has_a_sig
 
 
 @each_town
-def test_a_pole_stands_right_of_the_road_behind_the_kerb_where_the_street_ends(name: str) -> None:
+def test_a_pole_stands_behind_the_kerb_at_the_streets_end(name: str) -> None:
     for landmark in client_map(name).get_all_landmarks():
         if landmark.type == LIMIT:
             continue
@@ -64,7 +59,7 @@ def test_a_pole_stands_right_of_the_road_behind_the_kerb_where_the_street_ends(n
 
 
 @each_town
-def test_every_light_has_a_controller_of_its_own_and_every_junction_names_its_own(name: str) -> None:
+def test_every_light_has_its_own_controller(name: str) -> None:
     root = ET.fromstring(towns.generate(name))
     lights = {one.get("id") for one in root.iter("signal") if one.get("type") == LIGHT}
     controlled = {one.get("id"): [control.get("signalId") for control in one] for one in root.iterfind("controller")}
@@ -84,7 +79,7 @@ def test_every_street_says_its_speed_limit_in_both_directions(name: str) -> None
 
 
 @each_town
-def test_every_arm_of_a_junction_has_a_crosswalk_from_kerb_to_kerb(name: str) -> None:
+def test_every_arm_has_a_crosswalk_from_kerb_to_kerb(name: str) -> None:
     crossing_map = client_map(name)
     places = crossing_map.get_crosswalks()
     corners = [places[i : i + 5] for i in range(0, len(places), 5)]

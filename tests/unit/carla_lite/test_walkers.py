@@ -26,21 +26,18 @@ from carla_lite.scenery.statics import StaticBox, StaticIndex
 from carla_lite.scenery.strokes import actor_strokes
 from carla_lite.scenery.vista import Walls
 from carla_lite.world import World
+from tests.unit.carla_lite.places import flat
 
 STEP_S = 0.05
 NOTHING = StaticIndex()
 NO_WALLS = Walls(np.zeros((0, 2)), np.zeros(0), np.zeros((0, 1)))
 
 
-def flat(_x, _y):
-    return 0.0
-
-
 def person(x=0.0, y=0.0, number=1, **attributes):
     blueprint = CATALOGUE[f"walker.pedestrian.{number:04}"]
     assert isinstance(blueprint, WalkerBlueprint)
     identity = Identity(1, blueprint, blueprint.values({key: str(value) for key, value in attributes.items()}))
-    return Walker(identity, blueprint, Pose(x, y, blueprint.half_height_m, 0.0, 0.0, 0.0))
+    return Walker(identity, Pose(x, y, blueprint.half_height_m, 0.0, 0.0, 0.0))
 
 
 def walk(walker, steps, ground=flat, statics=NOTHING):
@@ -48,7 +45,7 @@ def walk(walker, steps, ground=flat, statics=NOTHING):
         walker.step(STEP_S, ground, statics)
 
 
-def test_a_short_direction_is_a_part_of_the_speed_and_a_long_one_no_more_than_it():
+def test_a_short_direction_is_a_part_of_the_speed():
     half, whole = person(), person()
     half.control, whole.control = WalkerControl((0.5, 0.0, 0.0), 2.0), WalkerControl((9.0, 0.0, 0.0), 2.0)
     walk(half, 40)
@@ -73,7 +70,7 @@ def test_nobody_walks_through_a_wall():
     assert one.y > 0.9
 
 
-def test_a_crowds_place_counts_until_the_next_one_and_a_control_after_that():
+def test_a_crowds_place_counts_for_one_step():
     one = person()
     one.follow(Pose(5.0, 5.0, 0.0, 0.0, math.pi / 2, 0.0), 1.0, 0.0)
     walk(one, 1)
@@ -82,7 +79,7 @@ def test_a_crowds_place_counts_until_the_next_one_and_a_control_after_that():
     assert one.y == pytest.approx(5.0 + STEP_S)
 
 
-def test_who_was_knocked_over_gets_up_later_and_the_dead_are_gone():
+def test_the_knocked_over_get_up_and_the_dead_are_gone():
     one, other = person(is_invincible="false"), person()
     one.hit(3.0, 0.0)
     other.die()
@@ -131,7 +128,7 @@ def test_a_person_has_its_true_height_in_the_image_near_and_far():
         assert np.ptp(rows) == pytest.approx(400.0 * 1.86 / distance_m, rel=0.06)
 
 
-def test_legs_move_with_the_strides_and_no_two_phases_are_the_same():
+def test_each_phase_of_a_stride_looks_different():
     for distance_m in (5.0, 40.0):
         sides = [panels(distance_m, strides=i / PHASES, yaw=math.pi / 2) for i in range(PHASES)]
         shapes = {b"".join(outline.tobytes() for _, outline, _ in side) for side in sides}
@@ -143,7 +140,7 @@ def test_what_is_far_away_costs_five_shapes():
     assert len(panels(4.0)) > 20
 
 
-def test_without_synchronous_mode_a_walker_is_shown_before_it_gets_a_controller():
+def test_a_walker_is_shown_before_its_controller_spawns():
     with listen("127.0.0.1", 0) as listener:
         world = World(Streams(listener), Maps("Lite01"), 0)
         ticked = []

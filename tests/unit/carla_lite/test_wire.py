@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carla_lite.actors.actor import Actor, Identity, Vehicle, compose
-from carla_lite.blueprints.catalogue import CATALOGUE, SPECTATOR, VehicleBlueprint
+from carla_lite.blueprints.catalogue import CATALOGUE, SPECTATOR
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Pose
 
@@ -53,7 +53,7 @@ def settings(fixed):
     return [True, False, fixed, True, 0.01, 10, 0.0, True, 3000.0, 2000.0, True]
 
 
-def test_settings_keep_what_they_do_not_understand_and_have_a_step():
+def test_settings_keep_what_they_do_not_understand():
     read = wire.settings(settings([True, 0.1]))
     assert (read.synchronous, read.fixed_delta_s, read.delta_s) == (True, 0.1, 0.1)
     assert read.raw == settings([True, 0.1])
@@ -68,8 +68,7 @@ def test_a_step_out_of_range_is_refused(fixed):
 
 def test_a_vehicles_record_has_the_references_offsets():
     blueprint = CATALOGUE["vehicle.tesla.model3"]
-    assert isinstance(blueprint, VehicleBlueprint)
-    vehicle = Vehicle(Identity(7, blueprint, blueprint.values({})), blueprint, Pose(1, 2, 3, 0.1, 0.2, 0.3))
+    vehicle = Vehicle(Identity(7, blueprint, blueprint.values({})), Pose(1, 2, 3, 0.1, 0.2, 0.3))
     vehicle.body.vx, vehicle.body.yaw_rate = 4.0, math.pi
     vehicle.body.control.throttle, vehicle.body.control.steer = 0.25, -0.5
     vehicle.speed_limit_kmh = 50.0

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from carla_lite.actors import physics_control
-from carla_lite.blueprints.catalogue import Blueprint, VehicleBlueprint
-from carla_lite.blueprints.vehicles import BaseType
+from carla_lite.actors.surroundings import Surroundings
+from carla_lite.blueprints.blueprint import Blueprint
+from carla_lite.blueprints.catalogue import CATALOGUE, ids_of
+from carla_lite.blueprints.vehicles import VehicleBlueprint
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import BoxActor, Pose
-from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights, Shape
+from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights
 
 # The states of a vehicle that is at no light, as in CARLA: at a sign it may have to wait.
 _RED, _GREEN = 0, 2
@@ -25,14 +27,6 @@ _DEGREES = 180.0 / math.pi  # a product is quicker than math.degrees, which is o
 # Plain numbers: flags are slow, and each tick asks.
 _SEEN_LIGHTS, _BLINKERS = int(~Lights(0)), int(BLINKERS)
 _UNPAINTED = "128,128,128"
-_SHAPES = {
-    BaseType.CAR: Shape.SALOON,
-    BaseType.VAN: Shape.VAN,
-    BaseType.TRUCK: Shape.TRUCK,
-    BaseType.BUS: Shape.BUS,
-    BaseType.MOTORCYCLE: Shape.MOTORCYCLE,
-    BaseType.BICYCLE: Shape.BICYCLE,
-}
 
 
 @dataclass(frozen=True)
@@ -47,6 +41,9 @@ class Identity:
 
 class Actor:
     """Anything with an id: it stands somewhere, or is fixed to a parent at a relative pose."""
+
+    attaches: ClassVar[bool] = True
+    """Whether it stays fixed to the parent that it is spawned with; if not, it only begins there."""
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         self.id = identity.id
@@ -81,6 +78,16 @@ class Actor:
     def hangs_on(self, other: Actor) -> bool:
         """Return whether it is fixed to the other actor, directly or through a third."""
         return self.parent is not None and (self.parent is other or self.parent.hangs_on(other))
+
+    def entered(self, world: Surroundings) -> None:
+        """Take up its part in a world, which will have it among its actors.
+
+        Raises:
+            RpcError: there is no room for it.
+        """
+
+    def left(self, world: Surroundings) -> None:
+        """Give up that part; the world no longer has it among its actors."""
 
     def token(self) -> bytes:
         """Return the stream token: empty, except for sensors that send."""
@@ -122,7 +129,11 @@ class Actor:
 class Vehicle(Actor):
     """An actor with a body that the physics moves; it is never attached to another one."""
 
-    def __init__(self, identity: Identity, blueprint: VehicleBlueprint, place: Pose) -> None:
+    attaches: ClassVar[bool] = False
+
+    def __init__(self, identity: Identity, place: Pose) -> None:
+        blueprint = identity.blueprint
+        assert isinstance(blueprint, VehicleBlueprint)
         self.body = Body(blueprint.model)
         super().__init__(identity, place)
         self.light_state = 0
@@ -144,7 +155,22 @@ class Vehicle(Actor):
         self._sticky = self.attributes.get("sticky_control", "true").lower() not in ("false", "0")
         self._driven = False
         self._color = _bgr(self.attributes.get("color", _UNPAINTED))
-        self._shape = _SHAPES[blueprint.base_type]
+        self._shape = blueprint.shape
+
+    def entered(self, world: Surroundings) -> None:
+        """Join the world's vehicles.
+
+        Raises:
+            RpcError: it would stand in something.
+        """
+        if world.is_blocked(self.body):
+            raise wire.RpcError(wire.NO_ROOM)
+        self.speed_limit_kmh = world.limits.at(self.body.x, self.body.y)  # to be read before the first tick
+        world.vehicles.append(self)
+
+    def left(self, world: Surroundings) -> None:
+        """Leave the world's vehicles."""
+        world.vehicles.remove(self)
 
     @property
     def place(self) -> Pose:
@@ -261,6 +287,27 @@ class Vehicle(Actor):
             light,
             0,
         )
+
+
+KINDS: dict[str, type[Actor]] = {}
+"""What the blueprint of an id is spawned as."""
+
+
+def enter(kind: type[Actor], *ids: str) -> None:
+    """Register a class for its blueprints.
+
+    Raises:
+        ValueError: one of them isn't in the catalogue, or has a class already.
+    """
+    for name in ids:
+        if name not in CATALOGUE:
+            raise ValueError(f"blueprint {name} of {kind.__name__} isn't in the catalogue: give it a row there.")
+        if name in KINDS:
+            raise ValueError(f"blueprint {name} is a {KINDS[name].__name__} already, and can't be a {kind.__name__}.")
+        KINDS[name] = kind
+
+
+enter(Vehicle, *ids_of(VehicleBlueprint))
 
 
 def compose(parent: Pose, relative: Pose) -> Pose:

@@ -10,8 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from carla_lite.actors.actor import Actor, Identity
-from carla_lite.blueprints.props import PropBlueprint
+from carla_lite.actors.actor import Actor, Identity, enter
+from carla_lite.actors.surroundings import Surroundings
+from carla_lite.blueprints.catalogue import ids_of
+from carla_lite.blueprints.props import MESH, PropBlueprint
 from carla_lite.motion import collisions
 from carla_lite.motion.collisions import Contact
 from carla_lite.motion.physics import Body
@@ -28,12 +30,22 @@ LOW_M = 0.15
 class Prop(Actor):
     """A thing; its origin is in the middle of its underside, and it stands upright however it is turned."""
 
-    def __init__(self, identity: Identity, blueprint: PropBlueprint, place: Pose) -> None:
+    def __init__(self, identity: Identity, place: Pose) -> None:
+        blueprint = identity.blueprint
+        assert isinstance(blueprint, PropBlueprint)
         self._size_m, self._colour, self._shape = blueprint.size_m, blueprint.colour, blueprint.shape
         self._tag, self._mass_kg = blueprint.semantic_tags[0], blueprint.mass_kg
         self.collides = blueprint.size_m[2] > LOW_M
         self.simulate_physics = False
         super().__init__(identity, place)
+
+    def entered(self, world: Surroundings) -> None:
+        """Join the world's props."""
+        world.props.append(self)
+
+    def left(self, world: Surroundings) -> None:
+        """Leave the world's props."""
+        world.props.remove(self)
 
     @property
     def place(self) -> Pose:
@@ -92,6 +104,18 @@ class Prop(Actor):
         along, across = dx * box.cos + dy * box.sin, dy * box.cos - dx * box.sin
         inside = abs(along) < box.half_length_m and abs(across) < box.half_width_m
         return inside and abs(z - box.z) < box.half_height_m
+
+
+class Mesh(Actor):
+    """A mesh of CARLA's own content, of which nothing is seen or felt here."""
+
+    def entered(self, world: Surroundings) -> None:
+        """Say so."""
+        world.report_unsupported(MESH)
+
+
+enter(Prop, *ids_of(PropBlueprint))
+enter(Mesh, MESH)
 
 
 def is_blocked(body: Body, props: Sequence[Prop]) -> bool:

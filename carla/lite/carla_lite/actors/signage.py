@@ -13,7 +13,7 @@ from carla_lite.actors.actor import Identity, Vehicle
 from carla_lite.actors.right_of_way import GiveWaySign, RightOfWay
 from carla_lite.actors.stops import Stops
 from carla_lite.actors.traffic_lights import Group, TrafficLight, TrafficSign
-from carla_lite.blueprints.catalogue import Blueprint
+from carla_lite.blueprints.blueprint import Blueprint
 from carla_lite.protocol import wire
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.signals import Signal, SignalType

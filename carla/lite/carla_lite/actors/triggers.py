@@ -7,17 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from carla_lite.actors.actor import Actor, Identity, Vehicle
-from carla_lite.blueprints.catalogue import Attribute, Blueprint, Kind, register, role
+from carla_lite.actors.actor import Actor, Identity, Vehicle, enter
+from carla_lite.actors.surroundings import Surroundings
+from carla_lite.blueprints.catalogue import FRICTION_TRIGGER
 from carla_lite.motion.collisions import box_around, overlaps
 from carla_lite.scenery.camera import Pose
-
-FRICTION_TRIGGER = "static.trigger.friction"
-
-# Half sizes in centimetres (AddVariationsForTrigger in ActorBlueprintFunctionLibrary.cpp).
-_EXTENTS = ("extent_x", "extent_y", "extent_z")
-_NUMBERS = (("friction", "3.5"), *((name, "1.0") for name in _EXTENTS))
-register(Blueprint(FRICTION_TRIGGER, (role(), *(Attribute(name, Kind.FLOAT, value) for name, value in _NUMBERS))))
 
 
 class FrictionTrigger(Actor):
@@ -27,7 +21,7 @@ class FrictionTrigger(Actor):
         """Read the attributes; RpcError if one is no number from 0."""
         super().__init__(identity, place)
         self._friction = self.number("friction", 0.0)
-        self._extent = tuple(0.01 * self.number(name, 0.0) for name in _EXTENTS)
+        self._extent = tuple(0.01 * self.number(f"extent_{axis}", 0.0) for axis in "xyz")
         self._before: dict[int, list[float]] = {}
 
     def act(self, vehicles: Iterable[Vehicle]) -> None:
@@ -42,8 +36,16 @@ class FrictionTrigger(Actor):
             elif not inside and vehicle.id in self._before:
                 vehicle.wheel_friction = self._before.pop(vehicle.id)
 
-    def release(self, vehicles: Iterable[Vehicle]) -> None:
-        """Give those inside their own friction back."""
-        for vehicle in vehicles:
+    def entered(self, world: Surroundings) -> None:
+        """Join the world's triggers."""
+        world.triggers.append(self)
+
+    def left(self, world: Surroundings) -> None:
+        """Give the vehicles inside their own friction back."""
+        world.triggers.remove(self)
+        for vehicle in world.vehicles:
             if vehicle.id in self._before:
                 vehicle.wheel_friction = self._before.pop(vehicle.id)
+
+
+enter(FrictionTrigger, FRICTION_TRIGGER.id)

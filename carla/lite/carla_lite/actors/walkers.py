@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from carla_lite.actors.actor import Actor, Identity, compose
-from carla_lite.blueprints.walkers import WalkerBlueprint
+from carla_lite.actors.actor import Actor, Identity, compose, enter
+from carla_lite.actors.surroundings import Surroundings
+from carla_lite.blueprints.catalogue import ids_of
+from carla_lite.blueprints.walkers import AI_CONTROLLER, WalkerBlueprint
 from carla_lite.motion.physics import Ground
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
@@ -47,7 +49,11 @@ class WalkerControl:
 class Walker(Actor):
     """A person; the origin is the middle of the body."""
 
-    def __init__(self, identity: Identity, blueprint: WalkerBlueprint, place: Pose) -> None:
+    attaches: ClassVar[bool] = False
+
+    def __init__(self, identity: Identity, place: Pose) -> None:
+        blueprint = identity.blueprint
+        assert isinstance(blueprint, WalkerBlueprint)
         self.x, self.y, self.z, self.yaw = place.x, place.y, place.z, place.yaw
         self.vx = self.vy = self.vz = 0.0
         self.radius_m, self.half_height_m = blueprint.radius_m, blueprint.half_height_m
@@ -65,6 +71,25 @@ class Walker(Actor):
         self._pose: skeleton.Posture | None = None
         self._blend = 0.0
         self._acceleration = 0.0, 0.0
+
+    def entered(self, world: Surroundings) -> None:
+        """Join the world's walkers.
+
+        Raises:
+            RpcError: somebody or a vehicle stands there.
+        """
+        # As CARLA's spawner, which lifts who would stand in the ground; who is all below it, as scenario runners keep
+        # walkers for later, touches nothing.
+        stands = world.network.height(self.x, self.y) + self.half_height_m
+        if self.z > stands - 2.0 * self.half_height_m:
+            self.z = max(self.z, stands)
+        if not world.has_room(self):
+            raise wire.RpcError(wire.NO_ROOM)
+        world.walkers.append(self)
+
+    def left(self, world: Surroundings) -> None:
+        """Leave the world's walkers."""
+        world.walkers.remove(self)
 
     @property
     def place(self) -> Pose:
@@ -276,6 +301,15 @@ class Walker(Actor):
 class AiController(Actor):
     """The client's own driver of a walker: here only a name that hangs on it."""
 
+    def entered(self, world: Surroundings) -> None:
+        """Have its walker shown first.
+
+        A client takes a walker that no world message has shown for one at (0, 0, 0), and may crash as it sends it on
+        its way. CARLA's answers come a frame apart.
+        """
+        if self.parent is not None and self.parent.id >= world.unseen and not world.settings.synchronous:
+            world.tick()
+
     @property
     def pose(self) -> Pose:
         """Where its walker is."""
@@ -287,3 +321,7 @@ class AiController(Actor):
         wire.PLAIN_RECORD.pack_into(
             into, offset, self.id, wire.ACTIVE, at.x, at.y, at.z, 0.0, math.degrees(at.yaw), 0.0
         )
+
+
+enter(Walker, *ids_of(WalkerBlueprint))
+enter(AiController, AI_CONTROLLER)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_lite.blueprints.catalogue import Attribute, Blueprint, Kind, register, role
-from carla_lite.blueprints.sensor_attributes import floats
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, floats, role, told
 from carla_lite.scenery import prop_meshes as look
 from carla_lite.scenery.vehicle_meshes import BGR
 
@@ -104,24 +103,19 @@ def _size_word(length_m: float, width_m: float, height_m: float) -> str:
     return "tiny" if longest < 0.3 else "small" if longest < 0.7 else "medium" if longest < 1.7 else "big"
 
 
-for _names, _length, _width, _height, _colour, _shape in _ROWS:
-    for _name in _names.split():
-        _attributes = (
-            role("prop"),
-            Attribute("size", Kind.STRING, _size_word(_length, _width, _height), modifiable=False),
-        )
-        register(
-            PropBlueprint(
-                f"static.prop.{_name}",
-                _attributes,
-                (_DYNAMIC,),
-                size_m=(_length, _width, _height),
-                colour=_colour,
-                shape=_shape,
-            )
-        )
-
 # Shows a mesh of CARLA's own content, of which there is none here: it spawns, as it does there for an unknown path.
 MESH = "static.prop.mesh"
 _MESH_ATTRIBUTES = (role("prop"), Attribute("mesh_path", Kind.STRING, ""), *floats(mass="0.0", scale="1.0"))
-register(Blueprint(MESH, _MESH_ATTRIBUTES, (_DYNAMIC,)))
+PROPS: list[Blueprint] = [
+    PropBlueprint(
+        f"static.prop.{name}",
+        (role("prop"), told("size", _size_word(*size_m))),
+        (_DYNAMIC,),
+        size_m=(size_m[0], size_m[1], size_m[2]),
+        colour=colour,
+        shape=shape,
+    )
+    for names, *size_m, colour, shape in _ROWS
+    for name in names.split()
+]
+PROPS.append(Blueprint(MESH, _MESH_ATTRIBUTES, (_DYNAMIC,)))

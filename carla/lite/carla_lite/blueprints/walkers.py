@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_lite.blueprints.catalogue import Attribute, Blueprint, Kind, register, role
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, role, told
 from carla_lite.scenery.people import Look
 from carla_lite.scenery.vehicle_meshes import BGR
 
@@ -63,10 +63,10 @@ def _walker(number: int) -> WalkerBlueprint:
     seated = not child and number not in _POLICE
     attributes = (
         role("pedestrian"),
-        Attribute("gender", Kind.STRING, "other", modifiable=False),
-        Attribute("generation", Kind.INT, "1" if number in _OLD else "2", modifiable=False),
-        Attribute("age", Kind.STRING, "child" if child else "adult", modifiable=False),
-        Attribute("can_use_wheelchair", Kind.BOOL, str(seated).lower(), modifiable=False),
+        told("gender", "other"),
+        told("generation", 1 if number in _OLD else 2),
+        told("age", "child" if child else "adult"),
+        told("can_use_wheelchair", seated),
         Attribute("speed", Kind.FLOAT, "0.0", ("0.0", "1.4", "2.8")),
         Attribute("is_invincible", Kind.BOOL, "true"),
         Attribute("use_wheelchair", Kind.BOOL, "false", ("false", "true") if seated else ("false",), restricted=True),
@@ -75,6 +75,4 @@ def _walker(number: int) -> WalkerBlueprint:
     return WalkerBlueprint(f"walker.pedestrian.{number:04}", attributes, (12,), 0, *size, number)
 
 
-for _number in _NUMBERS:
-    register(_walker(_number))
-register(Blueprint(AI_CONTROLLER, (role(),)))
+WALKERS: list[Blueprint] = [*map(_walker, _NUMBERS), Blueprint(AI_CONTROLLER, (role(),))]

@@ -26,9 +26,9 @@ FOLDER_VARIABLE = "LITE_COMPILED_DIR"
 
 MODULES = (
     "actors.actor",
-    "actors.navigation_sensors",
     "actors.props",
-    "actors.sensors",
+    "actors.sensor",
+    *sorted(f"actors.sensors.{file.stem}" for file in (PACKAGE / "actors" / "sensors").glob("[!_]*.py")),
     "actors.signage",
     "actors.stops",
     "actors.traffic_lights",

@@ -11,36 +11,29 @@ import socket
 from carla_lite.faults.fault import FaultError
 from carla_lite.faults.injector import Injector
 from carla_lite.faults.spec import read
-from carla_lite.protocol.channel import Channel, accept_all
+from carla_lite.protocol.channel import Channel, Connections
 
 _LONGEST_LINE_BYTES = 4096
 
 
-class ControlPort:
+class ControlPort(Connections):
     """Takes ``fault SPEC``, ``clear`` and ``status``; answers ``ok``, ``ok frame=…`` or ``error`` and a sentence."""
 
     def __init__(self, listener: socket.socket, selector: selectors.BaseSelector, injector: Injector) -> None:
-        self._listener = listener
-        self._selector = selector
         self._injector = injector
         self._lines: dict[Channel, bytes] = {}
-        selector.register(listener, selectors.EVENT_READ, self._accept)
+        super().__init__(listener, selector)
 
-    def close(self) -> None:
-        """Stop listening and end every connection."""
-        self._selector.unregister(self._listener)
-        self._listener.close()
-        for channel in list(self._lines):
-            channel.close()
+    def joined(self, channel: Channel) -> None:
+        """Wait for its first line."""
+        self._lines[channel] = b""
 
-    def _accept(self, _mask: int) -> None:
-        for sock in accept_all(self._listener):
-            self._lines[Channel(sock, self._selector, self._received, self._forget)] = b""
-
-    def _forget(self, channel: Channel) -> None:
+    def left(self, channel: Channel) -> None:
+        """Forget what it had begun to say."""
         del self._lines[channel]
 
-    def _received(self, channel: Channel, data: bytes) -> None:
+    def received(self, channel: Channel, data: bytes) -> None:
+        """Answer the lines that are whole."""
         *lines, self._lines[channel] = (self._lines[channel] + data).split(b"\n")
         if len(self._lines[channel]) > _LONGEST_LINE_BYTES:
             channel.close()

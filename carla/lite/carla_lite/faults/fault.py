@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from carla_lite.actors.sensors import Message, Sensor
+from carla_lite.actors.sensor import Message, Sensor
 
 
 class FaultError(Exception):

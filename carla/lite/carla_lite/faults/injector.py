@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from carla_lite import compiled
-from carla_lite.actors.sensors import Message, Sensor, TickSnapshot
+from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.faults.fault import Fault, FaultError, Lasting
 from carla_lite.faults.kinds import Memory, Sight
 from carla_lite.server import Server

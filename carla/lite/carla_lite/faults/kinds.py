@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NoReturn
 
-from carla_lite.actors.sensors import Message, RgbCamera, Sensor
+from carla_lite.actors.sensor import Message, Sensor
+from carla_lite.actors.sensors.camera import RgbCamera
 from carla_lite.faults.carla_log import LINES
 from carla_lite.faults.fault import Fault, Lasting, above, key, whole
 

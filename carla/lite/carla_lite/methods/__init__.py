@@ -1,1 +1,12 @@
-"""The calls a client may make, one decorated function each. ``table`` finds and answers them."""
+"""The calls a client may make, one decorated function each. ``table`` finds and answers them.
+
+All modules of this folder count.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from carla_lite.actors.actor import Actor, Vehicle
-from carla_lite.actors.props import Prop
-from carla_lite.actors.walkers import Walker
+from carla_lite.methods.arguments import Direction, Location, Movable, Place, Solid
 from carla_lite.methods.table import method
 from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
 from carla_lite.protocol import wire
+from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 from carla_lite.world import World
 
@@ -28,23 +28,19 @@ def get_actors_by_id(world: World, numbers: list[int]) -> list[Any]:
 
 
 @method
-def spawn_actor(world: World, description: list[Any], place: list[Any]) -> list[Any]:
+def spawn_actor(world: World, description: list[Any], place: Place, parent_id: int = 0) -> list[Any]:
     """Spawn by ActorDescription at a Transform and return the Actor."""
-    return _spawn(world, description, place, parent_id=0)
+    _uid, name, values = description
+    given = {attribute: value for attribute, _type, value in values}
+    return world.spawn(name, given, place, parent_id).describe()
 
 
 @method
 def spawn_actor_with_parent(
-    world: World, description: list[Any], place: list[Any], parent: int, _attachment: int = 0, _socket: str = ""
+    world: World, description: list[Any], place: Place, parent_id: int, _attachment: int = 0, _socket: str = ""
 ) -> list[Any]:
     """Spawn at a Transform relative to a parent; every attachment is rigid here."""
-    return _spawn(world, description, place, parent)
-
-
-def _spawn(world: World, description: list[Any], place: list[Any], parent_id: int) -> list[Any]:
-    _uid, name, values = description
-    given = {attribute: value for attribute, _type, value in values}
-    return world.spawn(name, given, Pose(*wire.place(place)), parent_id).describe()
+    return spawn_actor(world, description, place, parent_id)
 
 
 @method
@@ -65,80 +61,76 @@ def get_actor_bounding_box(world: World, number: int) -> list[Any]:
 
 
 @method
-def set_actor_transform(world: World, number: int, place: list[Any]) -> None:
+def set_actor_transform(_world: World, actor: Actor, place: Place) -> None:
     """Teleport."""
-    world.actor(number, Actor).place = Pose(*wire.place(place))
+    actor.place = place
 
 
 @method
-def set_actor_location(world: World, number: int, location: list[float]) -> None:
+def set_actor_location(_world: World, actor: Actor, location: Location) -> None:
     """Teleport, keeping the rotation."""
-    actor = world.actor(number, Actor)
     before = actor.place
-    actor.place = Pose(*wire.location(location), before.pitch, before.yaw, before.roll)
+    actor.place = Pose(*location, before.pitch, before.yaw, before.roll)
 
 
 @method
-def set_actor_target_velocity(world: World, number: int, velocity: list[float]) -> None:
+def set_actor_target_velocity(_world: World, body: Movable, velocity: Direction) -> None:
     """Set a vehicle's velocity in the world's frame (m/s)."""
-    if body := _body(world, number):
-        body.set_world_velocity(*wire.vector(velocity))
+    if body:
+        body.set_world_velocity(*velocity)
 
 
 @method
-def set_actor_target_angular_velocity(world: World, number: int, velocity: list[float]) -> None:
+def set_actor_target_angular_velocity(_world: World, body: Movable, velocity: Direction) -> None:
     """Set a vehicle's yaw rate (degrees/s); it only pitches and rolls with the ground."""
-    if body := _body(world, number):
-        body.yaw_rate = _yaw_rate(math.radians(wire.vector(velocity)[2]))
+    if body:
+        body.yaw_rate = _yaw_rate(math.radians(velocity[2]))
 
 
 @method
-def enable_actor_constant_velocity(world: World, number: int, velocity: list[float]) -> None:
+def enable_actor_constant_velocity(_world: World, vehicle: Vehicle, velocity: Direction) -> None:
     """Hold a velocity in the vehicle's own frame (m/s)."""
-    forward, right, _ = (max(-MAX_SPEED_MPS, min(MAX_SPEED_MPS, speed)) for speed in wire.vector(velocity))
-    world.actor(number, Vehicle).constant_velocity = forward, right
+    forward, right, _ = (max(-MAX_SPEED_MPS, min(MAX_SPEED_MPS, speed)) for speed in velocity)
+    vehicle.constant_velocity = forward, right
 
 
 @method
-def disable_actor_constant_velocity(world: World, number: int) -> None:
+def disable_actor_constant_velocity(_world: World, vehicle: Vehicle) -> None:
     """Let the motion model have the vehicle again."""
-    world.actor(number, Vehicle).constant_velocity = None
+    vehicle.constant_velocity = None
 
 
 @method
-def add_actor_impulse(world: World, number: int, impulse: list[float]) -> None:
+def add_actor_impulse(_world: World, body: Movable, impulse: Direction) -> None:
     """Push a vehicle at its centre of mass (N s)."""
-    if body := _body(world, number):
-        body.push(wire.vector(impulse))
+    if body:
+        body.push(impulse)
 
 
 @method
-def add_actor_force(world: World, number: int, force: list[float]) -> None:
+def add_actor_force(world: World, body: Movable, force: Direction) -> None:
     """Push a vehicle with a force (N) for one tick."""
-    x, y, z = wire.vector(force)
-    physics_s = world.settings.physics_s
-    if body := _body(world, number):
-        body.push((x * physics_s, y * physics_s, z * physics_s))
+    if body:
+        body.push(_of_a_tick(world, force))
 
 
 @method
-def add_actor_angular_impulse(world: World, number: int, impulse: list[float]) -> None:
+def add_actor_angular_impulse(_world: World, body: Movable, impulse: Direction) -> None:
     """Turn a vehicle about its vertical axis (N m s)."""
-    if isinstance(body := _body(world, number), Body):
-        body.yaw_rate = _yaw_rate(body.yaw_rate + wire.vector(impulse)[2] / body.model.yaw_inertia_kgm2)
+    if isinstance(body, Body):
+        body.yaw_rate = _yaw_rate(body.yaw_rate + impulse[2] / body.model.yaw_inertia_kgm2)
 
 
 @method
-def add_actor_torque(world: World, number: int, torque: list[float]) -> None:
+def add_actor_torque(world: World, body: Movable, torque: Direction) -> None:
     """Turn a vehicle about its vertical axis with a torque (N m) for one tick."""
-    physics_s = world.settings.physics_s
-    add_actor_angular_impulse(world, number, [part * physics_s for part in wire.vector(torque)])
+    add_actor_angular_impulse(world, body, _of_a_tick(world, torque))
 
 
-def _body(world: World, number: int) -> Body | Walker | None:
-    """Return what forces act on; None for sensors and the spectator, on which they have no effect."""
-    actor = world.actor(number, Actor)
-    return actor.body if isinstance(actor, Vehicle) else actor if isinstance(actor, Walker) else None
+def _of_a_tick(world: World, force: Vector) -> Vector:
+    """Return the impulse of what acts for one tick."""
+    x, y, z = (part * world.settings.physics_s for part in force)
+    return x, y, z
 
 
 def _yaw_rate(wanted_radps: float) -> float:
@@ -146,29 +138,26 @@ def _yaw_rate(wanted_radps: float) -> float:
 
 
 @method
-def set_actor_simulate_physics(world: World, number: int, enabled: bool) -> None:
+def set_actor_simulate_physics(_world: World, solid: Solid, enabled: bool) -> None:
     """Freeze a vehicle, a walker or a prop where it is, or let it move again."""
-    actor = world.actor(number, Actor)
-    if body := actor if isinstance(actor, Prop) else _body(world, number):
-        body.simulate_physics = enabled
+    if solid:
+        (solid.body if isinstance(solid, Vehicle) else solid).simulate_physics = enabled
 
 
 @method
-def set_actor_collisions(world: World, number: int, enabled: bool) -> None:
+def set_actor_collisions(_world: World, solid: Solid, enabled: bool) -> None:
     """Let a vehicle, a walker or a prop pass through others, or not."""
-    actor = world.actor(number, Actor)
-    if isinstance(actor, Vehicle | Walker | Prop):
-        actor.collides = enabled
+    if solid:
+        solid.collides = enabled
 
 
 @method
-def set_actor_enable_gravity(world: World, number: int, enabled: bool) -> None:
+def set_actor_enable_gravity(_world: World, body: Movable, enabled: bool) -> None:
     """Let a vehicle fall and press on its wheels, or float where it is."""
-    if body := _body(world, number):
+    if body:
         body.gravity = enabled
 
 
 @method
-def set_actor_autopilot(world: World, number: int, _enabled: bool) -> None:
+def set_actor_autopilot(_world: World, _actor: Actor, _enabled: bool) -> None:
     """Accept the wish; the client's Traffic Manager does the driving."""
-    world.actor(number, Actor)

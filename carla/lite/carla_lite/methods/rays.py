@@ -13,11 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from carla_lite.actors.actor import Actor, Vehicle
-from carla_lite.actors.props import Prop
-from carla_lite.actors.walkers import Walker
+from carla_lite.methods.arguments import Direction, Location
 from carla_lite.methods.table import method
-from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
@@ -38,20 +35,18 @@ class _Box(NamedTuple):
 
 
 @method
-def cast_ray(world: World, start: list[float], end: list[float]) -> list[Any]:
+def cast_ray(world: World, start: Location, end: Location) -> list[Any]:
     """Return every point, and its label, where the line from one place to another enters something; nearest first."""
-    a, b = wire.location(start), wire.location(end)
-    return [[_along(a, b, part), label] for part, label in _met(world, a, b)]
+    return [[_along(start, end, part), label] for part, label in _met(world, start, end)]
 
 
 @method
-def project_point(world: World, location: list[float], direction: list[float], distance: float) -> list[Any]:
+def project_point(world: World, start: Location, direction: Direction, distance: float) -> list[Any]:
     """Return whether something is met in a direction within a distance (m), and the nearest point with its label."""
-    a, way = wire.location(location), wire.vector(direction)
-    length = math.hypot(*way) or 1.0
-    x, y, z = (at + float(distance) * part / length for at, part in zip(a, way, strict=True))
-    for part, label in _met(world, a, (x, y, z)):
-        return [True, [_along(a, (x, y, z), part), label]]
+    length = math.hypot(*direction) or 1.0
+    x, y, z = (at + float(distance) * part / length for at, part in zip(start, direction, strict=True))
+    for part, label in _met(world, start, (x, y, z)):
+        return [True, [_along(start, (x, y, z), part), label]]
     return [False, [[0.0, 0.0, 0.0], 0]]
 
 
@@ -74,12 +69,10 @@ def _boxes(world: World, a: Vector, b: Vector) -> Iterator[_Box]:
     for i in statics.touching(min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1])):
         box = statics.boxes[i]
         yield _Box(box.centre, box.extent, box.yaw, box.tag)
-    moving: list[Actor] = [*world.vehicles, *world.walkers, *world.props]
-    for actor in moving:
-        if isinstance(actor, Vehicle | Walker | Prop):
-            seen = actor.drawn(world.elapsed_s)
-            label = actor.blueprint.semantic_tags[0]
-            yield _Box((seen.pose.x, seen.pose.y, seen.pose.z), seen.extent, seen.pose.yaw, label)
+    for actor in world.moving():
+        seen = actor.drawn(world.elapsed_s)
+        label = actor.blueprint.semantic_tags[0]
+        yield _Box((seen.pose.x, seen.pose.y, seen.pose.z), seen.extent, seen.pose.yaw, label)
 
 
 def _enters(box: _Box, a: Vector, b: Vector) -> float | None:

@@ -1,7 +1,7 @@
 """The table of RPC methods: one decorated function a method, found by its name.
 
-Owns the table, the wrapping of results and what a client gets when a call fails. The functions themselves live in
-``episode``, ``actor``, ``vehicle`` and ``commands``; a new method is one more function there.
+Owns the table, the wrapping of results and what a client gets when a call fails. The functions themselves live in the
+modules beside this one; a new method is one more function there, with its arguments' types from ``arguments``.
 """
 
 from __future__ import annotations
@@ -9,15 +9,21 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from carla_lite.methods.arguments import Reader, readers
 from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
 
-Method = Callable[..., Any]
-F = TypeVar("F", bound=Method)
+F = TypeVar("F", bound=Callable[..., Any])
 
-_METHODS: dict[str, Method] = {}
+
+class _Method(NamedTuple):
+    function: Callable[..., Any]
+    readers: list[tuple[int, Reader]]
+
+
+_METHODS: dict[str, _Method] = {}
 
 
 class Bare(list[Any]):
@@ -33,15 +39,15 @@ def method(function: F) -> F:
         ValueError: there is another one of that name.
     """
     name = function.__name__
-    if (other := _METHODS.setdefault(name, function)) is not function:
-        raise ValueError(
-            f"RPC method {name} of {function.__module__} is in {other.__module__} already: rename one of them."
-        )
+    if name in _METHODS:
+        other = _METHODS[name].function.__module__
+        raise ValueError(f"RPC method {name} of {function.__module__} is in {other} already: rename one of them.")
+    _METHODS[name] = _Method(function, readers(function))
     return function
 
 
 def call(world: World, name: str, args: list[Any]) -> Any:
-    """Return a method's plain result.
+    """Return a method's plain result for arguments as they are on the wire.
 
     Raises:
         RpcError: no such method, or it refuses.
@@ -49,7 +55,12 @@ def call(world: World, name: str, args: list[Any]) -> Any:
     if name not in _METHODS:
         world.report_unsupported(name)
         raise RpcError(f"carla-lite has no method {name}")
-    return _METHODS[name](world, *args)
+    function, its_readers = _METHODS[name]
+    given = list(args)
+    for place, read in its_readers:
+        if place < len(given):
+            given[place] = read(world, given[place])
+    return function(world, *given)
 
 
 def answer(world: World, name: str, args: list[Any]) -> object:

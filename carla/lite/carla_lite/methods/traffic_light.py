@@ -13,9 +13,8 @@ from carla_lite.world import World
 
 
 @method
-def set_traffic_light_state(world: World, number: int, state: int) -> None:
+def set_traffic_light_state(world: World, light: TrafficLight, state: int) -> None:
     """Show a state until the cycle's next change; for good if the light is frozen."""
-    light = world.actor(number, TrafficLight)
     try:
         light.state = LightState(state)
     except ValueError:
@@ -24,35 +23,34 @@ def set_traffic_light_state(world: World, number: int, state: int) -> None:
 
 
 @method
-def set_traffic_light_green_time(world: World, number: int, seconds: float) -> None:
+def set_traffic_light_green_time(world: World, light: TrafficLight, seconds: float) -> None:
     """Set how long the lights of its controller are green."""
-    _set_time(world, number, LightState.GREEN, seconds)
+    _set_time(world, light, LightState.GREEN, seconds)
 
 
 @method
-def set_traffic_light_yellow_time(world: World, number: int, seconds: float) -> None:
+def set_traffic_light_yellow_time(world: World, light: TrafficLight, seconds: float) -> None:
     """Set how long the lights of its controller are yellow."""
-    _set_time(world, number, LightState.YELLOW, seconds)
+    _set_time(world, light, LightState.YELLOW, seconds)
 
 
 @method
-def set_traffic_light_red_time(world: World, number: int, seconds: float) -> None:
+def set_traffic_light_red_time(world: World, light: TrafficLight, seconds: float) -> None:
     """Set how long all lights of the junction are red after its controller's turn."""
-    _set_time(world, number, LightState.RED, seconds)
+    _set_time(world, light, LightState.RED, seconds)
 
 
-def _set_time(world: World, number: int, state: LightState, seconds: float) -> None:
+def _set_time(world: World, light: TrafficLight, state: LightState, seconds: float) -> None:
     if not math.isfinite(seconds):
         raise RpcError(f"{seconds} is no time, expected a finite number of seconds")
-    controller = world.actor(number, TrafficLight).controller
-    controller.times_s[state] = seconds
-    world.signage.publish(controller.group)
+    light.controller.times_s[state] = seconds
+    world.signage.publish(light.controller.group)
 
 
 @method
-def freeze_traffic_light(world: World, number: int, frozen: bool) -> None:
+def freeze_traffic_light(world: World, light: TrafficLight, frozen: bool) -> None:
     """Stop the cycle of its junction, or let it go on."""
-    group = world.actor(number, TrafficLight).controller.group
+    group = light.controller.group
     group.frozen = frozen
     world.signage.publish(group)
 
@@ -66,9 +64,9 @@ def freeze_all_traffic_lights(world: World, frozen: bool) -> None:
 
 
 @method
-def reset_traffic_light_group(world: World, number: int) -> None:
+def reset_traffic_light_group(world: World, light: TrafficLight) -> None:
     """Begin the cycle of its junction again."""
-    group = world.actor(number, TrafficLight).controller.group
+    group = light.controller.group
     group.reset()
     world.signage.publish(group)
 
@@ -82,13 +80,13 @@ def reset_all_traffic_lights(world: World) -> None:
 
 
 @method
-def get_group_traffic_lights(world: World, number: int) -> list[int]:
+def get_group_traffic_lights(_world: World, light: TrafficLight) -> list[int]:
     """Return the ids of its junction's lights, its own among them."""
-    return [light.id for light in world.actor(number, TrafficLight).controller.group.lights]
+    return [light.id for light in light.controller.group.lights]
 
 
 @method
-def get_light_boxes(world: World, number: int) -> list[Any]:
+def get_light_boxes(_world: World, light: TrafficLight) -> list[Any]:
     """Return the BoundingBox of its head, in the world's frame."""
-    face = world.actor(number, TrafficLight).face
+    face = light.face
     return [wire.bounding_box((face.pose.x, face.pose.y, face.pose.z), face.extent, face.pose.yaw)]

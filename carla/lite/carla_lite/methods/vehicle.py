@@ -12,39 +12,39 @@ from carla_lite.world import World
 
 
 @method
-def apply_control_to_vehicle(world: World, number: int, control: list[Any]) -> None:
+def apply_control_to_vehicle(_world: World, vehicle: Vehicle, control: list[Any]) -> None:
     """Hold this control until the next one; the physics reads what is out of range as the nearest."""
-    world.actor(number, Vehicle).drive(Control(*control))
+    vehicle.drive(Control(*control))
 
 
 @method
-def apply_ackermann_control_to_vehicle(world: World, number: int, target: list[float]) -> None:
+def apply_ackermann_control_to_vehicle(_world: World, vehicle: Vehicle, target: list[float]) -> None:
     """Hold this speed and wheel angle until the next control of either kind."""
-    world.actor(number, Vehicle).ackermann = Ackermann(*target)
+    vehicle.ackermann = Ackermann(*target)
 
 
 @method
-def get_physics_control(world: World, number: int) -> list[Any]:
+def get_physics_control(_world: World, vehicle: Vehicle) -> list[Any]:
     """Return the model's figures as a VehiclePhysicsControl, or what was last applied."""
-    return world.actor(number, Vehicle).figures
+    return vehicle.figures
 
 
 @method
-def apply_physics_control(world: World, number: int, figures: list[Any]) -> None:
+def apply_physics_control(_world: World, vehicle: Vehicle, figures: list[Any]) -> None:
     """Adopt what the motion model has of these figures; the others are kept and given back."""
-    world.actor(number, Vehicle).figures = figures
+    vehicle.figures = figures
 
 
 @method
-def get_vehicle_light_state(world: World, number: int) -> list[int]:
+def get_vehicle_light_state(_world: World, vehicle: Vehicle) -> list[int]:
     """Return the lights' flags."""
-    return [world.actor(number, Vehicle).light_state]
+    return [vehicle.light_state]
 
 
 @method
-def set_vehicle_light_state(world: World, number: int, flags: list[int]) -> None:
+def set_vehicle_light_state(world: World, vehicle: Vehicle, flags: list[int]) -> None:
     """Set the lights' flags, all of them: as in CARLA braking alone lights no lamp."""
-    world.actor(number, Vehicle).switch_lights(flags[0], world.elapsed_s)
+    vehicle.switch_lights(flags[0], world.elapsed_s)
 
 
 @method

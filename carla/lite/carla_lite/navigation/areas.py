@@ -6,7 +6,7 @@ Owns the raster and which area wins where two overlap. Makes no polygons.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from carla_lite.roads.canvas import Canvas, longer_axis, outlines
 from carla_lite.roads.lanes import Lane
 from carla_lite.roads.reference_line import FloatArray
 
@@ -25,9 +26,6 @@ VERGE_M = 2.0
 # A crosswalk is drawn out to a sidewalk so far away: between them lie shoulders and parked cars.
 REACH_M = 8.0
 ONTO_M = 1.0
-HOLE_M2 = 200.0  # as in the picture: what no lane of a junction covers is road, a block of houses isn't
-NO_ROAD = ("sidewalk", "none", "border")  # OpenDRIVE's types of lanes
-SUB = 4  # fractional bits of drawing coordinates
 
 Labels = NDArray[np.uint8]
 
@@ -59,42 +57,27 @@ def area_map(lanes: Sequence[Lane], crosswalks: Sequence[FloatArray]) -> AreaMap
     low, high = edges.min(axis=0) - MARGIN_M, edges.max(axis=0) + MARGIN_M
     pixel_m = max(PIXEL_M, math.sqrt(float(np.prod(high - low)) / MAX_PIXELS))
     columns, rows = np.ceil((high - low) / pixel_m).astype(int).tolist()
-
-    def mask(outlines: Iterable[FloatArray], grow: bool) -> Labels:
-        painted: Labels = np.zeros((rows, columns), np.uint8)
-        for outline in outlines:
-            places = np.rint(((outline[:, :2] - low) / pixel_m - 0.5) * (1 << SUB)).astype(np.int32)
-            cv2.fillPoly(painted, [places], (1,), cv2.LINE_8, SUB)
-            if grow:  # so that neighbours leave no seam
-                cv2.polylines(painted, [places], True, (1,), 1, cv2.LINE_8, SUB)
-        return painted
-
-    road = mask(_outlines(lanes, lambda kind: kind not in NO_ROAD), grow=True)
-    _fill_holes(road, HOLE_M2 / pixel_m**2)
-    walked = mask(_outlines(lanes, lambda kind: kind == "sidewalk"), grow=True)
+    canvas = Canvas((rows, columns), pixel_m, *low.tolist())
+    road, walked = canvas.road(lanes), canvas.sidewalks(lanes)
     if not walked.any():
         reach = 2 * round(VERGE_M / pixel_m) + 1
         walked = cv2.dilate(road, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (reach, reach))).astype(np.uint8)
     labels = np.where(walked, np.uint8(Area.SIDEWALK), np.uint8(Area.BLOCK))
     labels[road > 0] = Area.ROAD
-    labels[mask(_outlines(lanes, lambda kind: kind == "median"), grow=False) > 0] = Area.GRASS
+    labels[canvas.mask(outlines(lanes, lambda kind: kind == "median"), soft=True) > 0] = Area.GRASS
 
     def is_walked(place: FloatArray) -> bool:
         column, row = ((place - low) / pixel_m).astype(int).tolist()
         return 0 <= row < rows and 0 <= column < columns and bool(labels[row, column] == Area.SIDEWALK)
 
-    crossed = mask((_drawn_out(outline[:, :2], is_walked) for outline in crosswalks), grow=False)
+    crossed = canvas.mask((_drawn_out(outline[:, :2], is_walked) for outline in crosswalks), soft=True)
     labels[(crossed > 0) & (labels != Area.SIDEWALK)] = Area.CROSSWALK
     return AreaMap(labels, pixel_m, float(low[0]), float(low[1]))
 
 
 def _drawn_out(outline: FloatArray, is_walked: Callable[[FloatArray], bool]) -> FloatArray:
     """Return a crosswalk's outline (n, 2) with each end that stops before a sidewalk moved onto it."""
-    corners = cv2.boxPoints(cv2.minAreaRect(outline.astype(np.float32))).astype(np.float64)
-    sides = corners[1] - corners[0], corners[2] - corners[1]
-    length = max(float(np.linalg.norm(side)) for side in sides)
-    along = max(sides, key=lambda side: float(np.linalg.norm(side))) / max(length, 1e-9)
-    middle = corners.mean(axis=0)
+    middle, along, length = longer_axis(outline)
     reached: FloatArray = outline.copy()
     for way in (along, -along):
         end = middle + 0.5 * length * way
@@ -104,17 +87,3 @@ def _drawn_out(outline: FloatArray, is_walked: Callable[[FloatArray], bool]) -> 
             # The corners of a kerb are round, and a crosswalk may be slanted.
             reached[(outline - middle) @ way > 0.0] += (max(gap, 0.0) + ONTO_M) * way
     return reached
-
-
-def _outlines(lanes: Iterable[Lane], wanted: Callable[[str], bool]) -> Iterable[FloatArray]:
-    for lane in lanes:
-        if wanted(lane.kind):
-            yield np.concatenate([lane.left, lane.right[::-1]])
-
-
-def _fill_holes(mask: Labels, largest: float) -> None:
-    outlines, tree = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
-    parents = [] if tree is None else tree[0][:, 3]
-    for outline, parent in zip(outlines, parents, strict=True):
-        if parent >= 0 and cv2.contourArea(outline) <= largest:
-            cv2.drawContours(mask, [outline], 0, (1,), cv2.FILLED)

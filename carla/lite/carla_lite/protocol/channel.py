@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
@@ -28,19 +29,6 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.create_server((host, port), backlog=128)
     listener.setblocking(False)
     return listener
-
-
-def accept_all(listener: socket.socket) -> list[socket.socket]:
-    """Return every connection that waits, set up for small messages that must leave at once."""
-    accepted: list[socket.socket] = []
-    while True:
-        try:
-            sock, _ = listener.accept()
-        except OSError:  # no one waits, or the peer was gone before we looked
-            return accepted
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        accepted.append(sock)
 
 
 def _address_of(sock: socket.socket) -> str:
@@ -137,3 +125,51 @@ class Channel:
                 return
             self._backlog.popleft()
         self._selector.modify(self._sock, selectors.EVENT_READ, self._ready)
+
+
+class Connections(ABC):
+    """A listening socket in a selector's loop, and the connections to it that last.
+
+    Subclasses take what arrives and keep what they need of each connection until it has left.
+    """
+
+    def __init__(self, listener: socket.socket, selector: selectors.BaseSelector) -> None:
+        self._listener, self._selector = listener, selector
+        self._channels: set[Channel] = set()
+        selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    @abstractmethod
+    def joined(self, channel: Channel) -> None:
+        """Begin with a connection."""
+
+    @abstractmethod
+    def received(self, channel: Channel, data: bytes) -> None:
+        """Take what arrived."""
+
+    @abstractmethod
+    def left(self, channel: Channel) -> None:
+        """Forget a connection, whatever ended it."""
+
+    def close(self) -> None:
+        """Stop listening and end every connection."""
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        for channel in list(self._channels):
+            channel.close()
+
+    def _accept(self, _mask: int) -> None:
+        """Take every connection that waits, set up for small messages that must leave at once."""
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:  # no one waits, or the peer was gone before we looked
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            channel = Channel(sock, self._selector, self.received, self._ended)
+            self._channels.add(channel)
+            self.joined(channel)
+
+    def _ended(self, channel: Channel) -> None:
+        self._channels.discard(channel)
+        self.left(channel)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from carla_lite.protocol.channel import Channel, accept_all
+from carla_lite.protocol.channel import Channel, Connections
 
 _REQUEST, _RESPONSE = 0, 1
 
@@ -25,7 +25,7 @@ class DeferredReply(Exception):  # noqa: N818 (no error: a signal to the caller)
     """A call gets no answer now; it is kept for :meth:`RpcServer.resume`."""
 
 
-class RpcServer:
+class RpcServer(Connections):
     """Serves every connection to one listening socket.
 
     ``answer(method, args)`` returns the object that becomes the reply's result; it must raise nothing but
@@ -36,8 +36,6 @@ class RpcServer:
     def __init__(
         self, listener: socket.socket, selector: selectors.BaseSelector, answer: Answer, on_leave: Leave
     ) -> None:
-        self._listener = listener
-        self._selector = selector
         self._answer = answer
         self._on_leave = on_leave
         self.caller: Channel | None = None
@@ -45,14 +43,7 @@ class RpcServer:
         self._packer = msgpack.Packer(use_bin_type=True)
         self._unpackers: dict[Channel, msgpack.Unpacker] = {}
         self._deferred: list[tuple[Channel, Any]] = []
-        selector.register(listener, selectors.EVENT_READ, self._accept)
-
-    def close(self) -> None:
-        """Stop listening and end every connection."""
-        self._selector.unregister(self._listener)
-        self._listener.close()
-        for channel in list(self._unpackers):
-            channel.close()
+        super().__init__(listener, selector)
 
     def resume(self) -> None:
         """Answer the deferred calls, in the order of their arrival."""
@@ -60,16 +51,17 @@ class RpcServer:
         for channel, message in deferred:
             self._serve(channel, message)
 
-    def _accept(self, _mask: int) -> None:
-        for sock in accept_all(self._listener):
-            channel = Channel(sock, self._selector, self._received, self._forget)
-            self._unpackers[channel] = msgpack.Unpacker(raw=False, strict_map_key=False)
+    def joined(self, channel: Channel) -> None:
+        """Begin to read."""
+        self._unpackers[channel] = msgpack.Unpacker(raw=False, strict_map_key=False)
 
-    def _forget(self, channel: Channel) -> None:
+    def left(self, channel: Channel) -> None:
+        """Forget a client, and say so."""
         del self._unpackers[channel]
         self._on_leave(channel)
 
-    def _received(self, channel: Channel, data: bytes) -> None:
+    def received(self, channel: Channel, data: bytes) -> None:
+        """Answer the calls that are whole."""
         unpacker = self._unpackers[channel]
         try:
             unpacker.feed(data)

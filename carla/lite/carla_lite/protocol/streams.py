@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from carla_lite.protocol.channel import Buffer, Channel, accept_all
+from carla_lite.protocol.channel import Buffer, Channel, Connections
 
 Welcome = Callable[[], Sequence[Buffer]]
 
@@ -23,7 +23,7 @@ _SIZE = struct.Struct("<I")
 _MAX_BACKLOG_BYTES = 64 << 20
 
 
-class Streams:
+class Streams(Connections):
     """All streams of one server.
 
     Numbers start at random: after a restart old clients subscribe again to the numbers they knew, and must not
@@ -33,14 +33,13 @@ class Streams:
     def __init__(self, listener: socket.socket) -> None:
         self.port = int(listener.getsockname()[1])
         self.selector = selectors.EpollSelector()
-        self._listener = listener
         self._next = secrets.randbelow(1 << 30) + 1
         self._subscribers: dict[int, list[Channel]] = {}
         self._stream_of: dict[Channel, int] = {}
         self._handshakes: dict[Channel, bytes] = {}
         self._welcomes: dict[int, Welcome] = {}
         self._announced: set[int] = set()
-        self.selector.register(listener, selectors.EVENT_READ, self._accept)
+        super().__init__(listener, self.selector)
 
     def open(self, welcome: Welcome | None = None) -> int:
         """Return the number of a new stream; ``welcome()`` is sent first to each of its subscribers."""
@@ -78,19 +77,17 @@ class Streams:
 
     def close(self) -> None:
         """Stop listening and end every connection."""
-        self.selector.unregister(self._listener)
-        self._listener.close()
-        for channel in [*self._stream_of, *self._handshakes]:
-            channel.close()
+        super().close()
         self.selector.close()
 
-    def _accept(self, _mask: int) -> None:
-        for sock in accept_all(self._listener):
-            self._handshakes[Channel(sock, self.selector, self._received, self._forget)] = b""
+    def joined(self, channel: Channel) -> None:
+        """Wait for the number of a stream."""
+        self._handshakes[channel] = b""
 
-    def _received(self, channel: Channel, data: bytes) -> None:
+    def received(self, channel: Channel, data: bytes) -> None:
+        """Take that number; a subscriber has nothing more to say."""
         if channel not in self._handshakes:
-            return  # a subscriber has nothing more to say
+            return
         data = self._handshakes[channel] + data
         if len(data) < _SIZE.size:
             self._handshakes[channel] = data
@@ -107,7 +104,8 @@ class Streams:
         if stream in self._welcomes:
             _send(channel, self._welcomes[stream]())
 
-    def _forget(self, channel: Channel) -> None:
+    def left(self, channel: Channel) -> None:
+        """Forget a subscriber."""
         self._handshakes.pop(channel, None)
         stream = self._stream_of.pop(channel, None)
         if stream is None:

@@ -19,8 +19,10 @@ OFFERED_PREFIX, MAP_PREFIX = "/Game/Carla/Maps/", "Carla/Maps/"
 
 Vector: TypeAlias = tuple[float, float, float]
 
-# Indices of the streams' message types (section 3.3).
-COLLISION, GNSS, IMU, RGB_CAMERA, WORLD = 0, 4, 5, 13, 17
+WORLD = 17
+"""Type of the world's messages (section 3.3); a sensor's class has that of its own."""
+# CARLA's own words: scripts look for them.
+NO_ROOM = "Spawn failed because of collision at spawn position"
 
 HEADER = struct.Struct("<QQd6f")
 """Message type, frame, simulated seconds, transform: begins every stream message (section 3.3)."""

@@ -16,6 +16,7 @@ from enum import Enum
 
 import numpy as np
 
+from carla_lite.roads import polyline
 from carla_lite.roads.lanes import Lane, place
 from carla_lite.roads.opendrive import MapError, Road, number, read_road
 from carla_lite.roads.reference_line import FloatArray
@@ -211,20 +212,16 @@ def _station(lane: Lane, reference: _Reference) -> float:
 
 
 def _stop(lane: Lane, station: float) -> Stop:
-    along = _along(lane.centre)
+    along = polyline.along(lane.centre)
     at = min(max(station, 0.0), float(along[-1]))
-    x, y, z = (float(np.interp(at, along, lane.centre[:, axis])) for axis in range(3))
+    ((x, y, z),) = polyline.sampled(lane.centre, along, np.array([at])).tolist()
     end = min(max(int(np.searchsorted(along, at)), 1), len(along) - 1)
     ahead = lane.centre[end] - lane.centre[end - 1]
     return Stop(x, y, z, math.atan2(ahead[1], ahead[0]), float(np.interp(at, along, lane.width_m)))
 
 
-def _along(points: FloatArray) -> FloatArray:
-    return np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(points[:, :2], axis=0).T))])
-
-
 def _length(points: FloatArray) -> float:
-    return float(_along(points)[-1])
+    return float(polyline.along(points)[-1])
 
 
 def _groups(root: ET.Element, lights: Sequence[str]) -> Iterator[Group]:

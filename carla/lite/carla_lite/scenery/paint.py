@@ -13,7 +13,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_lite.roads.lanes import Lane, Marking
+from carla_lite.roads import polyline
+from carla_lite.roads.canvas import SUB, Canvas
+from carla_lite.roads.lanes import Marking
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import SUN
@@ -26,12 +28,10 @@ MARGIN_M = 30.0
 FINEST_M = 0.1
 MAX_PIXELS = 36_000_000  # 108 MB of BGR, 144 MB with the coarser levels
 LEVELS = 6
-SUB = 4  # fractional bits of drawing coordinates
 BLOCK = 512
 FINER = 4  # of lines, in both directions
 PART = 12
 DASH_M, GAP_M = 3.0, 4.5
-HOLE_M2 = 200.0  # between the turns of a junction at most 30, the smallest block of houses over 1 900
 THINNEST_LINE_M = 0.15  # a line of 0.125 m is hardly seen at 84 × 84
 
 GRASS = (78, 128, 104)
@@ -55,10 +55,6 @@ class GroundImage:
     x_min: float
     y_min: float
 
-    def pixel(self, x: float, y: float) -> tuple[float, float]:
-        """Return column and row of a place in level 0, pixel centres at whole numbers."""
-        return (x - self.x_min) / self.metres_per_pixel - 0.5, (y - self.y_min) / self.metres_per_pixel - 0.5
-
 
 def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> GroundImage:
     """Return the ground of a network with the shadows of what stands on it, 0.1 m a pixel if that fits the memory."""
@@ -66,7 +62,7 @@ def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> Ground
     x_min, y_min, x_max, y_max = x_min - MARGIN_M, y_min - MARGIN_M, x_max + MARGIN_M, y_max + MARGIN_M
     scale = resolution_m(x_max - x_min, y_max - y_min)
     shape = (math.ceil((y_max - y_min) / scale), math.ceil((x_max - x_min) / scale))
-    canvas = _Canvas(shape, scale, x_min, y_min)
+    canvas = _Ground(shape, scale, x_min, y_min)
     rng = np.random.default_rng([seed, 0x6A55])
 
     surfaces = _surfaces(network, canvas)
@@ -96,7 +92,7 @@ def shadows(
     boxes: Sequence[StaticBox], sun: FloatArray, shape: tuple[int, int], scale: float, place: tuple[float, float]
 ) -> Image:
     """Return 255 where one of the boxes is before the sun, seen from above with ``scale`` metres a pixel."""
-    return _Canvas(shape, scale, *place).mask(_shadows(boxes, sun), soft=True)
+    return Canvas(shape, scale, *place).mask(_shadows(boxes, sun), soft=True)
 
 
 def resolution_m(width_m: float, height_m: float) -> float:
@@ -104,26 +100,8 @@ def resolution_m(width_m: float, height_m: float) -> float:
     return max(FINEST_M, math.sqrt(width_m * height_m / MAX_PIXELS))
 
 
-class _Canvas:
-    """Draws shapes given in metres."""
-
-    def __init__(self, shape: tuple[int, int], scale: float, x_min: float, y_min: float) -> None:
-        self.shape, self.scale, self.x, self.y = shape, scale, x_min, y_min
-
-    def pixels(self, points: FloatArray) -> NDArray[np.int32]:
-        """Return drawing coordinates with ``SUB`` fractional bits of points (n, ≥ 2)."""
-        places = (points[:, :2] - (self.x, self.y)) / self.scale - 0.5
-        return np.rint(places * (1 << SUB)).astype(np.int32)
-
-    def mask(self, outlines: Iterable[FloatArray], soft: bool = False) -> Image:
-        """Return 255 inside any outline, else 0; unless soft, a pixel wider so that neighbours leave no seam."""
-        mask: Image = np.zeros(self.shape, np.uint8)
-        for outline in outlines:
-            pixels = self.pixels(outline)
-            cv2.fillPoly(mask, [pixels], (255,), cv2.LINE_8, SUB)
-            if not soft:
-                cv2.polylines(mask, [pixels], True, (255,), 1, cv2.LINE_8, SUB)
-        return mask
+class _Ground(Canvas):
+    """Draws what is thinner than a pixel, too."""
 
     def lines(self, markings: Iterable[Marking]) -> Image:
         """Return how much of each pixel is painted, 0 to 255; kerbs are painted by where surfaces meet instead."""
@@ -160,12 +138,6 @@ def _cover(image: Image, covered: Image, colour: tuple[int, int, int]) -> None:
     image[rows, columns] = np.rint(image[rows, columns] * (1.0 - share) + np.array(colour) * share)
 
 
-def _outlines(lanes: Sequence[Lane], walked: bool) -> Iterator[FloatArray]:
-    for lane in lanes:
-        if (lane.kind == "sidewalk") == walked and lane.kind not in ("none", "border"):
-            yield np.concatenate([lane.left, lane.right[::-1]])
-
-
 def _pieces(marking: Marking) -> Iterator[FloatArray]:
     """Yield the dashes of a broken line; a solid one in parts of some metres that overlap by a sample."""
     points = marking.points[:, :2]
@@ -174,13 +146,11 @@ def _pieces(marking: Marking) -> Iterator[FloatArray]:
             yield points[start : start + PART + 2]
     if marking.kind != "broken":
         return
-    steps = np.hypot(*np.diff(points, axis=0).T)
-    along = np.concatenate([[0.0], np.cumsum(steps)])
+    along = polyline.along(points)
     for start in np.arange(0.5 * GAP_M, along[-1] - 0.5, DASH_M + GAP_M):
         end = min(start + DASH_M, along[-1])
         inner = along[(along > start) & (along < end)]
-        wanted = np.concatenate([[start], inner, [end]])
-        yield np.stack([np.interp(wanted, along, points[:, axis]) for axis in range(2)], axis=1)
+        yield polyline.sampled(points, along, np.concatenate([[start], inner, [end]]))
 
 
 def _ribbon(points: FloatArray, half: float) -> FloatArray:
@@ -205,25 +175,15 @@ def _shadows(boxes: Sequence[StaticBox], sun: FloatArray) -> Iterator[FloatArray
         yield cv2.convexHull(both).reshape(-1, 2).astype(np.float64)
 
 
-def _surfaces(network: RoadNetwork, canvas: _Canvas) -> Image:
+def _surfaces(network: RoadNetwork, canvas: Canvas) -> Image:
     """Return what each pixel is, an index of ``SURFACES``: lanes cars use over those people walk on, kerbs between."""
-    surfaces = canvas.mask(_outlines(network.lanes, walked=True)) // 255
-    asphalt = canvas.mask(_outlines(network.lanes, walked=False))
-    _fill_holes(asphalt, HOLE_M2 / canvas.scale**2)
+    surfaces = canvas.sidewalks(network.lanes) // 255
+    asphalt = canvas.road(network.lanes)
     thickness = max(3, 2 * round(0.15 / canvas.scale) + 1)
     kerb = cv2.dilate(asphalt, np.ones((thickness, thickness), np.uint8))
     surfaces[(kerb > 0) & (surfaces > 0)] = 2
     surfaces[asphalt > 0] = ASPHALT
     return surfaces
-
-
-def _fill_holes(mask: Image, largest: float) -> None:
-    """Cover what a mask encloses if it has at most ``largest`` pixels: in a junction no lane runs over every spot."""
-    outlines, tree = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
-    parents = [] if tree is None else tree[0][:, 3]
-    for outline, parent in zip(outlines, parents, strict=True):
-        if parent >= 0 and cv2.contourArea(outline) <= largest:
-            cv2.drawContours(mask, [outline], 0, (255,), cv2.FILLED)
 
 
 def _textured(surfaces: Image, rng: np.random.Generator) -> Image:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.projection import Pose
 from carla_lite.scenery.skeleton import BONES, PHASES, Joint, Point, Posture, gait, joints, offset
-from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, Glow, VehicleMesh, packed
+from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, Glow, VehicleMesh, packed, turned_outwards
 
 SIDES = 8
 TAG_PEDESTRIAN = 12
@@ -151,11 +151,9 @@ def _assembled(posture: Posture, wheelchair: bool, side: int) -> _Figure:
     outlines, normals, parts = [_shadow()], [np.array((0.0, 0.0, 1.0))], [_SHADE]
     for block in blocks:
         middle = (np.array(block.start) + np.array(block.end)) / 2
-        for face in block.faces():
-            normal = np.cross(face[1] - face[0], face[2] - face[0])
-            outwards = normal @ (face.mean(axis=0) - middle) >= 0.0
-            outlines.append(face if outwards else face[::-1])
-            normals.append((normal if outwards else -normal) / max(float(np.linalg.norm(normal)), 1e-12))
+        for outline, normal in turned_outwards(block.faces(), middle):
+            outlines.append(outline)
+            normals.append(normal)
             parts.append(block.part)
     scaled = [2.0 * outline for outline in outlines]
     glow = [Glow.UNSHADED if part == _SHADE else Glow.SUN for part in parts]

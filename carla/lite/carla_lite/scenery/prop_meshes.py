@@ -18,7 +18,7 @@ import numpy as np
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.meshes import CORNERS, FACES
 from carla_lite.scenery.projection import Pose
-from carla_lite.scenery.vehicle_meshes import BGR, Glow, VehicleMesh, packed
+from carla_lite.scenery.vehicle_meshes import BGR, Glow, VehicleMesh, packed, turned_outwards
 
 SIDES = 8
 _ROUND = 10
@@ -56,11 +56,9 @@ def _mesh(shape: Shape, extent: tuple[float, float, float], colour: BGR, side: i
         ((np.concatenate(faces).mean(axis=0), faces, tone) for faces, tone in parts),
         key=lambda part: float(toward @ part[0]),
     ):
-        for face in faces:
-            normal = np.cross(face[1] - face[0], face[2] - face[0])
-            outwards = normal @ (face.mean(axis=0) - middle) >= 0.0
-            outlines.append(face if outwards else face[::-1])
-            normals.append((normal if outwards else -normal) / np.linalg.norm(normal))
+        for outline, normal in turned_outwards(faces, middle):
+            outlines.append(outline)
+            normals.append(normal)
             looks.append((*tone, Glow.SUN))
     return packed(outlines, np.array(normals), np.array(looks, dtype=np.float64))
 

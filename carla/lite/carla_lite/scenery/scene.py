@@ -16,7 +16,7 @@ from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.ground_light import GroundLight, ground_light
 from carla_lite.scenery.meshes import StaticMesh
 from carla_lite.scenery.paint import GroundImage, noon_shadow, paint
-from carla_lite.scenery.statics import StaticBox, StaticIndex
+from carla_lite.scenery.statics import StaticIndex
 from carla_lite.scenery.streetscape import furnish
 from carla_lite.scenery.vista import Vistas
 
@@ -48,10 +48,6 @@ class Scene:
             if left is not _built[key]:
                 left._forget_pictures()
         return _built[key]
-
-    def near(self, x: float, y: float, radius: float) -> list[StaticBox]:
-        """Return the boxes whose footprint comes within ``radius`` metres of (x, y), in a fixed order."""
-        return [self.statics.boxes[i] for i in self.statics.near(x, y, radius)]
 
     def _forget_pictures(self) -> None:
         """Free what cameras made of it, up to 200 MB; they make it again when one looks here."""

@@ -18,7 +18,6 @@ KEPT_SPOTS = 4096  # vehicles may leave the roads, and the map, for anywhere
 SLACK_M = 1.0
 
 # CityObjectLabel of the CARLA client (wire protocol section 3.5): what a semantic camera and a collision report.
-TAG_ROAD = 1
 TAG_BUILDING = 3
 TAG_POLE = 6
 TAG_VEGETATION = 9

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from carla_lite.roads import polyline
 from carla_lite.roads.lanes import Lane
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
@@ -154,10 +155,8 @@ def _outermost(lanes: Sequence[Lane]) -> list[Lane]:
 
 def _evenly(edge: FloatArray) -> FloatArray:
     """Return the polyline sampled every metre: (n, 3)."""
-    steps = np.hypot(*np.diff(edge[:, :2], axis=0).T)
-    along = np.concatenate([[0.0], np.cumsum(steps)])
-    wanted = np.arange(0.0, along[-1] + 1e-9, 1.0)
-    return np.stack([np.interp(wanted, along, edge[:, axis]) for axis in range(3)], axis=1)
+    along = polyline.along(edge)
+    return polyline.sampled(edge, along, np.arange(0.0, along[-1] + 1e-9, 1.0))
 
 
 def _buildings(street: FloatArray, plan: Plan, rng: np.random.Generator) -> Iterator[StaticBox]:

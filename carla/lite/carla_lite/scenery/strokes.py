@@ -60,7 +60,7 @@ class BoxActor:
     extent: tuple[float, float, float]
     colour: tuple[int, int, int]
     tag: int
-    shape: Shape = Shape.BOX
+    shape: Shape
     lights: int = 0
     """Those of ``Lights`` that shine now."""
 

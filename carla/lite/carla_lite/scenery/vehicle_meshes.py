@@ -5,7 +5,7 @@ Owns the shapes and the colours of their parts. Never touches cameras or pixels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, IntFlag
 from functools import cached_property, lru_cache
@@ -115,10 +115,14 @@ class _Panel:
         return None if self.only_lit else self
 
 
+_SHADE = _Panel(
+    [(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, Glow.UNSHADED
+)
+
+
 class Shape(Enum):
     """What is drawn into a bounding box."""
 
-    BOX = "box"
     SALOON = "saloon"
     VAN = "van"
     TRUCK = "truck"
@@ -136,12 +140,6 @@ def vehicle_mesh(
     return _mesh([panel for panel in panels if panel is not None and panel.detail <= detail], extent)
 
 
-def _box(colour: BGR) -> Iterator[_Panel]:
-    """Yield a plain box, for what has no shape of its own. All panels: x from -1 (rear) to 1 (front), y from -1 (left)
-    to 1 (right), z from 0 (ground) to 1 (roof)."""
-    yield from _block((-1.0, 1.0), 1.0, (0.0, 1.0), colour)
-
-
 def _block(
     along: tuple[float, float],
     half: float,
@@ -150,7 +148,10 @@ def _block(
     front: bool = True,
     detail: Detail = Detail.FAR,
 ) -> Iterator[_Panel]:
-    """Yield a box from ``along[0]`` to ``along[1]``, ``half`` wide to each side, over the height ``span``."""
+    """Yield a box from ``along[0]`` to ``along[1]``, ``half`` wide to each side, over the height ``span``.
+
+    All panels: x from -1 (rear) to 1 (front), y from -1 (left) to 1 (right), z from 0 (ground) to 1 (roof).
+    """
     (rear, ahead), (low, high) = along, span
     if front:
         yield _across(ahead, half, low, high, colour, detail)
@@ -227,9 +228,7 @@ def _two_wheeler(body: BGR, wheel: float, frame: tuple[float, float], thick: flo
 
 def _underneath(wheels: Sequence[float], length: float, height: float) -> Iterator[_Panel]:
     """Yield the shadow, the dark floor and the wheels of a large vehicle."""
-    yield _Panel(
-        [(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, Glow.UNSHADED
-    )
+    yield _SHADE
     yield from _block((-0.98, 0.97), 0.96, (0.06, 0.14), UNDERSIDE, detail=Detail.NEAR)
     for side in (1.0, -1.0):
         for x in wheels:
@@ -237,9 +236,7 @@ def _underneath(wheels: Sequence[float], length: float, height: float) -> Iterat
 
 
 def _saloon(body: BGR) -> Iterator[_Panel]:
-    yield _Panel(
-        [(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, Glow.UNSHADED
-    )
+    yield _SHADE
     lower = [(0.96, 0.17), (1.0, 0.42), (0.42, 0.62), (-0.90, 0.68), (-1.0, 0.6), (-0.97, 0.17)]
     glass = [(0.34, 0.64), (0.02, 0.93), (-0.36, 0.95), (-0.74, 0.70)]
     pillar = [(0.42, 0.62), (0.05, 0.97), (-0.36, 1.0), (-0.88, 0.68)]
@@ -335,6 +332,14 @@ def packed(outlines: Sequence[FloatArray], normals: FloatArray, looks: FloatArra
     return VehicleMesh(rows, len(points), traits.astype(np.float64))
 
 
+def turned_outwards(faces: Iterable[FloatArray], middle: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield the faces (n, 3) of a convex body around its middle, turned outwards, with their unit normals."""
+    for face in faces:
+        normal = np.cross(face[1] - face[0], face[2] - face[0])
+        way = 1 if normal @ (face.mean(axis=0) - middle) >= 0.0 else -1
+        yield face[::way], way * normal / max(float(np.linalg.norm(normal)), 1e-12)
+
+
 def _outwards(outline: FloatArray) -> FloatArray:
     """Return the outline turned so that its normal points away from the car's middle (up, for what lies flat)."""
     third = len(outline) // 3
@@ -346,7 +351,6 @@ def _outwards(outline: FloatArray) -> FloatArray:
 
 
 _PANELS: dict[Shape, Callable[[BGR], Iterator[_Panel]]] = {
-    Shape.BOX: _box,
     Shape.SALOON: _saloon,
     Shape.VAN: _van,
     Shape.TRUCK: _truck,

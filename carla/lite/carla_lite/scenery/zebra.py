@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import cv2
 import numpy as np
 
+from carla_lite.roads.canvas import longer_axis
 from carla_lite.roads.crossings import Crossings
 from carla_lite.roads.reference_line import FloatArray
 
@@ -26,12 +26,8 @@ def painted_on(crossings: Crossings) -> Iterator[FloatArray]:
 
 def _stripes(outline: FloatArray) -> Iterator[FloatArray]:
     """Yield stripes across the longer side of a crosswalk, along which people walk, each cut to the outline."""
-    corners = cv2.boxPoints(cv2.minAreaRect(outline.astype(np.float32))).astype(np.float64)
-    first, second = corners[1] - corners[0], corners[2] - corners[1]
-    along = first if np.linalg.norm(first) >= np.linalg.norm(second) else second
-    length = float(np.linalg.norm(along))
-    along /= max(length, 1e-9)
-    across, middle = np.array((-along[1], along[0])), corners.mean(axis=0)
+    middle, along, length = longer_axis(outline)
+    across = np.array((-along[1], along[0]))
     places = np.stack([(outline - middle) @ along, (outline - middle) @ across], axis=1)
     # From the middle of the road outwards, so that both ends look the same.
     count = int((0.5 * length - 0.5 * STRIPE_M) / PITCH_M)

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from carla_lite.actors.actor import Identity, Vehicle
-from carla_lite.actors.sensors import RgbCamera, TickSnapshot
+from carla_lite.actors.actor import KINDS, Identity, Vehicle
+from carla_lite.actors.sensor import TickSnapshot
+from carla_lite.actors.sensors.camera import RgbCamera
 from carla_lite.actors.signage import Signage
 from carla_lite.actors.traffic_lights import LightState, TrafficLight
 from carla_lite.actors.walkers import Walker
-from carla_lite.blueprints.catalogue import SPECTATOR, VehicleBlueprint, find
-from carla_lite.blueprints.walkers import WalkerBlueprint
+from carla_lite.blueprints.catalogue import find
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RpcError
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.scenery.camera import Conditions, Pose
 from carla_lite.scenery.daylight import Daylight
@@ -52,7 +51,7 @@ class Replica:
         self._looks = 0
         blueprint = find("sensor.camera.rgb")
         size = {"image_size_x": str(WIDTH), "image_size_y": str(HEIGHT)}
-        self._camera = RgbCamera(Identity(0, blueprint, blueprint.values(size)), self.spectator, 0, 0)
+        self._camera = RgbCamera(Identity(0, blueprint, blueprint.values(size)), self.spectator)
 
     def take(self, message: bytes) -> bool:
         """Take in a world message; return whether it is of this episode."""
@@ -84,16 +83,12 @@ class Replica:
     def _meet(self, numbers: list[int]) -> None:
         self._others.update(numbers)
         for number, _, (_, name, values), *_ in self._rpc.call("get_actors_by_id", numbers):
-            try:
-                blueprint = SPECTATOR if name == SPECTATOR.id else find(name)
-            except RpcError:
+            if KINDS.get(name) not in (Vehicle, Walker):
                 continue
-            identity = Identity(number, blueprint, {attribute: value for attribute, _, value in values})
-            place = Pose(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-            if isinstance(blueprint, VehicleBlueprint):
-                self.moving[number] = Vehicle(identity, blueprint, place)
-            elif isinstance(blueprint, WalkerBlueprint):
-                self.moving[number] = Walker(identity, blueprint, place)
+            identity = Identity(number, find(name), {attribute: value for attribute, _, value in values})
+            actor = KINDS[name](identity, Pose(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+            assert isinstance(actor, Vehicle | Walker)
+            self.moving[number] = actor
 
     def picture(self, pose: Pose) -> Any:
         """Return what a camera there sees, (height, width, 3) BGR."""

@@ -14,11 +14,9 @@ from typing import ClassVar
 
 import msgpack
 
-from carla_lite.actors.actor import Identity, Vehicle
-from carla_lite.actors.sensors import Message, Sensor, TickSnapshot, enter
-from carla_lite.blueprints.sensor_attributes import floats, integers
+from carla_lite.actors.actor import Identity, Vehicle, enter
+from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.motion.vehicles import GRAVITY_MPS2
-from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 
@@ -26,8 +24,8 @@ from carla_lite.scenery.camera import Pose
 class _NoisySensor(Sensor):
     """A sensor whose readings get a bias and normally distributed noise."""
 
-    def __init__(self, identity: Identity, place: Pose, stream: int, port: int) -> None:
-        super().__init__(identity, place, stream, port)
+    def __init__(self, identity: Identity, place: Pose) -> None:
+        super().__init__(identity, place)
         self._random = random.Random(int(self.number("noise_seed", -math.inf)))
 
     def noisy(self, value: float, name: str) -> float:
@@ -40,7 +38,7 @@ class _NoisySensor(Sensor):
 class Gnss(_NoisySensor):
     """Latitude and longitude in degrees and altitude in metres of where the sensor is."""
 
-    kind: ClassVar[int] = wire.GNSS
+    kind: ClassVar[int] = 4
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield the reading of this snapshot."""
@@ -57,10 +55,10 @@ class Imu(_NoisySensor):
     (InertialMeasurementUnit.cpp), so that a sensor off the centre feels what it would.
     """
 
-    kind: ClassVar[int] = wire.IMU
+    kind: ClassVar[int] = 5
 
-    def __init__(self, identity: Identity, place: Pose, stream: int, port: int) -> None:
-        super().__init__(identity, place, stream, port)
+    def __init__(self, identity: Identity, place: Pose) -> None:
+        super().__init__(identity, place)
         self._past: list[tuple[float, Vector]] = []
         """Time and place of the last two readings."""
 
@@ -110,34 +108,5 @@ def _rotated(vector: Vector, pose: Pose) -> Vector:
     return a * x + d * y + g * z, b * x + e * y + h * z, c * x + f * y + i * z
 
 
-enter(
-    Gnss,
-    "sensor.other.gnss",
-    *integers(noise_seed="0"),
-    *floats(
-        sensor_tick="0.0",
-        noise_lat_stddev="0.0",
-        noise_lat_bias="0.0",
-        noise_lon_stddev="0.0",
-        noise_lon_bias="0.0",
-        noise_alt_stddev="0.0",
-        noise_alt_bias="0.0",
-    ),
-)
-enter(
-    Imu,
-    "sensor.other.imu",
-    *integers(noise_seed="0"),
-    *floats(
-        sensor_tick="0.0",
-        noise_accel_stddev_x="0.0",
-        noise_accel_stddev_y="0.0",
-        noise_accel_stddev_z="0.0",
-        noise_gyro_stddev_x="0.0",
-        noise_gyro_stddev_y="0.0",
-        noise_gyro_stddev_z="0.0",
-        noise_gyro_bias_x="0.0",
-        noise_gyro_bias_y="0.0",
-        noise_gyro_bias_z="0.0",
-    ),
-)
+enter(Gnss, "sensor.other.gnss")
+enter(Imu, "sensor.other.imu")

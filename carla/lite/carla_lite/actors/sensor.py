@@ -1,0 +1,114 @@
+"""What all sensors that the server computes have in common; each is a class in ``sensors``.
+
+Owns when a sensor is due and what of the world it may see. Never sends (``world`` does) and changes nothing that it
+looks at.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from carla_lite.actors.actor import Actor, Identity, Vehicle
+from carla_lite.actors.props import Prop
+from carla_lite.actors.signage import Signage
+from carla_lite.actors.surroundings import Surroundings
+from carla_lite.actors.walkers import Walker
+from carla_lite.motion.collisions import Contact
+from carla_lite.protocol import wire
+from carla_lite.protocol.channel import Buffer
+from carla_lite.roads.geo_reference import GeoReference
+from carla_lite.scenery.camera import Conditions, Drawn, Pose
+from carla_lite.scenery.scene import Scene
+
+Message = Sequence[Buffer]
+
+
+@dataclass
+class TickSnapshot:
+    """The world after one tick, as sensors may see it."""
+
+    frame: int
+    elapsed_s: float
+    scene: Scene
+    geo_reference: GeoReference
+    conditions: Conditions
+    moving: Sequence[Vehicle | Walker | Prop]
+    collided: Sequence[tuple[Vehicle, Vehicle | Walker | Prop | None, Contact]]
+    signage: Signage
+
+    _drawn: dict[int, Drawn] = field(default_factory=dict)
+
+    def drawn(self, where: Pose, reach_m: float, behind_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
+        """Return what moves within a square around a place and at most so far behind it, with what cameras see of it;
+        made once for all cameras."""
+        x, y, z = where.x, where.y, where.z
+        ahead_x, ahead_y, ahead_z = where.axes()[0]
+        near = []
+        for actor in self.moving:
+            at = actor.at
+            dx, dy = at.x - x, at.y - y
+            if (
+                -reach_m < dx < reach_m
+                and -reach_m < dy < reach_m
+                and ahead_x * dx + ahead_y * dy + ahead_z * (at.z - z) > -behind_m
+            ):
+                figure = self._drawn.get(actor.id)
+                if figure is None:
+                    figure = self._drawn[actor.id] = actor.drawn(self.elapsed_s)
+                near.append((actor, figure))
+        return near
+
+
+class Sensor(Actor, ABC):
+    """An actor with a stream. Subclasses yield the messages of one snapshot."""
+
+    kind: ClassVar[int]
+    """Type of its messages (protocol, section 3.3)."""
+
+    def __init__(self, identity: Identity, place: Pose) -> None:
+        super().__init__(identity, place)
+        self.stream = self._port = 0
+        self._interval_s = self.number("sensor_tick", 0.0)
+        self._due_s = -math.inf
+
+    def entered(self, world: Surroundings) -> None:
+        """Open its stream."""
+        self.stream, self._port = world.streams.open(), world.streams.port
+        self.prepare(world.scene)
+        world.sensors.append(self)
+
+    def left(self, world: Surroundings) -> None:
+        """Be asked no more."""
+        world.sensors.remove(self)
+
+    def token(self) -> bytes:
+        """Return the token by which clients subscribe."""
+        return wire.token(self.stream, self._port)
+
+    def is_due(self, elapsed_s: float) -> bool:
+        """Return whether ``sensor_tick`` has passed since the last time; asked once a tick."""
+        if self._interval_s == 0.0:
+            return True
+        if elapsed_s < self._due_s - 1e-6:
+            return False
+        # Late by a whole interval or more (at first, or after ticks longer than it): count from here.
+        late = elapsed_s - self._due_s >= self._interval_s
+        self._due_s = (elapsed_s if late else self._due_s) + self._interval_s
+        return True
+
+    def prepare(self, scene: Scene) -> None:
+        """Have done what takes long, before its first tick."""
+
+    @abstractmethod
+    def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
+        """Yield this snapshot's messages, each as flat buffers."""
+
+    def header(self, snapshot: TickSnapshot, where: Pose) -> bytes:
+        """Return the 48 bytes that begin each message."""
+        degrees = math.degrees(where.pitch), math.degrees(where.yaw), math.degrees(where.roll)
+        place = where.x, where.y, where.z
+        return wire.HEADER.pack(self.kind, snapshot.frame, snapshot.elapsed_s, *place, *degrees)

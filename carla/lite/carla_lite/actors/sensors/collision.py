@@ -1,0 +1,42 @@
+"""The collision sensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import msgpack
+
+from carla_lite.actors.actor import enter
+from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
+from carla_lite.protocol import wire
+
+
+class CollisionSensor(Sensor):
+    """Reports every contact of its parent, each tick that the contact lasts."""
+
+    kind: ClassVar[int] = 0
+
+    def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
+        """Yield one event a contact: the two actors and the impulse on the parent (N s)."""
+        for vehicle, other, contact in snapshot.collided:
+            x, y, z = contact.impulse
+            if vehicle is self.parent:
+                against = other.describe() if other else _static(contact.static_tag)
+                yield self._event(snapshot, against, [x, y, z])
+            elif other is not None and other is self.parent:
+                yield self._event(snapshot, vehicle.describe(), [-x, -y, -z])
+
+    def _event(self, snapshot: TickSnapshot, against: list[object], impulse: list[float]) -> Message:
+        assert self.parent is not None
+        payload: bytes = msgpack.packb([self.parent.describe(), against, impulse])
+        return self.header(snapshot, self.pose), payload
+
+
+def _static(tag: int) -> list[object]:
+    """Return the stand-in that CARLA gives for things that are no actors: id 0, ``static.`` and the label's name."""
+    name = f"static.{wire.LABELS.get(tag, 'unknown')}"
+    return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]
+
+
+enter(CollisionSensor, "sensor.other.collision")

@@ -14,7 +14,7 @@ from carla_td3.cuda import choose_device, limit_memory
 from carla_td3.memory import preflight
 from carla_td3.memory.watermarks import MIB, Watermarks
 from carla_td3.run_directory import prepare
-from carla_td3.td3.td3 import TD3
+from carla_td3.td3.executor import Executor
 from carla_td3.trainer.learner import Learner
 
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32]}
@@ -68,7 +68,7 @@ def test_a_limit_is_set_before_a_learner_goes_to_a_gpu_at_a_request_too(
 ) -> None:
     values: dict[str, Any] = {"device": "cpu", "td3": {"network": SMALL}, "memory": {"per_process_memory_fraction": 1}}
     settings, run = config.validate(values, "test"), RunPaths(tmp_path)
-    monkeypatch.setattr(TD3, "move", lambda *arguments: beneath.calls.append(("move", arguments[1:])))
+    monkeypatch.setattr(Executor, "move", lambda *arguments: beneath.calls.append(("move", arguments[1:])))
     with prepare(run, resume=False):
         learner = Learner(settings, run)
         assert not beneath.calls

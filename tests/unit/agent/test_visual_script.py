@@ -40,7 +40,6 @@ def test_beside_a_card_a_camera_needs_room_in_the_plan(
     script: Any, monkeypatch: pytest.MonkeyPatch, plan: str, room: bool
 ) -> None:
     monkeypatch.setattr(Path, "glob", lambda *_: iter([Path("/dev/nvidia0")]))
-    monkeypatch.setattr(script, "IN_A_CONTAINER", Path("/none"))
     monkeypatch.setattr(script.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), 0, plan, ""))
     assert script.room_for_a_camera() is room
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from carla_run.configuration.section import Section, model_in
+from carla_run.keys import at
 
 
 class Pin(Flag):
@@ -40,7 +41,7 @@ class Before:
 def pinned(config: Section, pin: Pin) -> dict[str, Any]:
     """Return the values of the keys that have one of these marks, by dotted name, as plain data for JSON."""
     plain = config.model_dump(mode="json")
-    return {key: _value(plain, key) for key, _ in _marked(type(config), pin)}
+    return {key: at(plain, key) for key, _ in _marked(type(config), pin)}
 
 
 def before(model: type[Section]) -> dict[str, Any]:
@@ -56,9 +57,3 @@ def _marked(model: type[BaseModel], pin: Pin, prefix: str = "") -> Iterator[tupl
             yield f"{prefix}{name}", field
         elif section is not None:
             yield from _marked(section, pin, f"{prefix}{name}.")
-
-
-def _value(values: Any, dotted: str) -> Any:
-    for part in dotted.split("."):
-        values = values[part]
-    return values

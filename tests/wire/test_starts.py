@@ -223,12 +223,12 @@ def test_a_training_goes_on_where_starts_are_taken(server: Server, parked: Parke
 
 SLOW_CARS = """
 import time
-from carla_lite.world import World
-spawned = World._spawn_vehicle
-def spawn(self, vehicle):
+from carla_lite.actors.actor import Vehicle
+entered = Vehicle.entered
+def enter(self, world):
     time.sleep(2.5)
-    return spawned(self, vehicle)
-World._spawn_vehicle = spawn
+    entered(self, world)
+Vehicle.entered = enter
 """
 
 

@@ -245,7 +245,7 @@ def test_several_nodes_have_rays_head_and_workers_and_the_learner_on_the_first(t
         lines = told.read_text(encoding="utf-8").splitlines()
         heads = [line for line in lines if "--head" in line]
         workers = [line for line in lines if " --address=127.0.0.1:" in line]
-        learners = [line for line in lines if " launcher up " in line]
+        learners = [line for line in lines if " carla_launcher up " in line]
         assert [line.split()[0] for line in heads] == ["n1"]
         assert sorted(line.split()[0] for line in workers) == ["n2", "n3"]
         assert [line.split()[0] for line in learners][:1] == ["n1"]

@@ -27,8 +27,8 @@ class ConfigError(ExitError):
         self.key = key
 
 
-def read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Return the file's values laid over those of the file that it extends; ``seen`` are the files on the way here.
+def read(path: Path) -> dict[str, Any]:
+    """Return the file's values laid over those of the file that it extends.
 
     Args:
         path: of a file, or the name of a preset, as ``extends`` may have, too.
@@ -36,7 +36,11 @@ def read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: missing, not YAML, not a mapping, or a circle of ``extends``.
     """
-    path = _preset(path.name) if names_preset(path) else path
+    return _read(_file(path, Path()), ())
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    """Return as :func:`read`; ``seen`` are the files on the way here."""
     resolved = path.resolve()
     if resolved in seen:
         raise ConfigError(f"{path}: `extends` goes in a circle: {' → '.join(p.name for p in (*seen, resolved))}.")
@@ -44,9 +48,7 @@ def read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     parent = values.pop("extends", None)
     if parent is None:
         return values
-    above = Path(str(parent))
-    beside = path.parent / above
-    return _merge(read(above if names_preset(above) and not beside.is_file() else beside, (*seen, resolved)), values)
+    return _merge(_read(_file(Path(str(parent)), path.parent), (*seen, resolved)), values)
 
 
 def presets() -> dict[str, Path]:
@@ -54,11 +56,14 @@ def presets() -> dict[str, Path]:
     return {each.stem: each for each in sorted(PRESETS.glob("*.yaml"))}
 
 
-def _preset(name: str) -> Path:
+def _file(name: Path, folder: Path) -> Path:
+    """Return the file that a name in a folder stands for: one that is there, else a preset."""
+    if not names_preset(name, folder):
+        return folder / name
     known = presets()
-    if name not in known:
+    if str(name) not in known:
         raise ConfigError(f"{name}: neither a file nor a preset; the presets are {', '.join(known)}.")
-    return known[name]
+    return known[str(name)]
 
 
 def mapping(path: Path) -> dict[str, Any]:

@@ -10,9 +10,9 @@ RUNS = Path("runs")
 """The folder that holds all runs, where no other is named."""
 
 
-def names_preset(config: Path) -> bool:
-    """Return whether a configuration is a preset of the agent's, by name: a word without suffix, and no file here."""
-    return len(config.parts) == 1 and not config.suffix and not config.is_file()
+def names_preset(config: Path, folder: Path = Path()) -> bool:
+    """Return whether a configuration is a preset of the agent's, by name: a word without suffix, and no file there."""
+    return len(config.parts) == 1 and not config.suffix and not (folder / config).is_file()
 
 
 def from_anywhere(config: Path) -> Path:

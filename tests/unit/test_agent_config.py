@@ -76,6 +76,16 @@ def test_a_file_wins_over_a_preset_of_its_name(tmp_path: Path, monkeypatch: pyte
     assert config.load(write(tmp_path / "own.yaml", "extends: lowmem")).td3.batch_size == 2
 
 
+def test_extends_looks_beside_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write(tmp_path / "here" / "lowmem", "td3: {batch_size: 2}")
+    own = write(tmp_path / "own.yaml", "extends: lowmem")
+    assert config.load(own) == config.load(presets()["lowmem"]), "what lies in the working folder is another file"
+    write(tmp_path / "lowmem", "td3: {batch_size: 3}")
+    assert config.load(own).td3.batch_size == 3
+
+
 def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> None:
     write(tmp_path / "base.yaml", "td3: {batch_size: 32, tau: 0.01}")
     child = write(tmp_path / "child.yaml", "extends: base.yaml\ntd3: {batch_size: 16}")

@@ -57,15 +57,13 @@ def page_beside(
     run: RunPaths, port: int | None, say: Callable[[str], None], launcher_config: Path, *, to_terminal: bool
 ) -> AbstractContextManager[int | None]:
     """Serve a run's page beside it, where a port is given; the block gets its process id, None without a page."""
-    page = None if port is None else plugin("page")
-    if page is not None:
-        serving: AbstractContextManager[int | None] = page.beside(
-            run, port, say, launcher_config, to_terminal=to_terminal
-        )
-        return serving
-    if port is not None:
+    if port is None:
+        return nullcontext()
+    if (page := plugin("page")) is None:
         say("The live page's plugin isn't installed: install carla-td3-lowmem again. The run goes on without its page.")
-    return nullcontext()
+        return nullcontext()
+    serving: AbstractContextManager[int | None] = page.beside(run, port, say, launcher_config, to_terminal=to_terminal)
+    return serving
 
 
 def begin_step(run: RunPaths, environment: Mapping[str, str], now_s: float) -> StepBefore | None:

@@ -6,6 +6,8 @@ What differs between them stands here; nothing else asks which one a run has.
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from carla_launcher.config import SimulatorLimits
@@ -18,8 +20,8 @@ PORTS = 3
 INTERPRETER = (sys.executable,)
 
 
-class Simulator:
-    """One that is started here; the class is CARLA's or carla-lite's."""
+class Simulator(ABC):
+    """What a run drives in."""
 
     ours: ClassVar[bool] = True
     """It is started and restarted here; otherwise it already runs."""
@@ -46,6 +48,7 @@ class Simulator:
         """Return how many neighbouring ports have to be free for it here."""
         return PORTS
 
+    @abstractmethod
     def command(
         self,
         limits: SimulatorLimits,
@@ -53,8 +56,7 @@ class Simulator:
         address: Address,
         interpreter: tuple[str, ...] = INTERPRETER,
     ) -> tuple[str, ...]:
-        """Return the command line of a local one."""
-        raise NotImplementedError
+        """Return the command line of a local one; empty where nothing is started."""
 
     @property
     def cards(self) -> Cards:
@@ -122,8 +124,16 @@ class Elsewhere(Simulator):
     ours = False
     limit_key = "running_limit_s"
 
+    def command(self, *_: object) -> tuple[str, ...]:
+        """Return nothing: it runs already."""
+        return ()
 
-_CLASSES = {SimulatorKind.CARLA: Carla, SimulatorKind.LITE: CarlaLite, SimulatorKind.ELSEWHERE: Elsewhere}
+
+_CLASSES: Mapping[SimulatorKind, Callable[[RunOptions], Simulator]] = {
+    SimulatorKind.CARLA: Carla,
+    SimulatorKind.LITE: CarlaLite,
+    SimulatorKind.ELSEWHERE: Elsewhere,
+}
 
 
 def simulator_of(options: RunOptions) -> Simulator:

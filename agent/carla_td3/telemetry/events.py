@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from carla_run.events import Decisive, log_by
+from carla_run.records import plain
 
 
 class JsonLines:
@@ -27,7 +27,7 @@ class JsonLines:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add one line; NaN and infinity become null, since JSON has none."""
-        line = json.dumps({key: _finite(value) for key, value in row.items()}) + "\n"
+        line = json.dumps(plain(row)) + "\n"
         try:
             self._write(line.encode())
         except OSError as error:
@@ -66,7 +66,3 @@ class EventLog:
     def add(self, event: Decisive) -> None:
         """Add one event that the launcher decides by."""
         log_by(self.append, event)
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

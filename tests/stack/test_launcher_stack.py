@@ -88,6 +88,7 @@ def test_a_container_too_small_for_the_batch_is_planned_for_and_leaves_only_file
     assert [taken["values"] for taken in run.state["taken"]] == [{"td3.micro_batch": BATCH // 2}]
     assert (run.beat["step"], run.beat["batch"], run.beat["micro_batch"]) == (STEPS, BATCH, BATCH // 2)
     (verified,) = run.events("verified")
+    # About 410 of learner and collector; on a busy machine this look may come before the collector has its part.
     assert 200 < verified["held_mib"]["ram:agent"]["agent"] < 800
     assert run.left() == []
     for name in ("replay", "checkpoints", "agent.json", "metrics.jsonl"):

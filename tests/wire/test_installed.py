@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,25 +31,28 @@ PROJECTS = {OURS: ".", LITE: "carla/lite"}
 COPIED = ("agent", "launcher", "contract", "carla/lite", "pyproject.toml", "README.md", "LICENSE")
 
 
+Build = Callable[..., Path]
+"""From a project's name and a hook of its build to the wheel."""
+
+
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of this checkout: a build leaves files beside its sources."""
-    folder = tmp_path_factory.mktemp("source")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Builds each wheel once, without an index, from a copy of this checkout: a build leaves files beside sources."""
+    source, ignored = tmp_path_factory.mktemp("source"), shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     for name in COPIED:
         if (REPOSITORY / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
-            shutil.copytree(REPOSITORY / name, folder / name, ignore=ignored)
+            shutil.copytree(REPOSITORY / name, source / name, ignore=ignored)
         else:
-            shutil.copy(REPOSITORY / name, folder / name)
-    return folder
+            shutil.copy(REPOSITORY / name, source / name)
 
+    @functools.cache
+    def built(project: str, hook: str = "build_wheel") -> Path:
+        into = tmp_path_factory.mktemp("wheel")
+        program = f"import setuptools.build_meta as build, sys; print(build.{hook}(sys.argv[1]))"
+        made = output([sys.executable, "-c", program, str(into)], cwd=source / PROJECTS[project])
+        return into / made.split()[-1]
 
-def built(project: Path, into: Path, hook: str = "build_wheel") -> Path:
-    """Return a wheel of a project, as pip has it made, without an index."""
-    into.mkdir(exist_ok=True)
-    build = f"import setuptools.build_meta as build, sys; print(build.{hook}(sys.argv[1]))"
-    made = output([sys.executable, "-c", build, str(into)], cwd=project)
-    return into / made.split()[-1]
+    return built
 
 
 def output(command: list[str], **more: object) -> str:
@@ -119,9 +123,9 @@ def link(distribution: importlib.metadata.Distribution, site: Path) -> None:
     ids=lambda part: part[0],
 )
 def test_a_distribution_starts_alone(
-    tmp_path: Path, source: Path, project: str, programs: tuple[str, ...], hook: str
+    tmp_path: Path, build: Build, project: str, programs: tuple[str, ...], hook: str
 ) -> None:
-    alone = Environment(tmp_path, built(source / PROJECTS[project], tmp_path / "wheels", hook))
+    alone = Environment(tmp_path, build(project, hook))
     for program in programs:
         ended = alone.run(program, "--help")
         assert (ended.returncode, ended.stderr) == (0, "")
@@ -129,16 +133,15 @@ def test_a_distribution_starts_alone(
     assert not list((tmp_path / "venv").glob("lib/*/site-packages/torch*")), "a base install is light"
 
 
-def test_both_have_one_version(source: Path, tmp_path: Path) -> None:
-    names = [built(source / folder, tmp_path / "wheels").name.split("-")[:2] for folder in PROJECTS.values()]
+def test_both_have_one_version(build: Build) -> None:
+    names = [build(project).name.split("-")[:2] for project in PROJECTS]
     assert {version for _, version in names} == {(REPOSITORY / "carla/lite/VERSION").read_text().strip()}
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Environment:
+def installed(tmp_path_factory: pytest.TempPathFactory, build: Build) -> Environment:
     folder = tmp_path_factory.mktemp("installed")
-    wheels = [built(source / each, folder / "wheels") for each in PROJECTS.values()]
-    found = Environment(folder, *wheels, extras=("agent", "lite", "launcher", "web"))
+    found = Environment(folder, *map(build, PROJECTS), extras=("agent", "lite", "launcher", "web"))
     (found.folder / "own.yaml").write_text(CONFIG, encoding="utf-8")
     return found
 

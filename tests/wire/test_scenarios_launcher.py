@@ -82,7 +82,8 @@ def roles(run: Launched) -> list[str]:
 def test_13_a_launcher_killed_at_any_instant_goes_on_where_it_was(launch: Launch, tmp_path: Path) -> None:
     """Scenario 13: SIGKILL at seeded instants of a life with a rung change and restarts, ``up`` again each time."""
     rng = random.Random(13)
-    options = (*own_limits(tmp_path, pressing(tmp_path, micro_batch=4)), *settings(td3__batch_size=16))
+    more = settings(td3__batch_size=16, replay__capacity=100_000)  # a witness looks at a ring that hasn't come round
+    options = (*own_limits(tmp_path, pressing(tmp_path, micro_batch=4)), *more)
     run = launch(ENDLESS, *options)
     run.until_training()
     press(run, tmp_path)

@@ -162,25 +162,26 @@ def train(
 def evaluate(
     *,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A run directory (its latest checkpoint), or one checkpoints/step-… in it.")
+        Path | None,
+        typer.Option(help="Run directory, whose latest checkpoint is taken, or one of its folders checkpoints/step-…."),
     ] = None,
-    routes: Annotated[int, typer.Option(min=1, help="Held-out routes to drive.")] = 20,
-    min_turns: Annotated[int, typer.Option(min=0, help="Junction turns that each route must have.")] = 0,
+    routes: Annotated[int, typer.Option(min=1, help="Number of held-out routes to drive.")] = 20,
+    min_turns: Annotated[int, typer.Option(min=0, help="Least number of junction turns on a route.")] = 0,
     drivers: Annotated[
         str | None,
         typer.Option(
-            help="Of td3, td3-greyed, td3-shuffled (without its pictures), stop, random, pid, expert (sees all "
-            "that the simulator knows), expert-noisy (the same with exploration noise); commas between. Default: td3, "
-            "td3-greyed, stop, random, pid, if they can."
+            help="Drivers to compare, separated by commas: td3; td3-greyed and td3-shuffled (td3 with useless "
+            "pictures); stop; random; pid; expert (sees all that the simulator knows); expert-noisy (expert with "
+            "exploration noise). Default: td3, td3-greyed, stop, random and pid, as far as they apply."
         ),
     ] = None,
     config: options.ConfigPath = None,
     settings: options.Settings = None,
     map: options.Map = None,
     seed: options.Seed = None,
-    csv: Annotated[Path | None, typer.Option(help="Write one row a driver and route there.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write totals and routes there.")] = None,
-    video: Annotated[Path | None, typer.Option(help="Record the first driver there, .mp4.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="CSV file for one row per driver and route.")] = None,
+    json: Annotated[Path | None, typer.Option(help="JSON file for totals and routes.")] = None,
+    video: Annotated[Path | None, typer.Option(help="MP4 file for a video of the first driver.")] = None,
 ) -> None:
     """Drive held-out routes and print success, completion, driving score and comfort, a line a driver.
 
@@ -199,15 +200,15 @@ def evaluate(
 @within(leaving)
 def record(
     *,
-    out: Annotated[Path, typer.Option(help="A folder for them, which replay.demonstrations then names.")],
+    out: Annotated[Path, typer.Option(help="Folder for the demonstrations. replay.demonstrations then names it.")],
     driver: Annotated[
         str,
         typer.Option(
-            help="expert, expert-shoved (wheel and foot are pulled aside now and then, at times it doesn't look), "
-            "pid, random or stop."
+            help="Driver to record: expert, expert-shoved (its steering and pedals are disturbed now and then), pid, "
+            "random or stop."
         ),
     ] = "expert",
-    steps: Annotated[int, typer.Option(min=1, help="In all, with those that --resume finds.")] = 20_000,
+    steps: Annotated[int, typer.Option(min=1, help="Total number of steps, with those that --resume finds.")] = 20_000,
     config: options.ConfigPath = None,
     settings: options.Settings = None,
     map: options.Map = None,
@@ -232,11 +233,13 @@ def record(
 def stability(
     *,
     steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,
-    run_dir: Annotated[Path, typer.Option(help="A run directory that doesn't exist yet.")] = Path("runs/stability"),
+    run_dir: Annotated[Path, typer.Option(help="Run directory to create. It must not exist.")] = Path("runs/stability"),
     tolerance_mib: Annotated[
         float,
         typer.Option(
-            min=0, max=1e6, help="Fitted growth of either process, half-way to end, that still counts as flat, MiB."
+            min=0,
+            max=1e6,
+            help="Growth of a process in MiB, fitted over the second half of the run, that still counts as no leak.",
         ),
     ] = 8.0,
     config: options.ConfigPath = None,
@@ -257,12 +260,12 @@ def footprint(
     settings: options.Settings = None,
     run_dir: options.RunDir = None,
     device: options.Device = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     variants: Annotated[
         str | None,
         typer.Option(
             metavar="JSON",
-            help="Sets of keys to size as well, as a list of objects; implies --json, and the GPU isn't looked at.",
+            help="Further sets of keys to size, as a JSON list of objects. Implies --json; the GPU is not read.",
         ),
     ] = None,
 ) -> Exit:
@@ -293,12 +296,15 @@ def footprint(
 def request(
     *,
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="checkpoint, drain (give the simulator back), resume, apply or stop.")
+        str,
+        typer.Argument(
+            metavar="KIND", help="Request: checkpoint, drain (release the simulator), resume, apply or stop."
+        ),
     ],
     run_name: options.RunName = "td3",
     run_dir: options.RunDir = None,
     settings: options.Settings = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it is done; say what became of it.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the request is done, and print its result.")] = False,
 ) -> None:
     """Ask something of a running training; --set gives the values of apply.
 

@@ -183,9 +183,9 @@ def evaluate(
     json: Annotated[Path | None, typer.Option(help="JSON file for totals and routes.")] = None,
     video: Annotated[Path | None, typer.Option(help="MP4 file for a video of the first driver.")] = None,
 ) -> None:
-    """Drive held-out routes and print success, completion, driving score and comfort, a line a driver.
+    """Drive held-out routes and print success, completion, driving score and comfort, one row per driver.
 
-    Each drive is kept as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
+    Each drive is saved as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
     all are driven: the same command resumes after them, whatever ended it. Ctrl-C and SIGTERM leave the table so far.
 
     Exit codes: 0 all are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
@@ -215,9 +215,9 @@ def record(
     seed: options.Seed = None,
     resume: options.Resume = False,
 ) -> None:
-    """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own.
+    """Record a driver on training routes as demonstrations, which a run can learn from beside its own steps.
 
-    Every step is kept as it is taken: --resume continues after them, whatever ended it.
+    Every step is saved as it is taken, so that --resume continues after the last one.
 
     Exit codes: 0 all are taken, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
@@ -245,7 +245,7 @@ def stability(
     config: options.ConfigPath = None,
     settings: options.Settings = None,
 ) -> Exit:
-    """Train for a while and say whether memory was flat after warm-up; exit 0 if it was, 1 if not."""
+    """Train for a while and check for memory leaks. Exit codes: 0 memory stayed flat after warm-up, 1 it grew."""
     from carla_td3.cli.stability import measure
 
     verdict = measure(steps, run_dir, tolerance_mib, config, settings or [])
@@ -269,9 +269,9 @@ def footprint(
         ),
     ] = None,
 ) -> Exit:
-    """Say what a configuration takes of device, host and disk, item by item, and whether it fits; allocate nothing.
+    """Print what a configuration needs of GPU, host and disk, item by item, and whether it fits. Allocates nothing.
 
-    With --run-dir also what that run measured, by phase. Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
+    With --run-dir it also prints what that run measured, by phase. Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
     """
     from carla_td3.memory import estimate, preflight
 
@@ -306,9 +306,9 @@ def request(
     settings: options.Settings = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the request is done, and print its result.")] = False,
 ) -> None:
-    """Ask something of a running training; --set gives the values of apply.
+    """Send a request to a running training. --set gives the values of apply.
 
-    Exit codes: 0 asked, or with --wait done; 1 the run ended first; 65 refused, or no run goes on there.
+    Exit codes: 0 sent, or with --wait done; 1 the run ended first; 65 refused, or no run is active there.
     """
     from carla_run import requests
 

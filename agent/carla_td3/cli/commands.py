@@ -271,7 +271,9 @@ def footprint(
 ) -> Exit:
     """Print what a configuration needs of GPU, host and disk, item by item, and whether it fits. Allocates nothing.
 
-    With --run-dir it also prints what that run measured, by phase. Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
+    With --run-dir it also prints what that run measured, by phase.
+
+    Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
     """
     from carla_td3.memory import estimate, preflight
 

@@ -100,7 +100,9 @@ class Vista:
     planes: FloatArray
     """(f, 4) unit normals, and how far the origin is behind each polygon's plane (m)."""
     boxes: NDArray[np.intp]
-    """(f,) the place among the map's boxes of what each shows; -1 for the light of a lamp."""
+    """(f,) the place among the map's boxes of what each shows."""
+    tags: NDArray[np.intp]
+    """(f,) its CityObjectLabel; 0 of the light of a lamp."""
 
     @property
     def nbytes(self) -> int:
@@ -175,6 +177,7 @@ def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float, daylight: Dayl
         walls,
         planes[order],
         boxes[order],
+        np.where(boxes >= 0, mesh.tags[boxes], 0)[order] if len(order) else boxes,
     )
 
 

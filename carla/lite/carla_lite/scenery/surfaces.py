@@ -20,7 +20,7 @@ from carla_lite.scenery.backdrop import GROUND_END_M, TAG_SKY
 from carla_lite.scenery.camera import Look, number, use_threads
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import NEAR_M, Pose, View
-from carla_lite.scenery.strokes import Composition, Drawn
+from carla_lite.scenery.strokes import Drawn, Moving
 from carla_lite.scenery.vehicle_meshes import Part
 from carla_lite.scenery.vista import Float32
 
@@ -91,7 +91,7 @@ class Surfaces:
         rows[:3, :LABELS] = -back[2, :, None] / above_m
         rows[3:, :LABELS] = ((1.0 / GROUND_END_M,), (1.0 / NEAR_M,))
         rows[:, TAG_SKY] = 0.0, 0.0, 0.0, 0.5 / FARTHEST_M, 0.5 / FARTHEST_M
-        rows[:3, LABELS:] = planes.in_image(back)
+        rows[:3, LABELS:] = planes.in_image()
         rows[3:, LABELS:] = 1.0 / np.maximum(planes.reach[::-1], NEAR_M)
         # By distances from the middle of the image, where single precision is finest.
         rows[2] += rows[0] * view.u + rows[1] * view.v
@@ -185,14 +185,17 @@ class _Faces:
 
 def _tags_and_ids(things: Sequence[Drawn]) -> NDArray[np.intp]:
     """Return (2, n) labels and ids."""
-    return np.array([(thing.tag, thing.actor) for thing in things], np.intp).T
+    found: NDArray[np.intp] = np.array([(thing.tag, thing.actor) for thing in things], np.intp).T
+    return found
 
 
 class _Planes:
-    """Planes of k faces: normals in the world's frame, how far before the eye, and the depths of their corners."""
+    """Planes of k faces: normals, how far before the eye, and the depths of their corners."""
 
     def __init__(self, look: Look, faces: NDArray[np.intp], polygons: int, panels: int) -> None:
-        self.normals, self.ahead_m = np.empty((len(faces), 3)), np.empty(len(faces))
+        self._view = look.view
+        self._seen, self.ahead_m = np.empty((3, len(faces))), np.empty(len(faces))
+        """(3, k) the normals, multiplied by the view's matrix as points are."""
         self.reach = np.empty((2, len(faces)))
         """(2, k) the nearest and the farthest depth (m)."""
         still, flat = faces < polygons, faces >= polygons + panels
@@ -200,30 +203,31 @@ class _Planes:
             self._still(look, still.nonzero()[0], faces[still])
         if look.moving.group is not None:
             solid = ~(still | flat)
-            self._panels(look, look.moving.group, solid.nonzero()[0], faces[solid] - polygons)
+            self._panels(look.moving, solid.nonzero()[0], faces[solid] - polygons)
         if look.moving.flat:
             self._people(look, flat.nonzero()[0], faces[flat] - polygons - panels)
         self.ahead_m[np.abs(self.ahead_m) < _THIN] = _THIN
 
     def _still(self, look: Look, at: NDArray[np.intp], polygons: NDArray[np.intp]) -> None:
-        vista = look.vista
-        eye, forward = look.view.position - vista.origin, look.view.matrix[2]
-        planes = vista.planes.take(polygons, 0)
-        self.normals[at] = planes[:, :3]
-        self.ahead_m[at] = planes[:, 3] - planes[:, :3] @ eye
-        depths = (forward.astype(np.float32) @ vista.points[:3]).reshape(-1, len(vista.keys)) - forward @ eye
+        vista, matrix = look.vista, look.view.matrix
+        eye = look.view.position - vista.origin
+        planes = vista.planes.take(polygons, 1)
+        self._seen[:, at] = matrix @ planes[:3]
+        self.ahead_m[at] = planes[3] - eye @ planes[:3]
+        depths = (matrix[2].astype(np.float32) @ vista.points[:3]).reshape(-1, len(vista.keys)) - matrix[2] @ eye
         self.reach[0, at] = np.minimum.reduce(depths, 0).take(polygons)
         self.reach[1, at] = np.maximum.reduce(depths, 0).take(polygons)
 
-    def _panels(self, look: Look, group: Composition, at: NDArray[np.intp], panels: NDArray[np.intp]) -> None:
-        products = look.moving.products
+    def _panels(self, moving: Moving, at: NDArray[np.intp], panels: NDArray[np.intp]) -> None:
+        group, products, places = moving.group, moving.products, moving.places
+        assert group is not None
         assert products is not None
-        turned = [
-            mesh.rows[mesh.count :, :3] @ np.array(thing.pose.axes())
-            for mesh, thing in zip(group.meshes, look.moving.solid, strict=True)
-        ]
-        self.normals[at] = np.concatenate(turned).take(panels, 0)
-        self.ahead_m[at] = -products[3].take(group.panels.take(panels))
+        assert places is not None
+        rows, owners = group.panels.take(panels), group.owners.take(panels)
+        offsets = np.concatenate([mesh.rows[mesh.count :, 3] for mesh in group.meshes]).take(panels)
+        products_of = products.take(rows, 1)
+        self._seen[:, at] = products_of[:3] - offsets * places.take(owners, 1)
+        self.ahead_m[at] = -products_of[3]
         if len(panels):
             bounds = group.bounds.take(panels, 0).ravel()
             self.reach[0, at] = np.minimum.reduceat(products[2], bounds)[::2]
@@ -233,14 +237,17 @@ class _Planes:
         forward = look.view.matrix[2]
         places = np.array([(one.pose.x, one.pose.y, one.pose.z) for one in look.moving.flat])
         depths = ((places - look.view.position) @ forward)[people]
-        self.normals[at], self.ahead_m[at], self.reach[:, at] = forward, depths, depths
+        self._seen[:, at] = (look.view.matrix @ forward)[:, None]
+        self.ahead_m[at], self.reach[:, at] = depths, depths
 
-    def in_image(self, back: FloatArray) -> FloatArray:
-        """Return (3, k) what u, v and 1 are multiplied by for 1 / depth; ``back`` inverts the view's matrix."""
-        rows: FloatArray = (self.normals @ back).T / self.ahead_m
+    def in_image(self) -> FloatArray:
+        """Return (3, k) what u, v and 1 are multiplied by for 1 / depth."""
+        matrix = self._view.matrix
+        rows: FloatArray = np.linalg.inv(matrix @ matrix.T) @ self._seen / self.ahead_m
         return rows
 
     def towards(self) -> FloatArray:
-        """Return (k, 3) the normals, towards the eye."""
-        turned: FloatArray = np.where(self.ahead_m[:, None] > 0.0, -self.normals, self.normals)
+        """Return (k, 3) the unit normals in the world's frame, towards the eye."""
+        normals = np.linalg.inv(self._view.matrix) @ np.where(self.ahead_m > 0.0, -self._seen, self._seen)
+        turned: FloatArray = normals.T
         return turned

@@ -98,7 +98,7 @@ class Vista:
     """Building and wall whose windows are drawn over the polygon."""
     walls: Walls
     planes: FloatArray
-    """(f, 4) unit normals, and how far the origin is behind each polygon's plane (m)."""
+    """(4, f) unit normals, and how far the origin is behind each polygon's plane (m)."""
     boxes: NDArray[np.intp]
     """(f,) the place among the map's boxes of what each shows."""
     tags: NDArray[np.intp]
@@ -175,7 +175,7 @@ def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float, daylight: Dayl
         tuple(tuple(colours[i]) for i in order),
         tuple(windowed[i] for i in order),
         walls,
-        planes[order],
+        np.ascontiguousarray(planes[order].T),
         boxes[order],
         np.where(boxes >= 0, mesh.tags[boxes], 0)[order] if len(order) else boxes,
     )

@@ -93,8 +93,16 @@ def test_what_is_supported_is_not_counted(start_faulty, connect):
     assert faulty.status()["unsupported"] == ""
 
 
-@pytest.mark.parametrize("name", ["sensor.camera.depth", "sensor.lidar.ray_cast"])
-def test_what_is_only_listed_is_refused_in_words(session, name):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("sensor.other.rss", "ad-rss"),
+        ("sensor.other.v2x", "radio"),
+        ("sensor.other.v2x_custom", "radio"),
+        ("sensor.camera.cosmos_visualization", "Cosmos"),
+    ],
+)
+def test_what_is_only_listed_is_refused_in_words(session, name, why):
     blueprint = session.blueprint(name, role_name="front")
-    with pytest.raises(RuntimeError, match=f"carla-lite has no {name}"):
+    with pytest.raises(RuntimeError, match=f"carla-lite has no {name}: .*{why}"):
         session.world.spawn_actor(blueprint, carla.Transform())

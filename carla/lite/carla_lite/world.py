@@ -25,6 +25,7 @@ from carla_lite.actors.traffic_lights import TrafficSign
 from carla_lite.actors.triggers import FrictionTrigger
 from carla_lite.actors.walkers import Walker
 from carla_lite.blueprints.catalogue import CATALOGUE, SPECTATOR, find
+from carla_lite.blueprints.sensors import REFUSED
 from carla_lite.maps import Maps
 from carla_lite.motion import collisions, physics
 from carla_lite.motion.physics import Body
@@ -138,7 +139,8 @@ class World:
         attributes = blueprint.values(given)
         if name not in KINDS:
             self.report_unsupported(name)
-            raise RpcError(f"carla-lite has no {name}: programs find it in the library, but it can't be spawned")
+            why = REFUSED.get(name, "programs find it in the library, but it can't be spawned")
+            raise RpcError(f"carla-lite has no {name}: {why}")
         kind = KINDS[name]
         parent = self.actor(parent_id, Actor) if parent_id else None
         if parent is not None and not kind.attaches:
@@ -193,6 +195,7 @@ class World:
         published = False
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
+                sensor.heard = True
                 for message in sensor.messages(snapshot) if self.hooked is None else self.hooked(sensor, snapshot):
                     if not published:
                         self._publish()

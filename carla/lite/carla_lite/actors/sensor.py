@@ -21,8 +21,10 @@ from carla_lite.motion.collisions import Contact
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
-from carla_lite.scenery.camera import Conditions, Drawn, Pose
+from carla_lite.scenery.camera import Conditions, Drawn, Look, Pose
+from carla_lite.scenery.projection import Lens
 from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.surfaces import Surfaces
 
 Message = Sequence[Buffer]
 
@@ -40,6 +42,9 @@ class TickSnapshot:
     collided: Sequence[tuple[Vehicle, Vehicle | Walker | Prop | None, Contact]]
     signage: Signage
 
+    looks: dict[tuple[Pose, Lens, int], tuple[Look, Sequence[Drawn]]] = field(default_factory=dict)
+    """What cameras see, by pose, lens and parent, and who may shine there."""
+    surfaces: dict[tuple[Pose, Lens, int], Surfaces] = field(default_factory=dict)
     _drawn: dict[int, Drawn] = field(default_factory=dict)
 
     def drawn(self, where: Pose, reach_m: float, behind_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
@@ -72,6 +77,8 @@ class Sensor(Actor, ABC):
     def __init__(self, identity: Identity, place: Pose) -> None:
         super().__init__(identity, place)
         self.stream = self._port = 0
+        self.heard = False
+        """Whether anybody has listened in any tick."""
         self._interval_s = self.number("sensor_tick", 0.0)
         self._due_s = -math.inf
 

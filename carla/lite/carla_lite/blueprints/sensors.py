@@ -1,7 +1,8 @@
 """The sensors of CARLA 0.9.16, one row each, with the attributes and defaults of its ActorBlueprintFunctionLibrary.cpp.
 
-Owns the rows. Which of them are computed here, ``actors.sensors`` says. CARLA's own programs look the others up, or
-choose among them, before they know whether they will use them: they are found, and spawning one is refused in words.
+Owns the rows, all that CARLA lists. Which of them are computed here, ``actors.sensors`` says. Programs look the others
+up, or choose among them, before they know whether they will use them: they are found, and spawning one is refused in
+words.
 """
 
 from __future__ import annotations
@@ -62,11 +63,24 @@ _DVS = (
     *integers(refractory_period_ns="0"),
     Attribute("use_log", Kind.BOOL, "true"),
 )
+_SPINNING = (
+    *integers(channels="32", points_per_second="56000"),
+    *floats(range="10.0", rotation_frequency="10.0", upper_fov="10.0", lower_fov="-30.0", horizontal_fov="360.0"),
+    *floats(sensor_tick="0.0"),
+)
 _LIDAR = (
-    *integers(channels="32", points_per_second="56000", noise_seed="0"),
-    *floats(sensor_tick="0.0", range="10.0", rotation_frequency="10.0", upper_fov="10.0", lower_fov="-30.0"),
-    *floats(horizontal_fov="360.0", atmosphere_attenuation_rate="0.004", dropoff_general_rate="0.45"),
-    *floats(dropoff_intensity_limit="0.8", dropoff_zero_intensity="0.4", noise_stddev="0.0"),
+    *_SPINNING,
+    *integers(noise_seed="0"),
+    *floats(atmosphere_attenuation_rate="0.004", dropoff_general_rate="0.45", dropoff_intensity_limit="0.8"),
+    *floats(dropoff_zero_intensity="0.4", noise_stddev="0.0"),
+)
+_RADAR = (
+    *integers(points_per_second="1500", noise_seed="0"),
+    *floats(horizontal_fov="30", vertical_fov="30", range="100", sensor_tick="0.0"),
+)
+_OBSTACLE = (
+    *floats(distance="5.0", hit_radius="0.5", sensor_tick="0.0"),
+    *(Attribute(name, Kind.BOOL, "false") for name in ("only_dynamics", "debug_linetrace")),
 )
 _GNSS = (
     *integers(noise_seed="0"),
@@ -84,6 +98,28 @@ _IMU = (
         }
     ),
 )
+_RADIO = (
+    *integers(noise_seed="0"),
+    *floats(sensor_tick="0.0", transmit_power="21.5", receiver_sensitivity="-99.0", frequency_ghz="5.9"),
+    *floats(combined_antenna_gain="10.0", path_loss_exponent="2.7", d_ref="1.0", filter_distance="500.0"),
+    *floats(custom_fading_stddev="0.0"),
+    Attribute("use_etsi_fading", Kind.BOOL, "true"),
+    Attribute("scenario", Kind.STRING, "highway", ("highway", "rural", "urban"), restricted=True),
+    Attribute("path_loss_model", Kind.STRING, "winner", ("winner", "geometric"), restricted=True),
+)
+_V2X = (
+    *_RADIO,
+    *floats(gen_cam_min="0.1", gen_cam_max="1.0", noise_vel_stddev_x="0.0"),
+    Attribute("fixed_rate", Kind.BOOL, "false"),
+    *floats(**{f"noise_accel_stddev_{axis}": "0.0" for axis in "xyz"}),
+    *floats(
+        **{
+            f"noise_{what}_{part}": "0.0"
+            for what in ("lat", "lon", "alt", "head", "yawrate")
+            for part in ("stddev", "bias")
+        }
+    ),
+)
 _ROWS: dict[str, tuple[Attribute, ...]] = {
     "sensor.camera.rgb": (*_PICTURE, *_FILM),
     "sensor.other.collision": (),
@@ -98,6 +134,32 @@ _ROWS: dict[str, tuple[Attribute, ...]] = {
     "sensor.camera.optical_flow": _PICTURE,
     "sensor.camera.semantic_segmentation": _PICTURE,
     "sensor.lidar.ray_cast": _LIDAR,
+    "sensor.lidar.ray_cast_semantic": _SPINNING,
+    "sensor.other.obstacle": _OBSTACLE,
+    "sensor.other.radar": _RADAR,
+    "sensor.other.rss": (),
+    "sensor.other.v2x": _V2X,
+    "sensor.other.v2x_custom": _RADIO,
 }
+_WITHOUT_ROLES = {f"sensor.other.{name}" for name in ("gnss", "imu", "radar", "v2x", "v2x_custom")}
+"""Of which CARLA recommends no role but "default"."""
 
-SENSORS = [Blueprint(name, (*attributes, role(*_ROLES))) for name, attributes in _ROWS.items()]
+REFUSED = {
+    "sensor.camera.cosmos_visualization": "NVIDIA Cosmos's control pictures are drawn by CARLA only",
+    "sensor.other.rss": "it needs a client that is built with Intel's ad-rss, and the wheel of carla 0.9.16 is not",
+    "sensor.other.v2x": "radio messages between vehicles are not simulated",
+    "sensor.other.v2x_custom": "radio messages between vehicles are not simulated",
+}
+"""Why those can't be spawned that have no class."""
+
+SENSORS = [
+    Blueprint(
+        name,
+        (
+            *attributes,
+            role(*(() if name in _WITHOUT_ROLES else _ROLES)),
+            Attribute("ros_name", Kind.STRING, name),
+        ),
+    )
+    for name, attributes in _ROWS.items()
+]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 from carla_lite.actors.actor import Actor, Vehicle
+from carla_lite.actors.sensor import Sensor
 from carla_lite.methods.arguments import Direction, Location, Movable, Place, Solid
 from carla_lite.methods.table import method
 from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
@@ -13,6 +15,10 @@ from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 from carla_lite.world import World
+
+_LETTING_GO_S = 0.01
+# How far above their parent's origin CARLA's spring arms begin, by the type of attachment (ActorAttacher.cpp).
+_ARMS_UP_M = {1: 0.3, 2: 0.0}
 
 
 @method
@@ -37,16 +43,30 @@ def spawn_actor(world: World, description: list[Any], place: Place, parent_id: i
 
 @method
 def spawn_actor_with_parent(
-    world: World, description: list[Any], place: Place, parent_id: int, _attachment: int = 0, _socket: str = ""
+    world: World, description: list[Any], place: Place, parent_id: int, attachment: int = 0, _socket: str = ""
 ) -> list[Any]:
-    """Spawn at a Transform relative to a parent; every attachment is rigid here."""
-    return spawn_actor(world, description, place, parent_id)
+    """Spawn at a Transform relative to a parent: fixed to it, or at the end of a spring arm."""
+    _uid, name, values = description
+    given = {attribute: value for attribute, _type, value in values}
+    actor = world.spawn(name, given, place, parent_id)
+    if attachment in _ARMS_UP_M and actor.parent is not None:
+        actor.swing(_ARMS_UP_M[attachment])
+    return actor.describe()
 
 
 @method
 def destroy_actor(world: World, number: int) -> bool:
-    """Destroy an actor and what hangs on it; False if there is none."""
-    return world.destroy(number)
+    """Destroy an actor and what hangs on it; False if there is none.
+
+    A client that destroys a sensor hangs up on it first. If its process ends before its streaming thread has let go of
+    the listener, it aborts (protocol, section 5.5): so it is answered a little later.
+    """
+    actor = world.actors.get(number)
+    if not world.destroy(number):
+        return False
+    if isinstance(actor, Sensor) and actor.heard:
+        time.sleep(_LETTING_GO_S)
+    return True
 
 
 @method

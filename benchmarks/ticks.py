@@ -1,10 +1,12 @@
 """Ticks a second of carla-lite through the real client, one camera awaited each tick, other cars moving in its view.
 
-Starts a server of its own. Every car drives in a circle, the own car too, so that all of them move for as long as it
-takes and the picture changes; they stand as near to each other as circles allow. Both processes' CPU time is measured
-beside the ticks a second, since it says more where other programs run. Where
-carla-lite is compiled, ``--both`` measures that and its .py files in turns. Run:
-``python benchmarks/ticks.py --vehicles 20 --size 256x144 --weather HardRainNoon --json``.
+Starts a server of its own for each set of cameras. Every car drives in a circle, the own car too, so that all of them
+move for as long as it takes and the picture changes; they stand as near to each other as circles allow. Both processes'
+CPU time is measured beside the ticks a second, since it says more where other programs run. Where carla-lite is
+compiled, ``--both`` measures that and its .py files in turns. Run:
+``python benchmarks/ticks.py --vehicles 20 --size 256x144 --weather HardRainNoon --json``, or for what depth and labels
+cost beside colours ``python benchmarks/ticks.py --size 256x144 --cameras rgb --cameras rgb,depth --cameras
+rgb,semantic_segmentation --cameras rgb,depth,semantic_segmentation``.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ class Case:
     map: str
     traffic_manager: bool
     """Whether it drives the other cars; its own cost is then in ``client_cpu_us``."""
+    cameras: str = "rgb"
+    """Kinds, all at one place; the first one's images are looked at."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Figures:
     """Whether the server ran compiled modules (``python -m carla_lite.compiled``) or the .py files."""
     ticks: int
     ticks_per_s: dict[str, float]
+    of_the_first: float
+    """Median of the ticks a second divided by the first set's in the same turn."""
     server_cpu_us: float
     """Processor time a tick; the lowest of the repeats, as the next."""
     client_cpu_us: float
@@ -85,18 +91,24 @@ def main(
     weather: Annotated[str, typer.Option(help="A preset of carla.WeatherParameters.")] = "ClearNoon",
     map: Annotated[str, typer.Option(help="Map name or path of an .xodr file.")] = "Lite01",
     traffic_manager: Annotated[bool, typer.Option(help="Let the Traffic Manager drive the other cars.")] = False,
+    cameras: Annotated[
+        list[str] | None, typer.Option(help="Kinds with commas, measured in turns if given more than once [rgb].")
+    ] = None,
     both: Annotated[bool, typer.Option("--both", help="Measure the .py files, too, in turns.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure carla-lite's ticks a second through the carla client."""
     width, height = (int(part) for part in size.split("x"))
-    case = Case(vehicles, walkers, (width, height), weather, map, traffic_manager)
+    cases = [
+        Case(vehicles, walkers, (width, height), weather, map, traffic_manager, kinds) for kinds in cameras or ["rgb"]
+    ]
     with contextlib.ExitStack() as servers:
-        drives = [_Drive(servers, case, compiled) for compiled in ((True, False) if both else (True,))]
+        codes = (True, False) if both else (True,)
+        drives = [_Drive(servers, case, compiled) for case in cases for compiled in codes]
         for _ in range(repeats):
             for drive in drives:
                 drive.repeat(ticks)
-        figures = [drive.figures() for drive in drives]
+        figures = [drive.figures(drives[0]) for drive in drives]
     _print(figures, as_json)
     sys.stdout.flush()
     os._exit(0)  # the client can abort a process that leaves in order with streams open
@@ -116,9 +128,11 @@ class _Drive:
         if case.traffic_manager:
             _hand_over(client, self._others)
         _people(self._world, case.walkers)
-        self._images: queue.Queue[carla.Image] = queue.Queue()
-        self._camera = _camera(self._world, self._own, case.size)
-        self._camera.listen(self._images.put)
+        kinds = case.cameras.split(",")
+        self._images: list[queue.Queue[carla.Image]] = [queue.Queue() for _ in kinds]
+        self._cameras = [_camera(self._world, self._own, case.size, kind) for kind in kinds]
+        for camera, images in zip(self._cameras, self._images, strict=True):
+            camera.listen(images.put)
         self._rates: list[float] = []
         self._served: list[float] = []
         self._asked: list[float] = []
@@ -137,18 +151,21 @@ class _Drive:
         self._asked.append(1e6 * (time.process_time() - client_s) / ticks)
         self._speeds += [car.get_velocity().length() for car in (self._own, *self._others)]
 
-    def figures(self) -> Figures:
+    def figures(self, first: _Drive) -> Figures:
         """Return what was measured, and what was to be seen."""
         seen = []
         for _ in range(100):  # outside the time: asking where all cars are takes longer than a tick
             _run(self._world, self._images, 3, self._case.size, checked=False)
-            seen.append(_in_view(self._camera, self._others))
-        self._camera.stop()
+            seen.append(_in_view(self._cameras[0], self._others))
+        for camera in self._cameras:
+            camera.stop()
+        shares = [rate / other for rate, other in zip(self._rates, first._rates, strict=True)]
         return Figures(
             case=self._case,
             compiled_code=_runs_compiled(self._pid),
             ticks=self._ticks // len(self._rates),
             ticks_per_s=spread(self._rates),
+            of_the_first=round(statistics.median(shares), 3),
             server_cpu_us=round(min(self._served), 1),
             client_cpu_us=round(min(self._asked), 1),
             cars_in_view=round(statistics.fmean(seen), 2),
@@ -221,8 +238,8 @@ def _people(world: carla.World, count: int) -> None:
     raise SystemExit(f"Only {spawned} of {count} people could be spawned.")
 
 
-def _camera(world: carla.World, car: carla.Vehicle, size: tuple[int, int]) -> carla.Sensor:
-    blueprint = world.get_blueprint_library().find("sensor.camera.rgb")
+def _camera(world: carla.World, car: carla.Vehicle, size: tuple[int, int], kind: str) -> carla.Sensor:
+    blueprint = world.get_blueprint_library().find(f"sensor.camera.{kind}")
     for attribute, value in (("image_size_x", size[0]), ("image_size_y", size[1]), ("fov", _FOV_DEG)):
         blueprint.set_attribute(attribute, str(value))
     where = carla.Transform(carla.Location(x=1.2, z=1.8), carla.Rotation(pitch=-12))
@@ -242,15 +259,20 @@ def _in_view(camera: carla.Sensor, cars: list[carla.Vehicle]) -> int:
 
 
 def _run(
-    world: carla.World, images: queue.Queue[carla.Image], ticks: int, size: tuple[int, int], checked: bool = True
+    world: carla.World,
+    queues: Sequence[queue.Queue[carla.Image]],
+    ticks: int,
+    size: tuple[int, int],
+    checked: bool = True,
 ) -> set[int]:
-    """Tick, await each tick's own image and return the hashes of those that show something."""
+    """Tick, await each tick's own images and return the hashes of the first camera's that show something."""
     seen = set()
     for _ in range(ticks):
         frame = world.tick()
-        image = images.get(timeout=_WAIT_S)
-        if image.frame != frame:
-            raise SystemExit(f"The image of frame {image.frame} came where {frame} was due.")
+        for images in reversed(queues):
+            image = images.get(timeout=_WAIT_S)
+            if image.frame != frame:
+                raise SystemExit(f"The image of frame {image.frame} came where {frame} was due.")
         seen.add(hash(bytes(image.raw_data)))
     pixels = np.frombuffer(image.raw_data, np.uint8).reshape(size[1], size[0], 4)[..., :3]
     if checked and (pixels.std() < 3.0 or len(seen) < ticks // 2):

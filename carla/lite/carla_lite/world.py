@@ -33,7 +33,7 @@ from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
-from carla_lite.rays.field import Field, Mover, StillField
+from carla_lite.rays.field import Field, StillField
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Conditions, Pose
@@ -221,9 +221,7 @@ class World:
     def rays(self) -> Field:
         """Return what rays can meet now."""
         assert self._still is not None
-        movers = [
-            Mover(actor.id, actor.blueprint.semantic_tags[0], actor.drawn(self.elapsed_s)) for actor in self.moving()
-        ]
+        movers = [actor.drawn(self.elapsed_s) for actor in self.moving()]
         return Field(self._still, movers, [sign.id for sign in self.signage.signs])
 
     def has_room(self, walker: Walker) -> bool:

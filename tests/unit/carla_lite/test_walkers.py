@@ -119,19 +119,19 @@ def panels(distance_m, strides=None, yaw=0.0, focal=400.0, number=1, **attribute
     pose = Pose(distance_m, 0.0, 0.93, 0.0, yaw, 0.0)
     shown = Person(pose, walker.extent, walker.look, strides)
     view = View(Pose(0.0, 0.0, 1.0, 0.0, 0.0, 0.0), Lens(640, 480, focal))
-    return actor_strokes([shown], NO_WALLS, view, NOON)
+    return actor_strokes([shown], NO_WALLS, view, NOON).strokes
 
 
 def test_a_person_has_its_true_height_in_the_image_near_and_far():
     for distance_m in (5.0, 60.0):
-        rows = np.concatenate([outline[:, 1] for _, outline, _ in panels(distance_m)]) / 16.0
+        rows = np.concatenate([outline[:, 1] for _, outline, _, _ in panels(distance_m)]) / 16.0
         assert np.ptp(rows) == pytest.approx(400.0 * 1.86 / distance_m, rel=0.06)
 
 
 def test_each_phase_of_a_stride_looks_different():
     for distance_m in (5.0, 40.0):
         sides = [panels(distance_m, strides=i / PHASES, yaw=math.pi / 2) for i in range(PHASES)]
-        shapes = {b"".join(outline.tobytes() for _, outline, _ in side) for side in sides}
+        shapes = {b"".join(outline.tobytes() for _, outline, _, _ in side) for side in sides}
         assert len(shapes) >= PHASES // 2
 
 

@@ -51,6 +51,7 @@ class Actor:
         self.attributes = identity.attributes
         self.parent = identity.parent
         self._composed_of: tuple[Pose, Pose] | None = None
+        self._arm_up_m: float | None = None
         self._composed = place
         self._place = place
         self.place = place
@@ -72,8 +73,24 @@ class Actor:
         # Asked more than once a tick, and the parent may stand for long.
         seen = self.parent.pose, self.place
         if seen != self._composed_of:
-            self._composed_of, self._composed = seen, compose(*seen)
+            parent, place = seen
+            if self._arm_up_m is not None:
+                parent = Pose(parent.x, parent.y, parent.z + self._arm_up_m, 0.0, parent.yaw, 0.0)
+            self._composed_of, self._composed = seen, compose(parent, place)
         return self._composed
+
+    def swing(self, up_m: float) -> None:
+        """Hang at the end of a spring arm, which begins so far above the parent's origin and keeps level.
+
+        As CARLA's (ActorAttacher.cpp), it looks along the arm to the origin, turned by its own rotation from there.
+        Neither its lag nor what it does behind a wall is modelled.
+        """
+        at = self.place
+        arm = Pose(at.x, at.y, at.z, math.atan2(-at.z, math.hypot(at.x, at.y)), math.atan2(-at.y, -at.x))
+        if at.x == at.y == at.z == 0.0:
+            arm = Pose(0.0, 0.0, 0.0)
+        self.place = compose(arm, Pose(0.0, 0.0, 0.0, at.pitch, at.yaw, at.roll))
+        self._arm_up_m = up_m
 
     def hangs_on(self, other: Actor) -> bool:
         """Return whether it is fixed to the other actor, directly or through a third."""
@@ -239,7 +256,8 @@ class Vehicle(Actor):
         lights = self.light_state & _SEEN_LIGHTS
         if lights & _BLINKERS and (elapsed_s - self._blinking_since_s + 1e-6) % _BLINK_S >= 0.5 * _BLINK_S:
             lights &= ~_BLINKERS
-        return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0], self._shape, lights)
+        tag = self.blueprint.semantic_tags[0]
+        return BoxActor(centre, model.extent, self._color, tag, self._shape, lights, self.id)
 
     def surrounds(self, x: float, y: float, z: float) -> bool:
         """Return whether a point is in the vehicle, or so close above it that a camera there is on its roof."""

@@ -80,7 +80,8 @@ class Prop(Actor):
     def drawn(self, _elapsed_s: float = 0.0) -> Thing:
         """Return what cameras see of it."""
         box = self.solid
-        return Thing(Pose(*box.centre, 0.0, box.yaw, 0.0), box.extent, self._colour, self._shape)
+        pose = Pose(*box.centre, 0.0, box.yaw, 0.0)
+        return Thing(pose, box.extent, self._colour, self._shape, self._tag, self.id)
 
     def give_way(self, body: Body) -> Vector | None:
         """Be pushed by a vehicle; return the impulse on it (N s), or None if it isn't here."""

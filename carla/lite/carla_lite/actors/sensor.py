@@ -26,8 +26,10 @@ from carla_lite.rays.field import Field
 from carla_lite.rays.solids import Integers
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.roads.reference_line import FloatArray
-from carla_lite.scenery.camera import Conditions, Drawn, Pose
+from carla_lite.scenery.camera import Conditions, Drawn, Look, Pose
+from carla_lite.scenery.projection import Lens
 from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.surfaces import Surfaces
 
 Message = Sequence[Buffer]
 
@@ -50,6 +52,9 @@ class TickSnapshot:
     """Returns what rays can meet now; None where no ray is ever cast."""
 
     _rays: Field | None = None
+    looks: dict[tuple[Pose, Lens, int], tuple[Look, Sequence[Drawn]]] = field(default_factory=dict)
+    """What cameras see, by pose, lens and parent, and who may shine there."""
+    surfaces: dict[tuple[Pose, Lens, int], Surfaces] = field(default_factory=dict)
     _drawn: dict[int, Drawn] = field(default_factory=dict)
 
     @property

@@ -44,7 +44,7 @@ class TrafficSign(Actor):
         self._stands = Pose(signal.x, signal.y, signal.z, 0.0, yaw)
         super().__init__(identity, self._stands)
         self.signal = signal
-        self._faces = {lamp: face_of(signal, ground_m, lamp) for lamp in LampState}
+        self._faces = {lamp: face_of(signal, ground_m, lamp, identity.id) for lamp in LampState}
         self._box = self._trigger_volume()
 
     @property

@@ -235,7 +235,7 @@ class Walker(Actor):
         walks = not lying and self.vx * self.vx + self.vy * self.vy > 0.01
         phase = self._strides / (STRIDE_M * self.half_height_m / 0.93) if walks else None
         size = self.radius_m, self.radius_m, self.half_height_m
-        person = Person(self.place, size, self._look, phase)
+        person = Person(self.place, size, self._look, phase, actor=self.id)
         if self._blend > 0.0:
             return replace(
                 person, given=skeleton.blended(person.posture, self._pose or skeleton.REFERENCE, self._blend)

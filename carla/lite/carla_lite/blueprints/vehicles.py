@@ -82,6 +82,8 @@ class _Class:
     shape: Shape
 
 
+_RIDER = 13  # CityObjectLabel, beside the vehicle's own
+
 _CLASSES = {
     _CAR: _Class(0.26, 0.31, 0.335, 11.4, 70.0, 0.4, 14, Shape.SALOON),
     _VAN: _Class(0.32, 0.33, 0.35, 10.0, 60.0, 0.0, 14, Shape.VAN),
@@ -159,10 +161,9 @@ def _vehicle(row: dict[str, str]) -> VehicleBlueprint:
         told("has_lights", row["lights"] == "true"),
     ]
     its, told_m = _CLASSES[base_type], _TOLD_M.get(row["id"])
+    tags = (its.semantic_tag, _RIDER) if base_type.has_driver else (its.semantic_tag,)
     name = f"vehicle.{row['id']}"
-    return VehicleBlueprint(
-        name, tuple(attributes), (its.semantic_tag,), model=_model(row), shape=its.shape, told_m=told_m
-    )
+    return VehicleBlueprint(name, tuple(attributes), tags, model=_model(row), shape=its.shape, told_m=told_m)
 
 
 with Path(__file__).with_name("vehicles.csv").open(encoding="utf-8", newline="") as _rows:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NoReturn
 
 from carla_lite.actors.sensor import Message, Sensor
-from carla_lite.actors.sensors.camera import RgbCamera
+from carla_lite.actors.sensors.camera import ImageSensor
 from carla_lite.faults.carla_log import LINES
 from carla_lite.faults.fault import Fault, Lasting, above, key, whole
 
@@ -167,7 +167,7 @@ class Black(Sight):
     def sees(self, sensor: Sensor, messages: Iterable[Message]) -> Iterator[Message]:
         """Yield the messages, a camera's with black pixels."""
         for message in messages:
-            if isinstance(sensor, RgbCamera):
+            if isinstance(sensor, ImageSensor):
                 *heads, pixels = message
                 yield (*heads, _BLACK * (len(pixels) // len(_BLACK)))
             else:

@@ -14,6 +14,9 @@ from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 from carla_lite.world import World
 
+# How far above their parent's origin CARLA's spring arms begin, by the type of attachment (ActorAttacher.cpp).
+_ARMS_UP_M = {1: 0.3, 2: 0.0}
+
 
 @method
 def get_spectator(world: World) -> list[Any]:
@@ -37,10 +40,15 @@ def spawn_actor(world: World, description: list[Any], place: Place, parent_id: i
 
 @method
 def spawn_actor_with_parent(
-    world: World, description: list[Any], place: Place, parent_id: int, _attachment: int = 0, _socket: str = ""
+    world: World, description: list[Any], place: Place, parent_id: int, attachment: int = 0, _socket: str = ""
 ) -> list[Any]:
-    """Spawn at a Transform relative to a parent; every attachment is rigid here."""
-    return spawn_actor(world, description, place, parent_id)
+    """Spawn at a Transform relative to a parent: fixed to it, or at the end of a spring arm."""
+    _uid, name, values = description
+    given = {attribute: value for attribute, _type, value in values}
+    actor = world.spawn(name, given, place, parent_id)
+    if attachment in _ARMS_UP_M and actor.parent is not None:
+        actor.swing(_ARMS_UP_M[attachment])
+    return actor.describe()
 
 
 @method

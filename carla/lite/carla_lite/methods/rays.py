@@ -31,4 +31,4 @@ def project_point(world: World, start: Location, direction: Direction, distance:
     if hits.things[0] == NOTHING:
         return [False, [[0.0, 0.0, 0.0], 0]]
     place = start + hits.distances[:, None] * way
-    return [True, [place[0].tolist(), int(rays.tags(hits, place)[0])]]
+    return [True, [place[0].tolist(), rays.tag(int(hits.things[0]), *place[0, :2])]]

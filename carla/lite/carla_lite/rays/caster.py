@@ -21,6 +21,18 @@ _BEHIND_M = 1e-4
 _MOST_BACKS = 64
 
 
+class Faces:
+    """The faces of some solids, one solid after the other."""
+
+    def __init__(self, solids: Sequence[Solid]) -> None:
+        firsts = np.cumsum([0, *(len(solid.normals) for solid in solids)])
+        self.first_triangles = np.cumsum([0, *(len(solid.corners) for solid in solids)]).tolist()
+        self.of_triangles = np.concatenate([solid.faces + start for solid, start in zip(solids, firsts, strict=False)])
+        self.normals = np.concatenate([solid.normals for solid in solids])
+        self.offsets = np.concatenate([solid.offsets for solid in solids])
+        self.things = np.concatenate([solid.things for solid in solids])
+
+
 class Caster:
     """A solid that rays are cast at."""
 
@@ -29,7 +41,7 @@ class Caster:
         from embreex.mesh_construction import TriangleMesh
         from embreex.rtcore_scene import EmbreeScene
 
-        self.solid = solid
+        self.solid, self.faces = solid, Faces([solid])
         self._scene = EmbreeScene(robust=True)
         TriangleMesh(self._scene, np.ascontiguousarray(solid.corners, dtype=np.float32))
 
@@ -39,19 +51,10 @@ class Caster:
         return met
 
 
-class _Group:
-    """The faces of several solids, one after the other, since it is the same ones for many steps."""
-
-    def __init__(self, solids: Sequence[Solid]) -> None:
-        faces = np.cumsum([0, *(len(solid.normals) for solid in solids)])
-        self.first_triangles = np.cumsum([0, *(len(solid.corners) for solid in solids)])
-        self.faces = np.concatenate([solid.faces + first for solid, first in zip(solids, faces, strict=False)])
-        self.normals = np.concatenate([solid.normals for solid in solids])
-        self.offsets = np.concatenate([solid.offsets for solid in solids])
-        self.things = np.concatenate([solid.things for solid in solids])
-
-
-_group = lru_cache(maxsize=16)(_Group)
+@lru_cache(maxsize=4)
+def _together(casters: tuple[Caster, ...]) -> Faces:
+    """Return the faces of what moves: it is the same things for many steps."""
+    return Faces([caster.solid for caster in casters])
 
 
 def first(
@@ -69,7 +72,7 @@ def first(
     Returns:
         Distances (n,), infinite where there is none; normals (n, 3); the solids' things (n,), -1 where there is none.
     """
-    group = _group(tuple(caster.solid for caster in casters))
+    group = casters[0].faces if len(casters) == 1 else _together(tuple(casters))
     distances, normals = np.full(len(ways), np.inf), np.zeros((len(ways), 3))
     things = np.full(len(ways), -1)
     left, begun = np.arange(len(ways)), np.zeros(len(ways))
@@ -82,13 +85,13 @@ def first(
         met = np.full(len(left), -1)
         begin = 0
         bounds = np.searchsorted(left, ends).tolist()
-        for caster, triangle, end in zip(casters, group.first_triangles.tolist(), bounds, strict=False):
+        for caster, triangle, end in zip(casters, group.first_triangles, bounds, strict=False):
             if begin < end:
                 found = caster.meet(starts[begin:end], single[begin:end], reach[begin:end])
                 met[begin:end] = np.where(found < 0, -1, found + triangle)
             begin = end
         hit = np.flatnonzero(met >= 0)
-        left, along, face = left[hit], along[hit], group.faces[met[hit]]
+        left, along, face = left[hit], along[hit], group.of_triangles[met[hit]]
         normal = group.normals[face]
         slope = dot(normal, along)
         distance = (group.offsets[face] - dot(normal, eyes[left])) / np.where(slope == 0.0, -1e-12, slope)

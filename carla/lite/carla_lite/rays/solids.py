@@ -17,7 +17,7 @@ from carla_lite.roads.ground import CELL_M, FLAT_M, raster
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.meshes import FACES, StaticMesh
 from carla_lite.scenery.projection import Pose
-from carla_lite.scenery.vehicle_meshes import SHADOW, Glow, VehicleMesh
+from carla_lite.scenery.vehicle_meshes import Part, VehicleMesh
 
 Integers = NDArray[np.intp]
 
@@ -74,41 +74,37 @@ def turned(ways: FloatArray, axes: FloatArray) -> FloatArray:
     return dot(ways[..., None, :], axes.T)
 
 
-def figure(mesh: VehicleMesh, thing: int = 0) -> list[Faces]:
-    """Return the panels of a mesh, in its own frame; the shadow that is drawn below it is none."""
-    points, planes = mesh.rows[: mesh.count, :3], mesh.rows[mesh.count :]
-    is_shadow = (mesh.traits[:, 3] == Glow.UNSHADED) & (mesh.traits[:, :3] == SHADOW).all(axis=1)
-    spans = mesh.traits[:, 4:6].astype(np.intp)
-    sizes = np.where(is_shadow, 0, spans[:, 1] - spans[:, 0])
-    return [
-        Faces(
-            points[spans[sizes == size, :1] + np.arange(size)],
-            planes[sizes == size, :3],
-            np.full(int((sizes == size).sum()), thing),
-        )
-        for size in sorted(set(sizes.tolist()) - {0})
-    ]
+def figure(mesh: VehicleMesh) -> list[Faces]:
+    """Return the panels of a mesh, in its own frame; their things are what they are parts of (``Part``).
+
+    The shadow that is drawn below it is left out.
+    """
+    points, normals = mesh.rows[: mesh.count, :3], mesh.rows[mesh.count :, :3]
+    starts, ends, parts = mesh.traits[:, 4:].astype(np.intp).T
+    sizes = np.where(parts == Part.SHADOW, 0, ends - starts)
+    groups = [(size, sizes == size) for size in sorted(set(sizes.tolist()) - {0})]
+    return [Faces(points[starts[of, None] + np.arange(size)], normals[of], parts[of]) for size, of in groups]
 
 
-def placed(faces: Faces, pose: Pose) -> Faces:
-    """Return faces of a figure's frame in the world's."""
+def placed(faces: Faces, pose: Pose, thing: int) -> Faces:
+    """Return faces of a figure's frame in the world's, all of one thing."""
     axes = np.array(pose.axes())
     place = np.array((pose.x, pose.y, pose.z))
-    return Faces(place + faces.outlines @ axes, faces.normals @ axes, faces.things)
+    return Faces(place + faces.outlines @ axes, faces.normals @ axes, np.full(len(faces.things), thing))
 
 
 def still(mesh: StaticMesh) -> list[Faces]:
-    """Return buildings, posts and crowns; their things are numbered in this order."""
-    boxes, posts = len(mesh.corners), len(mesh.post_ends)
+    """Return buildings, posts and crowns; their things are the numbers of their boxes."""
+    houses, posts, crowns = mesh.numbers
     walls = mesh.corners[:, FACES].reshape(-1, 4, 3)
     return [
-        Faces(walls, mesh.normals.reshape(-1, 3), np.repeat(np.arange(boxes), len(FACES))),
-        *_posts(mesh.post_ends, mesh.post_widths, boxes),
-        _balls(mesh.crown_centres, mesh.crown_radii, boxes + posts),
+        Faces(walls, mesh.normals.reshape(-1, 3), np.repeat(houses, len(FACES))),
+        *_posts(mesh.post_ends, mesh.post_widths, posts),
+        _balls(mesh.crown_centres, mesh.crown_radii, crowns),
     ]
 
 
-def _posts(ends: FloatArray, widths: FloatArray, first: int) -> list[Faces]:
+def _posts(ends: FloatArray, widths: FloatArray, things: Integers) -> list[Faces]:
     """Return prisms, about as wide from all sides, and their lids."""
     along = ends[:, 1] - ends[:, 0]
     along /= np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
@@ -128,18 +124,16 @@ def _posts(ends: FloatArray, widths: FloatArray, first: int) -> list[Faces]:
     rings = ends[:, :, None] + (radius[:, None, None] * around(turns))[:, None]
     low, high = rings[:, 0], rings[:, 1]
     after = np.roll(np.arange(SIDES), -1)
-    things = first + np.arange(len(ends))
     sides = np.stack([low, low[:, after], high[:, after], high], axis=2).reshape(-1, 4, 3)
     normals = around(turns + math.pi / SIDES).reshape(-1, 3)
     return [Faces(sides, normals, np.repeat(things, SIDES)), Faces(low, -along, things), Faces(high, along, things)]
 
 
-def _balls(centres: FloatArray, radii: FloatArray, first: int) -> Faces:
+def _balls(centres: FloatArray, radii: FloatArray, things: Integers) -> Faces:
     corners, normals = _ball()
     count = len(centres)
     outlines = centres[:, None, None] + radii[:, None, None, None] * corners
-    things = np.repeat(first + np.arange(count), len(corners))
-    return Faces(outlines.reshape(-1, 3, 3), np.tile(normals, (count, 1)), things)
+    return Faces(outlines.reshape(-1, 3, 3), np.tile(normals, (count, 1)), np.repeat(things, len(corners)))
 
 
 def _ball() -> tuple[FloatArray, FloatArray]:

@@ -12,17 +12,21 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.air import noise_texture
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.ground_light import FULL, SHADOWLESS, GroundLight
-from carla_lite.scenery.paint import GRASS, LEVELS, GroundImage, Image
+from carla_lite.scenery.paint import GRASS, LEVELS, TAG_TERRAIN, GroundImage, Image
 from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.soft_warp import coarseness, cover, smooth, soft_warp
 from carla_lite.scenery.strokes import SUB, Stroke
 
 GROUND_END_M = 600.0
+TAG_SKY = 11
+# From a roll of 60° on rows say nothing of how far away their ground is.
+_OVER, _ANY_LEVEL = 0.5, 2
 PUDDLE_PIXEL_M, PUDDLES_M = 0.15, 14.0
 """How large a pixel of the puddles' texture is, and up to which distance they are seen as such."""
 
@@ -137,7 +141,25 @@ class Backdrop:
         if abs(view.pose.roll) > 1e-3:
             self._tilted_sky(image, view)
 
-    def _warp(self, picture: GroundImage, bands: _Bands, view: View, image: Image, border: Sequence[float]) -> None:
+    def label(self, image: Image, labels: GroundImage, view: View) -> None:
+        """Fill the whole image (rows, columns) with the CityObjectLabels of sky and ground."""
+        image[: self.horizon] = TAG_SKY
+        top = min((band.first for band in (*self.bands.parts, *self._slanting(view))), default=len(image))
+        if top < len(image):
+            whole = _Bands([_Band(top, len(image), 0)])
+            self._warp(labels, whole, view, image, (TAG_TERRAIN,), cv2.INTER_NEAREST)
+        if abs(view.pose.roll) > 1e-3:
+            image[self._above_horizon(view)] = TAG_SKY
+
+    def _warp(
+        self,
+        picture: GroundImage,
+        bands: _Bands,
+        view: View,
+        image: Image,
+        border: Sequence[float],
+        sampling: int = cv2.INTER_LINEAR,
+    ) -> None:
         """Draw a picture of the ground as it is seen into some rows."""
         to_ground = view.ground_homography(self.above_m, picture.metres_per_pixel, picture.x_min, picture.y_min)
         for band, way in zip(bands.parts, bands.ways(to_ground), strict=True):
@@ -147,7 +169,7 @@ class Backdrop:
                 way,
                 (rows.shape[1], rows.shape[0]),
                 rows,
-                cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+                sampling | cv2.WARP_INVERSE_MAP,
                 cv2.BORDER_CONSTANT,
                 border,
             )
@@ -169,7 +191,7 @@ class Backdrop:
         if beams:
             step = coarseness(size[0])
             shone = np.zeros_like(gain)
-            for _, outline, colour in beams:
+            for _, outline, colour, _ in beams:
                 cv2.fillConvexPoly(shone, (outline - (0, top << SUB)) // step, colour, cv2.LINE_8, SUB)
             cv2.add(gain, cv2.blur(shone, (3, 3)), gain)
         gain = smooth(gain, size)
@@ -187,17 +209,30 @@ class Backdrop:
 
     def _slanting(self, view: View) -> list[_Band]:
         """Return the rows above the level horizon in which a rolled camera sees ground at one side."""
+        if math.cos(view.pose.roll) < _OVER:
+            return [_Band(0, self.horizon, _ANY_LEVEL)] if self.horizon else []
         top = max(0, self.horizon - math.ceil(0.5 * view.lens.width * abs(math.tan(view.pose.roll))))
         return [_Band(top, self.horizon, LEVELS - 1)] if self.horizon - top >= 2 else []
 
     def _tilted_sky(self, image: Image, view: View) -> None:
         """Cover what a rolled camera sees above its slanting horizon."""
-        forward, right, up = (axis[2] for axis in view.axes)  # upward parts
         columns, rows = np.arange(view.lens.width) - view.u, np.arange(view.lens.height) - view.v
-        upward = view.lens.focal * forward + columns[None] * right - rows[:, None] * up
         length = np.sqrt(view.lens.focal**2 + columns[None] ** 2 + rows[:, None] ** 2)
-        above = upward >= -self.above_m / GROUND_END_M * view.lens.focal
-        image[above] = np.rint(self._daylight.sky(np.arcsin(np.clip(upward / length, -1.0, 1.0))[above]))
+        elevation = np.arcsin(np.clip(_upward(view) / length, -1.0, 1.0))
+        above = self._above_horizon(view)
+        image[above] = np.rint(self._daylight.sky(elevation[above]))
+
+    def _above_horizon(self, view: View) -> NDArray[np.bool_]:
+        above: NDArray[np.bool_] = _upward(view) >= -self.above_m / GROUND_END_M * view.lens.focal
+        return above
+
+
+def _upward(view: View) -> FloatArray:
+    """Return (rows, columns) the upward part of the ray through each pixel, for a focal length of depth."""
+    forward, right, up = (axis[2] for axis in view.axes)
+    columns, rows = np.arange(view.lens.width) - view.u, np.arange(view.lens.height) - view.v
+    upward: FloatArray = view.lens.focal * forward + columns[None] * right - rows[:, None] * up
+    return upward
 
 
 def _rows_of(colours: FloatArray, width: int) -> Image:

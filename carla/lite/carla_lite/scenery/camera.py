@@ -1,7 +1,7 @@
 """A picture of the scene as a camera sees it: sky, ground, then boxes from far to near.
 
-Owns the order of drawing. Projection, the backdrop and the shapes live in the modules below. Never touches physics or
-the wire.
+Owns the order of drawing. Projection, the backdrop and the shapes live in the modules below; what is seen besides
+colours is ``surfaces``'. Never touches physics or the wire.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from carla_lite.scenery.air import Air
 from carla_lite.scenery.backdrop import Backdrop
@@ -24,13 +26,15 @@ from carla_lite.scenery.strokes import (
     SUB,
     BoxActor,
     Drawn,
+    Moving,
     Stroke,
     actor_strokes,
     beam_strokes,
     still_strokes,
 )
+from carla_lite.scenery.vista import Vista
 
-__all__ = ["BoxActor", "Camera", "Conditions", "Drawn", "Pose"]
+__all__ = ["BoxActor", "Camera", "Conditions", "Drawn", "Look", "Pose"]
 
 _BACKDROPS = 128
 THREADS_FROM_PX, ALL_THREADS = 200_000, -1
@@ -45,14 +49,25 @@ class Conditions:
     drawings: Sequence[Drawing] = ()
 
 
+@dataclass(slots=True)
+class Look:
+    """What is seen from one pose through one lens at one moment; cameras that share these share it."""
+
+    scene: Scene
+    view: View
+    backdrop: Backdrop
+    vista: Vista
+    moving: Moving
+    strokes: list[Stroke]
+    """From far to near."""
+
+
 class Camera:
     """A pinhole camera with square pixels; ``fov_deg`` is the horizontal field of view."""
 
     def __init__(self, width: int, height: int, fov_deg: float) -> None:
         self.lens = Lens.of(width, height, fov_deg)
         self._canvas: Image = np.zeros((height, width, 3), np.uint8)
-        # OpenCV's threads wait for their parts of a small image longer than these take, at the cost of a whole core.
-        self._threads = ALL_THREADS if width * height >= THREADS_FROM_PX else 1
         # Rain falls by it: a simulator's frames may have gone on for any time before the first picture.
         self._pictures = 0
         self._last_air: tuple[Daylight, Air] | None = None
@@ -75,24 +90,35 @@ class Camera:
             conditions: light, air, and what clients have drawn.
             beaming: whose head lamps light the ground, seen or not.
         """
-        self._pictures += 1
-        cv2.setNumThreads(self._threads)
-        view, daylight = View(pose, self.lens), conditions.daylight
+        return self.picture(self.look(scene, pose, actors, conditions.daylight), conditions, beaming)
+
+    def look(self, scene: Scene, pose: Pose, actors: Sequence[Drawn], daylight: Daylight = NOON) -> Look:
+        """Return what is seen from a pose, not drawn yet; the arguments are those of :meth:`render`."""
+        view = View(pose, self.lens)
         above_m = pose.z - scene.height(pose.x, pose.y)
         backdrop = self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel, daylight)
+        vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)
+        moving = actor_strokes(actors, vista.walls, view, daylight, len(vista.keys))
+        still = still_strokes(vista, scene.mesh, view, daylight.lamps)
+        return Look(scene, view, backdrop, vista, moving, _sorted(still, moving.strokes))
+
+    def picture(self, look: Look, conditions: Conditions = Conditions(), beaming: Sequence[Drawn] = ()) -> Image:
+        """Return the image of a look; its lens must be this camera's."""
+        self._pictures += 1
+        use_threads(self.lens)
+        scene, view, daylight = look.scene, look.view, conditions.daylight
         light, beams = None, []
         if daylight is not NOON:
             light = scene.light(daylight)
             beams = beam_strokes(beaming, view) if daylight.lamps else []
-        backdrop.draw(self._canvas, scene.ground, view, light, beams)
-        vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)
+        look.backdrop.draw(self._canvas, scene.ground, view, light, beams)
         air = None if daylight is NOON else self._air(daylight)
         if air is not None:
-            air.draw_sky(self._canvas, backdrop.horizon, view)
-        moving = actor_strokes(actors, vista.walls, view, daylight)
+            air.draw_sky(self._canvas, look.backdrop.horizon, view)
+        strokes = look.strokes
         if conditions.drawings:
-            moving += drawing_strokes(conditions.drawings, vista.walls, view)
-        self._fill(still_strokes(vista, scene.mesh, view, daylight.lamps), moving)
+            strokes = _sorted(strokes, drawing_strokes(conditions.drawings, look.vista.walls, view))
+        fill(self._canvas, strokes, cv2.LINE_AA if self.lens.height >= SMOOTH_FROM_PX else cv2.LINE_8)
         if air is not None:
             air.draw_rain(self._canvas, self._pictures)
         if conditions.drawings:
@@ -106,17 +132,6 @@ class Camera:
             self._last_air = daylight, Air(self.lens, daylight)
         return self._last_air[1]
 
-    def _fill(self, still: list[Stroke], moving: list[Stroke]) -> None:
-        """Fill the strokes from far to near; the sort keeps the order of equal keys, as panels of one car have."""
-        strokes = sorted(still + moving, key=itemgetter(0), reverse=True) if moving else still
-        canvas, line = self._canvas, cv2.LINE_AA if self.lens.height >= SMOOTH_FROM_PX else cv2.LINE_8
-        fill = cv2.fillConvexPoly  # looked up once
-        for _, outline, colour in strokes:
-            if outline.ndim == 2:
-                fill(canvas, outline, colour, line, SUB)
-            else:
-                cv2.fillPoly(canvas, list(outline), colour, line, SUB)
-
     def _backdrop(self, above_m: float, pitch: float, scale: float, daylight: Daylight) -> Backdrop:
         """Return the backdrop for a height and pitch, to the centimetre and a twentieth of a pixel."""
         step = 0.05 / self.lens.focal
@@ -126,3 +141,35 @@ class Camera:
                 self._backdrops.pop(next(iter(self._backdrops)))
             self._backdrops[key] = Backdrop(self.lens, key[0] / 100.0, key[1] * step, scale, daylight)
         return self._backdrops[key]
+
+
+def use_threads(lens: Lens) -> None:
+    """Have OpenCV draw an image of this size with as many threads as it is worth: those wait for their parts of a small
+    one longer than these take, at the cost of a whole core."""
+    cv2.setNumThreads(ALL_THREADS if lens.width * lens.height >= THREADS_FROM_PX else 1)
+
+
+def _sorted(strokes: list[Stroke], more: list[Stroke]) -> list[Stroke]:
+    """Return all strokes from far to near; the sort keeps the order of equal keys, as panels of one car have."""
+    return sorted(strokes + more, key=itemgetter(0), reverse=True) if more else strokes
+
+
+def fill(canvas: NDArray[Any], strokes: Sequence[Stroke], line: int) -> None:
+    """Fill strokes, which are in order, into an image of as many channels as their colours have."""
+    one = cv2.fillConvexPoly  # looked up once
+    for _, outline, colour, _ in strokes:
+        if outline.ndim == 2:
+            one(canvas, outline, colour, line, SUB)
+        else:
+            cv2.fillPoly(canvas, list(outline), colour, line, SUB)
+
+
+def number(pixels: NDArray[np.int16], strokes: Sequence[Stroke], tags: Sequence[int], first: int, columns: int) -> None:
+    """Fill those of the strokes whose tag isn't 0 with numbers from ``first`` on, each as its column and row in a table
+    of so many columns."""
+    one = cv2.fillConvexPoly
+    code = first
+    for (_, outline, _, _), tag in zip(strokes, tags, strict=True):
+        if tag:
+            one(pixels, outline, (code % columns, code // columns), cv2.LINE_8, SUB)
+            code += 1

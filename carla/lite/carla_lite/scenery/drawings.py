@@ -17,7 +17,7 @@ import numpy as np
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import NEAR_M, Pose, View
-from carla_lite.scenery.strokes import Stroke, pixels_of
+from carla_lite.scenery.strokes import NO_FACE, Stroke, pixels_of
 from carla_lite.scenery.vista import IN_FRONT, Walls
 
 Place = tuple[float, float, float]
@@ -119,7 +119,7 @@ def drawing_strokes(drawings: Sequence[Drawing], walls: Walls, view: View) -> li
     distances = np.linalg.norm(middles - view.position, axis=1)
     behind = walls.hide(view.position, middles)
     keys = np.where(behind >= 0.0, behind + 1e-2, distances + IN_FRONT).tolist()
-    return [(key, quad, drawn[i].colour) for key, quad, i in zip(keys, quads, which.tolist(), strict=True)]
+    return [(key, quad, drawn[i].colour, NO_FACE) for key, quad, i in zip(keys, quads, which.tolist(), strict=True)]
 
 
 def write_strings(image: Image, drawings: Sequence[Drawing], view: View) -> None:

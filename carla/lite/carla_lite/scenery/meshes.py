@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.statics import TAG_BUILDING, StaticBox
@@ -43,11 +44,14 @@ class StaticMesh:
     crown_centres: FloatArray  # (k, 3)
     crown_radii: FloatArray  # (k,)
     crown_colours: FloatArray  # (k, 3)
+    numbers: tuple[NDArray[np.intp], ...]  # of buildings, posts and crowns: places among all boxes
+    tags: NDArray[np.intp]  # of all boxes
     _windows: dict[int, tuple[FloatArray, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, boxes: Sequence[StaticBox]) -> StaticMesh:
         """Return the arrays of boxes: buildings by their tag, crowns are what a car can't hit, the rest are posts."""
+        kinds = [0 if box.tag == TAG_BUILDING else 1 if box.solid else 2 for box in boxes]
         buildings = tuple(box for box in boxes if box.tag == TAG_BUILDING)
         crowns = [box for box in boxes if box.tag != TAG_BUILDING and not box.solid]
         posts = [box for box in boxes if box.tag != TAG_BUILDING and box.solid]
@@ -73,6 +77,8 @@ class StaticMesh:
             _rows([b.centre for b in crowns]),
             _rows([b.extent for b in crowns])[:, 0],
             _rows([b.colour for b in crowns]),
+            tuple(np.flatnonzero(np.array(kinds, np.intp) == kind) for kind in range(3)),
+            np.array([box.tag for box in boxes], np.intp),
         )
 
     def windows(self, building: int) -> tuple[FloatArray, ...]:

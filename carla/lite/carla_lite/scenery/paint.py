@@ -34,13 +34,20 @@ PART = 12
 DASH_M, GAP_M = 3.0, 4.5
 THINNEST_LINE_M = 0.15  # a line of 0.125 m is hardly seen at 84 × 84
 
+# CityObjectLabel of what the ground is.
+TAG_ROAD, TAG_SIDEWALK, TAG_TERRAIN, TAG_LINE = 1, 2, 10, 24
+
 GRASS = (78, 128, 104)
 SURFACES = ((GRASS, 9.0), ((172, 178, 182), 3.0), ((206, 210, 212), 1.0), ((88, 86, 84), 3.3))
 """BGR and strength of the texture of terrain, sidewalks, kerbs and asphalt."""
 ASPHALT = 3
+_TAGS = np.zeros(256, np.uint8)
+_TAGS[:4] = TAG_TERRAIN, TAG_SIDEWALK, TAG_SIDEWALK, TAG_ROAD
 SHADOW = 0.62
 COLOURS = {"yellow": (60, 190, 232), "white": (235, 238, 240), "standard": (235, 238, 240)}
 
+
+_HALF = 128
 
 _TURN = np.linspace(0.0, math.tau, 12, endpoint=False)
 _CIRCLE = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1)
@@ -58,11 +65,7 @@ class GroundImage:
 
 def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> GroundImage:
     """Return the ground of a network with the shadows of what stands on it, 0.1 m a pixel if that fits the memory."""
-    x_min, y_min, x_max, y_max = network.bounds
-    x_min, y_min, x_max, y_max = x_min - MARGIN_M, y_min - MARGIN_M, x_max + MARGIN_M, y_max + MARGIN_M
-    scale = resolution_m(x_max - x_min, y_max - y_min)
-    shape = (math.ceil((y_max - y_min) / scale), math.ceil((x_max - x_min) / scale))
-    canvas = _Ground(shape, scale, x_min, y_min)
+    canvas = _Ground.of(network)
     rng = np.random.default_rng([seed, 0x6A55])
 
     surfaces = _surfaces(network, canvas)
@@ -76,9 +79,22 @@ def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> Ground
         covered[surfaces[window] != ASPHALT] = 0
         _cover(image[window], covered, COLOURS["white"])
     shadow = canvas.mask(_shadows(boxes, SUN), soft=True)
-    for rows in _blocks(shape[0]):
+    for rows in _blocks(canvas.shape[0]):
         cv2.copyTo(cv2.convertScaleAbs(image[rows], alpha=SHADOW), shadow[rows], image[rows])
-    return GroundImage(tuple(_pyramid(image)), scale, x_min, y_min)
+    return GroundImage(tuple(_pyramid(image)), canvas.scale, canvas.x, canvas.y)
+
+
+def label(network: RoadNetwork) -> GroundImage:
+    """Return what the ground of a network is, in one level and channel: its CityObjectLabel, where it is painted to at
+    least a half that of lines."""
+    canvas = _Ground.of(network)
+    surfaces = _surfaces(network, canvas)
+    tags = np.asarray(cv2.LUT(surfaces, _TAGS), np.uint8)
+    tags[canvas.lines(network.markings) >= _HALF] = TAG_LINE
+    for outline in painted_on(network.crossings):
+        window, covered = canvas.coverage(outline)
+        tags[window][(covered >= _HALF) & (surfaces[window] == ASPHALT)] = TAG_LINE
+    return GroundImage((tags,), canvas.scale, canvas.x, canvas.y)
 
 
 def noon_shadow(ground: GroundImage, boxes: Sequence[StaticBox]) -> GroundImage:
@@ -102,6 +118,15 @@ def resolution_m(width_m: float, height_m: float) -> float:
 
 class _Ground(Canvas):
     """Draws what is thinner than a pixel, too."""
+
+    @classmethod
+    def of(cls, network: RoadNetwork) -> _Ground:
+        """Return a canvas for all of a network, 0.1 m a pixel if that fits the memory."""
+        x_min, y_min, x_max, y_max = network.bounds
+        x_min, y_min, x_max, y_max = x_min - MARGIN_M, y_min - MARGIN_M, x_max + MARGIN_M, y_max + MARGIN_M
+        scale = resolution_m(x_max - x_min, y_max - y_min)
+        shape = (math.ceil((y_max - y_min) / scale), math.ceil((x_max - x_min) / scale))
+        return cls(shape, scale, x_min, y_min)
 
     def lines(self, markings: Iterable[Marking]) -> Image:
         """Return how much of each pixel is painted, 0 to 255; kerbs are painted by where surfaces meet instead."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.projection import Pose
 from carla_lite.scenery.skeleton import BONES, PHASES, Joint, Point, Posture, gait, joints, offset
-from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, Glow, VehicleMesh, packed, turned_outwards
+from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, Glow, Part, VehicleMesh, packed, turned_outwards
 
 SIDES = 8
 TAG_PEDESTRIAN = 12
@@ -51,6 +51,8 @@ class Person:
     strides: float | None = None
     tag: int = TAG_PEDESTRIAN
     given: Posture | None = None
+    actor: int = 0
+    """The walker's id."""
 
     @property
     def phase(self) -> int | None:
@@ -158,7 +160,8 @@ def _assembled(posture: Posture, wheelchair: bool, side: int) -> _Figure:
     scaled = [2.0 * outline for outline in outlines]
     glow = [Glow.UNSHADED if part == _SHADE else Glow.SUN for part in parts]
     uncoloured = np.column_stack([np.zeros((len(parts), 3)), glow])
-    return _Figure(packed(scaled, np.array(normals), uncoloured), np.array(parts))
+    of = [Part.SHADOW if part == _SHADE else Part.BODY for part in parts]
+    return _Figure(packed(scaled, np.array(normals), uncoloured, of), np.array(parts))
 
 
 @lru_cache(maxsize=512)

@@ -21,6 +21,7 @@ from carla_lite.scenery.projection import Pose
 from carla_lite.scenery.vehicle_meshes import BGR, Glow, VehicleMesh, packed, turned_outwards
 
 SIDES = 8
+TAG_DYNAMIC = 21
 _ROUND = 10
 _WHITE, _DARK, _GLASS, _LEAVES = (226, 228, 230), (52, 50, 48), (150, 128, 104), (58, 120, 78)
 
@@ -32,12 +33,14 @@ Shape: TypeAlias = Callable[[BGR], Iterator[Part]]
 
 @dataclass(slots=True)
 class Thing:
-    """A prop as a camera sees it: ``pose`` of its box's middle, half sizes (m), BGR colour, shape."""
+    """A prop as a camera sees it: ``pose`` of its box's middle, half sizes (m), BGR colour, shape, label and id."""
 
     pose: Pose
     extent: tuple[float, float, float]
     colour: BGR
     shape: Shape
+    tag: int = TAG_DYNAMIC
+    actor: int = 0
 
     def mesh(self, away: Sequence[float], _half_px: float) -> VehicleMesh:
         """Return its panels for an eye at ``away`` from its middle (m, its own frame)."""

@@ -10,27 +10,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+import numpy as np
+
 from carla_lite import heap
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.ground_light import GroundLight, ground_light
 from carla_lite.scenery.meshes import StaticMesh
-from carla_lite.scenery.paint import GroundImage, noon_shadow, paint
+from carla_lite.scenery.paint import TAG_TERRAIN, GroundImage, label, noon_shadow, paint
 from carla_lite.scenery.statics import StaticIndex
 from carla_lite.scenery.streetscape import furnish
 from carla_lite.scenery.vista import Vistas
 
 _KEPT = 2
+_UNPAVED = GroundImage((np.full((1, 1), TAG_TERRAIN, np.uint8),), 1.0, 0.0, 0.0)
 _built: OrderedDict[tuple[str, int], Scene] = OrderedDict()
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """The still part of a world; ``height`` gives the road's height (m) at (x, y)."""
+    """The still part of a world.
+
+    ``height`` gives the road's height (m) at (x, y); ``paint`` and ``label`` make pictures of the ground.
+    """
 
     statics: StaticIndex
     height: Callable[[float, float], float]
     paint: Callable[[], GroundImage]
+    label: Callable[[], GroundImage] = lambda: _UNPAVED
 
     @classmethod
     def build(cls, network: RoadNetwork, seed: int) -> Scene:
@@ -41,7 +48,9 @@ class Scene:
         key = (network.xodr, seed)
         if key not in _built:
             boxes = furnish(network, seed)
-            _built[key] = cls(StaticIndex(boxes), network.ground, partial(paint, network, boxes, seed))
+            _built[key] = cls(
+                StaticIndex(boxes), network.ground, partial(paint, network, boxes, seed), partial(label, network)
+            )
             if len(_built) > _KEPT:
                 _built.popitem(last=False)
         for left in _built.values():
@@ -51,7 +60,7 @@ class Scene:
 
     def _forget_pictures(self) -> None:
         """Free what cameras made of it, up to 200 MB; they make it again when one looks here."""
-        for picture in ("ground", "mesh", "vistas", "_lights", "_noon_shadow"):
+        for picture in ("ground", "labels", "mesh", "vistas", "_lights", "_noon_shadow"):
             self.__dict__.pop(picture, None)
 
     @cached_property
@@ -60,6 +69,11 @@ class Scene:
         picture = self.paint()
         heap.give_back()
         return picture
+
+    @cached_property
+    def labels(self) -> GroundImage:
+        """The CityObjectLabel of each place of the ground, for the first camera that tells things apart."""
+        return self.label()
 
     @cached_property
     def mesh(self) -> StaticMesh:

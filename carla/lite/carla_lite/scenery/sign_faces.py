@@ -69,12 +69,13 @@ _UNLIT: tuple[BGR, ...] = ((26, 24, 68), (22, 58, 70), (34, 62, 28))
 
 @dataclass(frozen=True, slots=True)
 class SignFace:
-    """A head or plate: ``pose`` of its box's middle, half sizes in metres, CityObjectLabel and panels."""
+    """A head or plate: ``pose`` of its box's middle, half sizes in metres, CityObjectLabel, panels, the sign's id."""
 
     pose: Pose
     extent: tuple[float, float, float]
     tag: int
     panels: tuple[Panel, ...]
+    actor: int = 0
 
     def mesh(self, _away: Sequence[float], half_px: float) -> VehicleMesh:
         """Return its panels, whichever side they are seen from, where half its height takes so many pixels."""
@@ -100,13 +101,14 @@ def _mesh(panels: tuple[Panel, ...], fine: bool) -> VehicleMesh:
     return packed([panel.outline for panel in shown], np.array([panel.normal for panel in shown]), np.array(looks))
 
 
-def face_of(signal: Signal, ground_m: float, lamp: LampState) -> SignFace:
-    """Return the head or plate of a signal; ``ground_m`` is the height of the road beside it."""
+def face_of(signal: Signal, ground_m: float, lamp: LampState, actor: int = 0) -> SignFace:
+    """Return the head or plate of a signal; ``ground_m`` is the height of the road beside it, ``actor`` the sign's
+    id."""
     is_light = signal.type is SignalType.LIGHT
     extent = _half_m(signal)
     panels = _head(lamp) if is_light else _plate(signal.type, signal.limit)
     pose = Pose(signal.x, signal.y, _bottom(signal, ground_m) + extent[2], 0.0, signal.yaw + math.pi)
-    return SignFace(pose, extent, 7 if is_light else 8, panels)
+    return SignFace(pose, extent, 7 if is_light else 8, panels, actor)
 
 
 def post_of(signal: Signal, ground_m: float) -> StaticBox:

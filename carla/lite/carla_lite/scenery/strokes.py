@@ -1,7 +1,7 @@
 """What is drawn over the backdrop, as flat polygons in the image with a key that orders them: still things and cars.
 
-Owns projection, culling and the part before the eye. Never touches the image: ``camera`` fills the strokes, and another
-kind of camera could fill the same ones with tags or depths.
+Owns projection, culling and the part before the eye. Never touches the image: ``camera`` fills the strokes with
+colours, ``surfaces`` the same ones with the numbers of their faces.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ _BOUNDS = np.array((0.0, 0.0, NEAR_M, 0.0, 0.0), np.float32)[:, None]
 _UNSHADED, _SIGNAL, _LAMP = int(Glow.UNSHADED), int(Glow.SIGNAL), int(Glow.LAMP)
 
 Polygon = NDArray[np.int32]
-Stroke = tuple[float, Polygon, Sequence[float]]
-"""A key (larger ones are drawn first), a convex polygon (n, 2) or several quads (m, 4, 2), and the BGR colour."""
+Stroke = tuple[float, Polygon, Sequence[float], int]
+"""A key (larger ones are drawn first), a convex polygon (n, 2) or several quads (m, 4, 2), the BGR colour, and which
+face it shows: the place among a vista's polygons, then a panel of what moves, then a person who is far away."""
+NO_FACE = -1
+"""Of what only shines, or lies on a face that is drawn already."""
 
 
 @dataclass(slots=True)  # as Pose
@@ -63,6 +66,8 @@ class BoxActor:
     shape: Shape
     lights: int = 0
     """Those of ``Lights`` that shine now."""
+    actor: int = 0
+    """The vehicle's id."""
 
     def mesh(self, _away: Sequence[float], half_px: float) -> VehicleMesh:
         """Return its panels, whichever side they are seen from, where half its height takes so many pixels."""
@@ -93,7 +98,7 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
     for at, (i, whole) in enumerate(zip(shown.tolist(), ahead, strict=True)):
         outline = pixels[at, : counts[i]] if whole else _clipped(seen[:, : counts[i], at].T)
         if outline is not None:
-            strokes.append((keys[i], outline, colours[i]))
+            strokes.append((keys[i], outline, colours[i], i))
             kept.append(i)
     if view.lens.focal < WINDOWS_FROM_FOCAL:
         return strokes
@@ -115,25 +120,39 @@ def _with_windows(strokes: list[Stroke], panes: Sequence[_Pane], view: View, lam
     done = first = 0
     for place, walls, (building, wall) in panes:
         complete += strokes[done:place]
-        key, _, colour = strokes[place - 1]
+        key, _, colour, _ = strokes[place - 1]
         span = slice(first, first + len(walls))
         done, first = place, span.stop
         dark = [0.35 * own + 0.65 * glass for own, glass in zip(colour, GLASS, strict=True)]
         if not lamps:
-            complete.append((key, pixels[span] if whole else pixels[span][before[span]], dark))
+            complete.append((key, pixels[span] if whole else pixels[span][before[span]], dark, NO_FACE))
             continue
         dark = [0.35 * own + 0.65 * glass * 0.2 for own, glass in zip(colour, GLASS, strict=True)]
         lit = (np.arange(len(walls)) * 7 + building * 5 + wall * 3) % 11 < 3
-        complete.append((key, pixels[span][before[span] & ~lit], dark))
-        complete.append((key, pixels[span][before[span] & lit], LIT_WINDOW))
+        complete.append((key, pixels[span][before[span] & ~lit], dark, NO_FACE))
+        complete.append((key, pixels[span][before[span] & lit], LIT_WINDOW, NO_FACE))
     return [stroke for stroke in complete + strokes[done:] if len(stroke[1])]
 
 
-def actor_strokes(actors: Sequence[Drawn], walls: Walls, view: View, daylight: Daylight) -> list[Stroke]:
-    """Return the panels of what is in view of vehicles, people and signs."""
+@dataclass(slots=True)
+class Moving:
+    """What is in view of vehicles, people and signs: their strokes, and what these are strokes of."""
+
+    strokes: list[Stroke]
+    group: Composition | None = None
+    """The panels of ``solid``, in their order."""
+    products: FloatArray | None = None
+    """(5, rows of the group): of points u × depth, v × depth and depth; of panels, in the fourth row, how far the eye
+    is before them (m)."""
+    solid: Sequence[Drawn] = ()
+    flat: Sequence[Drawn] = ()
+
+
+def actor_strokes(actors: Sequence[Drawn], walls: Walls, view: View, daylight: Daylight, first: int = 0) -> Moving:
+    """Return what is in view of vehicles, people and signs; their faces are numbered from ``first``."""
     shown = _in_view(actors, view)
     if not shown:
-        return []
+        return Moving([])
     behind = walls.hide(view.position, np.array([(actor.pose.x, actor.pose.y) for _, actor in shown])).tolist()
     flat: list[_Shown] = []
     solid: list[_Shown] = []
@@ -141,15 +160,19 @@ def actor_strokes(actors: Sequence[Drawn], walls: Walls, view: View, daylight: D
         key = wall + 1e-2 if wall >= 0.0 else distance + IN_FRONT
         small = isinstance(actor, Person) and view.lens.focal * actor.extent[2] < FLAT_PERSON_PX * distance
         (flat if small else solid).append((distance, key, actor))
-    strokes = _flat_strokes(flat, view, daylight) if flat else []
-    return strokes + _solid_strokes(solid, view, daylight) if solid else strokes
+    seen = _solid_strokes(solid, view, daylight, first) if solid else Moving([])
+    if flat:
+        after = first + (0 if seen.group is None else len(seen.group.owners))
+        seen.strokes = _flat_strokes(flat, view, daylight, after) + seen.strokes
+        seen.flat = [person for *_, person in flat]
+    return seen
 
 
 _Shown = tuple[float, float, Any]
 """Distance, key, and what is seen."""
 
 
-class _Composition:
+class Composition:
     """Some meshes one after the other, since it is the same ones that are in view for many pictures."""
 
     def __init__(self, meshes: Sequence[VehicleMesh]) -> None:
@@ -160,18 +183,19 @@ class _Composition:
         self.panels = np.concatenate([np.arange(a + m.count, b) for a, b, m in zip(firsts, ends, meshes, strict=True)])
         self.owners = np.repeat(np.arange(len(meshes)), [len(mesh.traits) for mesh in meshes])
         traits = np.concatenate([mesh.traits for mesh in meshes])
-        self.colours, self.glow = traits[:, :3].copy(), traits[:, 3].copy()
+        self.colours, self.glow, self.parts = traits[:, :3].copy(), traits[:, 3].copy(), traits[:, 6].copy()
         self.shines = bool((self.glow >= _SIGNAL).any())
         self.reaches = np.array([mesh.reach_m for mesh in meshes])
-        bounds = traits[:, 4:].astype(np.intp) + np.array(firsts)[self.owners, None]
-        self.outlines = [slice(start, end) for start, end in bounds.tolist()]
+        self.bounds = traits[:, 4:6].astype(np.intp) + np.array(firsts)[self.owners, None]
+        self.outlines = [slice(start, end) for start, end in self.bounds.tolist()]
+        self.meshes = meshes
 
 
 _MOST_KEPT = 24  # things: those of a crowd change with each step that somebody takes
-_composition = lru_cache(maxsize=128)(_Composition)
+_composition = lru_cache(maxsize=128)(Composition)
 
 
-def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> list[Stroke]:
+def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, first: int) -> Moving:
     """Return the panels of things with a mesh."""
     # Few calls on long arrays, since a call costs more than its sums: one product a thing gives its points in the
     # image and how its panels face the eye and the sun; the rest is done for all panels together.
@@ -195,7 +219,7 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> 
     rows = np.array(frames).reshape(-1, 5)
     rows[:, :3] = rows[:, :3] @ view.matrix.T
     turns = rows.reshape(-1, 4, 5)
-    group = (_composition if len(meshes) <= _MOST_KEPT else _Composition)(tuple(meshes))
+    group = (_composition if len(meshes) <= _MOST_KEPT else Composition)(tuple(meshes))
     products = np.empty((5, group.size))
     for mesh, turn, span in zip(meshes, turns, group.spans, strict=True):
         np.matmul(turn.T, mesh.rows.T, products[:, span])
@@ -217,10 +241,10 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> 
         outline = pixels[outlines[panel]] if whole else _clipped(seen[:, outlines[panel]].T)
         if outline is None:
             continue
-        strokes.append((key, outline, tone))
+        strokes.append((key, outline, tone, first + panel))
         if glare:
-            strokes.append((key, _glare(outline, float(seen[2, outlines[panel]].max()), view), tone))
-    return strokes
+            strokes.append((key, _glare(outline, float(seen[2, outlines[panel]].max()), view), tone, NO_FACE))
+    return Moving(strokes, group, products, [thing for *_, thing in chosen])
 
 
 def _glare(outline: Polygon, depth: float, view: View) -> Polygon:
@@ -268,7 +292,7 @@ def beam_strokes(actors: Sequence[Drawn], view: View) -> list[Stroke]:
         for i in range(len(seen)):
             outline = pixels[i, which] if whole[i][which] else _clipped(seen[i, which])
             if outline is not None:
-                patches.append((gain, outline, colour))
+                patches.append((gain, outline, colour, NO_FACE))
     return patches
 
 
@@ -299,7 +323,7 @@ def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
     return chosen
 
 
-def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> list[Stroke]:
+def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, first: int) -> list[Stroke]:
     """Return people who are small in the image as flat shapes between the feet and the crown."""
     px, py, pz = view.pose.x, view.pose.y, view.pose.z
     ends, quads, colours = [], [], []
@@ -322,8 +346,8 @@ def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> l
     tones = daylight.hazed(np.array(colours) * daylight.unlit, distances[:, None]).tolist()
     before = (seen[..., 2].min(axis=1) > NEAR_M).tolist()
     return [
-        (key, outline, tone)
-        for (_, key, _), shape, own, whole in zip(chosen, outlines, tones, before, strict=True)
+        (key, outline, tone, first + number)
+        for number, ((_, key, _), shape, own, whole) in enumerate(zip(chosen, outlines, tones, before, strict=True))
         if whole
         for outline, tone in zip(shape, own, strict=True)
     ]

@@ -42,6 +42,15 @@ class Glow(IntEnum):
     """Itself, through any haze, and it always glares."""
 
 
+class Part(IntEnum):
+    """What a panel is a part of, where cameras tell things apart."""
+
+    BODY = 0
+    RIDER = 1
+    SHADOW = 2
+    """Of the ground below."""
+
+
 @dataclass(frozen=True, eq=False)
 class VehicleMesh:
     """Convex panels in drawing order, metres around the box's centre; each is hidden when it faces away."""
@@ -52,7 +61,7 @@ class VehicleMesh:
     count: int
     """Of points, p."""
     traits: FloatArray
-    """(f, 6) of each panel: BGR colour; ``Glow``; its first point and the next panel's."""
+    """(f, 7) of each panel: BGR colour; ``Glow``; its first point and the next panel's; ``Part``."""
 
     @cached_property
     def reach_m(self) -> float:
@@ -106,6 +115,7 @@ class _Panel:
     lit: _Lit = ()
     """Its colours when it shines; the first whose light is on counts."""
     only_lit: bool = False
+    part: Part = Part.BODY
 
     def switched(self, on: int) -> _Panel | None:
         """Return the panel as it looks with these lights on; None if it isn't seen then. Whatever shines is seen."""
@@ -116,7 +126,10 @@ class _Panel:
 
 
 _SHADE = _Panel(
-    [(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, Glow.UNSHADED
+    [(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)],
+    SHADOW,
+    Glow.UNSHADED,
+    part=Part.SHADOW,
 )
 
 
@@ -221,9 +234,12 @@ def _two_wheeler(body: BGR, wheel: float, frame: tuple[float, float], thick: flo
             yield _wheel(x, 0.1 * side, wheel, 0.19, TYRE, Detail.FAR, hub=0.19)
     yield from _block((-0.55, 0.6), thick, frame, body)
     yield _across(0.5, 0.9, frame[1], frame[1] + 0.04, UNDERSIDE)
-    yield from _block((-0.25, 0.15), 0.45, (0.28, 0.56), TROUSERS)
-    yield from _block((-0.3, 0.1), 0.55, (0.54, 0.86), JACKET)
-    yield from _block((-0.15, 0.08), 0.25, (0.86, 1.0), HELMET)
+    for along, half, span, colour in (
+        ((-0.25, 0.15), 0.45, (0.28, 0.56), TROUSERS),
+        ((-0.3, 0.1), 0.55, (0.54, 0.86), JACKET),
+        ((-0.15, 0.08), 0.25, (0.86, 1.0), HELMET),
+    ):
+        yield from (replace(panel, part=Part.RIDER) for panel in _block(along, half, span, colour))
 
 
 def _underneath(wheels: Sequence[float], length: float, height: float) -> Iterator[_Panel]:
@@ -317,18 +333,22 @@ def _mesh(panels: Sequence[_Panel], extent: tuple[float, float, float]) -> Vehic
     thirds = [outline[[0, len(outline) // 3, 2 * len(outline) // 3]] for outline in outlines]
     normals = np.array([np.cross(second - first, third - first) for first, second, third in thirds])
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    return packed(outlines, normals, np.array([(*panel.colour, panel.glowing) for panel in panels]))
+    looks = np.array([(*panel.colour, panel.glowing) for panel in panels])
+    return packed(outlines, normals, looks, [panel.part for panel in panels])
 
 
-def packed(outlines: Sequence[FloatArray], normals: FloatArray, looks: FloatArray) -> VehicleMesh:
-    """Return the mesh of panels: outlines (n, 3) each, outward normals (f, 3), and colour and glow (f, 4)."""
+def packed(
+    outlines: Sequence[FloatArray], normals: FloatArray, looks: FloatArray, parts: Sequence[Part] = ()
+) -> VehicleMesh:
+    """Return the mesh of panels: outlines (n, 3) each, outward normals (f, 3), colour and glow (f, 4), and what each is
+    a part of, if not of the body."""
     starts = np.concatenate([[0], np.cumsum([len(outline) for outline in outlines])])
     offsets = [normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]
     points = np.concatenate(outlines)
     rows = np.concatenate(
         [np.column_stack([points, np.ones(len(points))]), np.column_stack([normals, -np.array(offsets)])]
     )
-    traits = np.column_stack([looks, starts[:-1], starts[1:]])
+    traits = np.column_stack([looks, starts[:-1], starts[1:], parts or [Part.BODY] * len(outlines)])
     return VehicleMesh(rows, len(points), traits.astype(np.float64))
 
 

@@ -97,11 +97,15 @@ class Vista:
     windowed: tuple[tuple[int, int] | None, ...]
     """Building and wall whose windows are drawn over the polygon."""
     walls: Walls
+    planes: FloatArray
+    """(f, 4) unit normals, and how far the origin is behind each polygon's plane (m)."""
+    boxes: NDArray[np.intp]
+    """(f,) the place among the map's boxes of what each shows; -1 for the light of a lamp."""
 
     @property
     def nbytes(self) -> int:
         """Roughly the memory it takes."""
-        return self.points.nbytes + 300 * len(self.keys)
+        return self.points.nbytes + self.planes.nbytes + 300 * len(self.keys)
 
 
 class Vistas:
@@ -133,6 +137,7 @@ class _Pieces:
     points: FloatArray  # (k, n, 3)
     colours: FloatArray  # (k, 3)
     windowed: list[tuple[int, int] | None]
+    boxes: NDArray[np.intp]  # (k,)
 
 
 def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float, daylight: Daylight) -> Vista:
@@ -158,6 +163,8 @@ def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float, daylight: Dayl
     padded = [group.points[:, np.minimum(np.arange(most), group.points.shape[1] - 1)] - eye for group in groups]
     points = np.ones((4, most, len(order)), np.float32)
     points[:3] = np.concatenate(padded)[order].transpose(2, 1, 0)
+    planes = np.concatenate([_planes(group.points - eye) for group in groups])
+    boxes = np.concatenate([group.boxes for group in groups])
     return Vista(
         eye,
         points.reshape(4, -1),
@@ -166,7 +173,17 @@ def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float, daylight: Dayl
         tuple(tuple(colours[i]) for i in order),
         tuple(windowed[i] for i in order),
         walls,
+        planes[order],
+        boxes[order],
     )
+
+
+def _planes(points: FloatArray) -> FloatArray:
+    """Return (k, 4) the unit normals of polygons (k, n, 3), and how far the origin is behind each."""
+    first, second, third = (points[:, points.shape[1] * part // 3] for part in range(3))
+    normals = np.cross(second - first, third - first)
+    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
+    return np.column_stack([normals, (normals * first).sum(axis=1)])
 
 
 def _buildings(
@@ -196,6 +213,7 @@ def _buildings(
             (building, wall) if shown else None
             for building, wall, shown in zip(buildings.tolist(), face.tolist(), detailed.tolist(), strict=True)
         ],
+        mesh.numbers[0][buildings],
     )
 
 
@@ -211,7 +229,7 @@ def _posts(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylig
     aside *= (0.5 * mesh.post_widths[near] / np.maximum(np.linalg.norm(aside, axis=1), 1e-6))[:, None]
     outline = np.stack([bottom - aside, top - aside, top + aside, bottom + aside], axis=1)
     colours = daylight.hazed(mesh.post_colours[near] * daylight.level, distance)
-    return _Pieces(distance + IN_FRONT, outline, colours, [None] * len(near))
+    return _Pieces(distance + IN_FRONT, outline, colours, [None] * len(near), mesh.numbers[1][near])
 
 
 def _lamps(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> _Pieces:
@@ -227,7 +245,8 @@ def _lamps(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylig
     round_ = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1)
     disc = round_[:, :1] * right[:, None] + round_[:, 1:] * np.array((0.0, 0.0, 1.0))
     seen = daylight.hazed(np.tile(daylight.lamps * LAMP_BGR, (len(near), 1)), 0.5 * distance)
-    return _Pieces(distance - 1.0 + IN_FRONT, mesh.lamps[near, None] + radius * disc, seen, [None] * len(near))
+    outlines, nothing = mesh.lamps[near, None] + radius * disc, np.full(len(near), -1)
+    return _Pieces(distance - 1.0 + IN_FRONT, outlines, seen, [None] * len(near), nothing)
 
 
 def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> list[_Pieces]:
@@ -255,6 +274,7 @@ def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, dayli
             (centres + radii * (part * disc + shift * sunny[:, None]))[of],
             daylight.hazed(np.minimum(mesh.crown_colours[near] * light, 255.0) * daylight.level, distance)[of],
             [None] * int(of.sum()),
+            mesh.numbers[2][near[of]],
         )
 
     layers = _CROWN_LAYERS if focal > FINE_FOCAL else _CROWN_LAYERS[:2]

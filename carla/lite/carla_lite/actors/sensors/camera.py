@@ -1,28 +1,38 @@
-"""The colour camera."""
+"""The cameras: colours, depths, and what is seen by its label and by its number.
+
+Owns what a camera sees of the world and the layouts of pixels (protocol, section 3.5). Cameras at one place with one
+lens share what they see, and those of surfaces the numbers of their pixels.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import ClassVar
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from carla_lite.actors.actor import Identity, enter
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.protocol import wire
-from carla_lite.scenery.camera import Camera, Drawn, Pose
+from carla_lite.scenery.camera import Camera, Drawn, Look, Pose
+from carla_lite.scenery.projection import Lens
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.strokes import BEAM_SEEN_M, LARGEST_M, sight_m
+from carla_lite.scenery.surfaces import FARTHEST_M, Before, Surfaces
 
 # As far as a car is more than a dot on a small image.
 _SIGHT_M = 200.0
 # As far as a sign's lamp is a pixel on an image of 800 × 600.
 _SIGNS_M = 150.0
+# Depth is a number of 24 bits, red the lowest: the whole of it is 1000 m.
+_DEEPEST = np.float32((1 << 24) - 1) / np.float32(FARTHEST_M)
 
 
-class RgbCamera(Sensor):
-    """A colour camera. It does not see the vehicle that it sits in or on; a chase camera does."""
-
-    kind: ClassVar[int] = 13
+class Viewer(Sensor):
+    """Any camera. It does not see the vehicle that it sits in or on; a chase camera does."""
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         super().__init__(identity, place)
@@ -35,11 +45,20 @@ class RgbCamera(Sensor):
         """Have the ground painted: it takes about a second once a map."""
         _ = scene.ground
 
-    def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
-        """Yield the image of this snapshot."""
-        where = self.pose
-        lens = self._camera.lens
-        by_night = snapshot.conditions.daylight.lamps > 0.0
+    def _key(self, where: Pose) -> tuple[Pose, Lens, int]:
+        return where, self._camera.lens, 0 if self.parent is None else self.parent.id
+
+    def _look(self, snapshot: TickSnapshot, where: Pose) -> tuple[Look, Sequence[Drawn]]:
+        """Return what is seen, and who may shine there."""
+        key = self._key(where)
+        seen = snapshot.looks.get(key)
+        if seen is None:
+            seen = snapshot.looks[key] = self._looked(snapshot, where)
+        return seen
+
+    def _looked(self, snapshot: TickSnapshot, where: Pose) -> tuple[Look, Sequence[Drawn]]:
+        lens, daylight = self._camera.lens, snapshot.conditions.daylight
+        by_night = daylight.lamps > 0.0
         reach_m = min(max(sight_m(lens), BEAM_SEEN_M if by_night else 0.0), _SIGHT_M)
         near = snapshot.drawn(where, reach_m, math.inf if by_night else LARGEST_M)
         seen: list[Drawn] = [
@@ -48,9 +67,129 @@ class RgbCamera(Sensor):
             if not (self.hangs_on(actor) and actor.surrounds(where.x, where.y, where.z))
         ]
         seen += snapshot.signage.faces(where.x, where.y, min(lens.focal, _SIGNS_M))
-        beaming = [figure for _, figure in near]
-        image = self._camera.render(snapshot.scene, where, seen, snapshot.conditions, beaming)
-        yield self.header(snapshot, where), self._image_head, image.data.cast("B")
+        return self._camera.look(snapshot.scene, where, seen, daylight), [figure for _, figure in near]
+
+
+class ImageSensor(Viewer):
+    """A camera that sends each picture whole."""
+
+    def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
+        """Yield the image of this snapshot."""
+        where = self.pose
+        yield self.header(snapshot, where), self._image_head, self.pixels(snapshot, where).data.cast("B")
+
+    @abstractmethod
+    def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
+        """Return the pixels, row by row from the upper left, as they are sent; ``where`` is the sensor's pose."""
+
+
+class RgbCamera(ImageSensor):
+    """A colour camera."""
+
+    kind: ClassVar[int] = 13
+
+    def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
+        """Return BGRA colours."""
+        look, beaming = self._look(snapshot, where)
+        return self._camera.picture(look, snapshot.conditions, beaming)
+
+
+class _SurfaceCamera(ImageSensor):
+    """A camera that sees what things are rather than their colours."""
+
+    def prepare(self, scene: Scene) -> None:
+        """Have the ground labelled, too."""
+        super().prepare(scene)
+        _ = scene.labels
+
+    def surfaces(self, snapshot: TickSnapshot, where: Pose) -> Surfaces:
+        """Return what is seen."""
+        key = self._key(where)
+        seen = snapshot.surfaces.get(key)
+        if seen is None:
+            seen = snapshot.surfaces[key] = Surfaces(self._look(snapshot, where)[0])
+        return seen
+
+
+class DepthCamera(_SurfaceCamera):
+    """How far away each pixel is along the camera's axis."""
+
+    kind: ClassVar[int] = 1
+
+    def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
+        """Return BGRA with the depth in 24 bits: red the lowest, blue the highest."""
+        metres = self.surfaces(snapshot, where).metres
+        steps = np.rint(metres * _DEEPEST).astype(np.uint32)
+        # Of the other byte order, alpha (255) is the lowest byte and red the next.
+        return (steps << np.uint32(8) | np.uint32(255)).astype(">u4").view(np.uint8)
+
+
+class SemanticCamera(_SurfaceCamera):
+    """What each pixel is: its CityObjectLabel."""
+
+    kind: ClassVar[int] = 14
+
+    def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
+        """Return BGRA with the label in red."""
+        return self.surfaces(snapshot, where).tags()
+
+
+class InstanceCamera(_SurfaceCamera):
+    """Which thing each pixel is of, beside its label.
+
+    As in CARLA (InstanceSegmentationCamera.cpp, Tagger.cpp) with the id's lower byte in green and the upper one in
+    blue; there it is Unreal's id of a mesh, here the actor's, or one that is counted down from 65535 for each of
+    ``get_environment_objects``; of road, ground and sky 0.
+    """
+
+    kind: ClassVar[int] = 15
+
+    def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
+        """Return BGRA with the label in red and the number in green and blue."""
+        return self.surfaces(snapshot, where).instances()
+
+
+class NormalsCamera(_SurfaceCamera):
+    """Which way each surface is turned.
+
+    How CARLA's material writes that isn't published; here x, y and z of the unit vector in the world's frame are red,
+    green and blue, -1 as 0 and 1 as 255, and the sky is black.
+    """
+
+    kind: ClassVar[int] = 2
+
+    def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
+        """Return BGRA with the normal in red, green and blue."""
+        normals = self.surfaces(snapshot, where).normals()
+        image = np.full((*normals.shape[:2], 4), 255, np.uint8)
+        image[..., 2::-1] = np.where(normals.any(axis=2, keepdims=True), np.rint(127.5 * (normals + 1.0)), 0.0)
+        return image
+
+
+class OpticalFlowCamera(_SurfaceCamera):
+    """How far each pixel has moved since the last image; zero in the first one.
+
+    The units are those of Unreal's velocities that CARLA sends (OpticalFlowCamera.cpp; carla issue 4795): half widths
+    of the image to the right, half heights upwards.
+    """
+
+    kind: ClassVar[int] = 8
+
+    def __init__(self, identity: Identity, place: Pose) -> None:
+        super().__init__(identity, place)
+        self._before: Before | None = None
+
+    def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
+        """Return two 32-bit floats a pixel."""
+        look, _ = self._look(snapshot, where)
+        now = Before(look.view, {figure.actor: figure.pose for figure in (*look.moving.solid, *look.moving.flat)})
+        before, self._before = self._before or now, now
+        return self.surfaces(snapshot, where).flow(before)
 
 
 enter(RgbCamera, "sensor.camera.rgb")
+enter(DepthCamera, "sensor.camera.depth")
+enter(SemanticCamera, "sensor.camera.semantic_segmentation")
+enter(InstanceCamera, "sensor.camera.instance_segmentation")
+enter(NormalsCamera, "sensor.camera.normals")
+enter(OpticalFlowCamera, "sensor.camera.optical_flow")

@@ -93,8 +93,8 @@ class SemanticLidar(Sensor):
         points[:, :3] = hits.distances[:, None] * ways
         points[:, 3] = -dot(hits.normals, outside)
         whole = points.view(np.uint32)
-        whole[:, 4] = field.ids(hits)
-        whole[:, 5] = field.tags(hits, eye + hits.distances[:, None] * outside)
+        whole[:, 4] = field.ids(hits.things)
+        whole[:, 5] = field.tags(hits.things, eye + hits.distances[:, None] * outside)
         return np.arange(len(ways)), points.tobytes()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import msgpack
+import numpy as np
 
 from carla_lite.actors.actor import Identity, Vehicle, enter
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
@@ -48,7 +49,7 @@ class ObstacleDetector(Sensor):
     def _other(self, snapshot: TickSnapshot, at: Pose, distance_m: float, thing: int) -> list[object]:
         """Return the actor that was touched, or for what is none, what a collision gives."""
         rays = snapshot.rays
-        number, sign = rays.mover(thing), rays.sign(thing)
+        number, sign = int(rays.numbers(np.array(thing))), rays.sign(thing)
         if number >= 0:
             return snapshot.moving[number].describe()
         if sign >= 0:

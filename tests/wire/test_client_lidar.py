@@ -241,3 +241,16 @@ def test_a_lidar_that_makes_no_sense_is_refused(session, attribute, value, expec
 
 def test_fewer_points_than_channels_are_no_error(session):
     assert len(Lidar.at(session, above(session, 5.0), channels="32", points_per_second="100").points()) == 0
+
+
+def test_another_server_gives_the_same_bytes(start_server, connect):
+    def measured() -> list[bytes]:
+        session = connect(start_server())
+        session.car(ahead_m=12.0)
+        session.ticks(5)
+        lidars = [
+            Lidar.at(session, above(session, 2.4), name=name, channels="64", range="80") for name in ("", "_semantic")
+        ]
+        return [bytes(lidar.tick().raw_data) for lidar in lidars]
+
+    assert measured() == measured()

@@ -26,8 +26,8 @@ def town() -> Caster:
 
 def first(town_: Caster, eye: tuple[float, ...], way: tuple[float, ...], far: float = 100.0) -> tuple[int, float]:
     """Return the thing that a ray meets, and its distance."""
-    ways = np.array([way]) / math.hypot(*way)
-    found, _, things = caster.first([town_], [1], np.array([eye]), ways, np.array([far]))
+    ways = np.array(way, dtype=float)[:, None] / math.hypot(*way)
+    found, _, things = caster.first([town_], [1], np.array(eye)[:, None], ways, np.array([far]))
     return int(things[0]), float(found[0])
 
 
@@ -83,12 +83,12 @@ def test_hills_are_as_high_as_their_lanes():
 def test_level_ground_has_no_edge_in_reach():
     level = Caster(Solid.of([solids.ground(np.array([(0.0, 0.0, 2.0), (9.0, 5.0, 2.0)]), 0)]))
     turns = np.linspace(0.0, math.tau, 4001)
-    ways = np.stack([np.cos(turns), np.sin(turns), np.full(4001, -0.01)], axis=1)
-    ways /= np.linalg.norm(ways, axis=1, keepdims=True)
-    eyes = np.tile((100.0, 50.0, 5.0), (4001, 1))
+    ways = np.stack([np.cos(turns), np.sin(turns), np.full(4001, -0.01)])
+    ways /= np.linalg.norm(ways, axis=0)
+    eyes = np.tile([[100.0], [50.0], [5.0]], 4001)
     found, _, things = caster.first([level], [4001], eyes, ways, np.full(4001, 1e4))
     assert (things == 0).all()
-    assert found == pytest.approx(-3.0 / ways[:, 2], rel=1e-12)
+    assert found == pytest.approx(-3.0 / ways[2], rel=1e-12)
 
 
 TRIANGLE = np.array([[(0.0, 0.0, 0.0), (4.0, 0.0, 0.0), (0.0, 4.0, 0.0)]])

@@ -85,10 +85,10 @@ def met(world: World, where: Pose) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.linalg.norm(ways, axis=1, keepdims=True)
     ways = (ways / lengths) @ np.array(where.axes())
     eye = where.x, where.y, where.z
-    hits = rays.cast(eye, ways, FARTHEST_M)
+    hits = rays.cast(eye, ways.T, FARTHEST_M)
     depths = hits.distances * lens.focal / lengths[:, 0]
     sky = (hits.things == NOTHING) | (depths > GROUND_END_M)
-    places = np.array(eye) + np.where(sky, 0.0, hits.distances)[:, None] * ways
+    places = np.array(eye)[:, None] + np.where(sky, 0.0, hits.distances) * ways.T
     still = (hits.things >= 0) & (hits.things < rays.still.first_sign)
     numbers = np.where(still, LAST_THING - hits.things, rays.ids(hits.things).astype(int))
     names = 65536 * rays.tags(hits.things, places).astype(int) + numbers

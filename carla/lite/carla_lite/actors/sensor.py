@@ -66,7 +66,7 @@ class TickSnapshot:
         return self._rays
 
     def velocities_of(self, things: Integers) -> FloatArray:
-        """Return the velocities (n, 3) of things that rays met, in the world's frame (m/s)."""
+        """Return the velocities (3, n) of things that rays met, in the world's frame (m/s)."""
         velocities = [
             actor.body.world_velocity()
             if isinstance(actor, Vehicle)
@@ -76,7 +76,7 @@ class TickSnapshot:
             for actor in self.moving
         ]
         table: FloatArray = np.array([*velocities, (0.0, 0.0, 0.0)])
-        return table[self.rays.numbers(things)]
+        return table.T[:, self.rays.numbers(things)]
 
     def drawn(self, where: Pose, reach_m: float, behind_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
         """Return what moves within a square around a place and at most so far behind it, with what cameras see of it;

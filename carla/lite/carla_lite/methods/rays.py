@@ -25,10 +25,10 @@ def cast_ray(world: World, start: Location, end: Location) -> list[Any]:
 @method
 def project_point(world: World, start: Location, direction: Direction, distance: Finite) -> list[Any]:
     """Return whether something is met in a direction within a distance (m), and the nearest point with its label."""
-    way = np.array([direction]) / (math.hypot(*direction) or 1.0)
+    way = np.array(direction)[:, None] / (math.hypot(*direction) or 1.0)
     rays = world.rays()
     hits = rays.cast(start, way, distance)
     if hits.things[0] == NOTHING:
         return [False, [[0.0, 0.0, 0.0], 0]]
-    place = start + hits.distances[:, None] * way
-    return [True, [place[0].tolist(), rays.tag(int(hits.things[0]), *place[0, :2])]]
+    x, y, z = (np.array(start) + hits.distances[0] * way[:, 0]).tolist()
+    return [True, [[x, y, z], rays.tag(int(hits.things[0]), x, y)]]

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_lite.rays.solids import Integers, Solid, dot
+from carla_lite.rays.solids import Integers, Solid, products
 from carla_lite.roads.reference_line import FloatArray
 
 Float32 = NDArray[np.float32]
@@ -28,7 +28,7 @@ class Faces:
         firsts = np.cumsum([0, *(len(solid.normals) for solid in solids)])
         self.first_triangles = np.cumsum([0, *(len(solid.corners) for solid in solids)]).tolist()
         self.of_triangles = np.concatenate([solid.faces + start for solid, start in zip(solids, firsts, strict=False)])
-        self.normals = np.concatenate([solid.normals for solid in solids])
+        self.normals = np.concatenate([solid.normals for solid in solids]).T.copy()
         self.offsets = np.concatenate([solid.offsets for solid in solids])
         self.things = np.concatenate([solid.things for solid in solids])
 
@@ -42,12 +42,13 @@ class Caster:
         from embreex.rtcore_scene import EmbreeScene
 
         self.solid, self.faces = solid, Faces([solid])
+        self.low, self.high = solid.corners.min(axis=(0, 1)), solid.corners.max(axis=(0, 1))
         self._scene = EmbreeScene(robust=True)
         TriangleMesh(self._scene, np.ascontiguousarray(solid.corners, dtype=np.float32))
 
     def meet(self, starts: Float32, ways: Float32, far: Float32) -> Integers:
-        """Return the triangle that each ray meets first, from whichever side; -1 for none."""
-        met: Integers = self._scene.run(starts, ways, dists=far, query="INTERSECT")
+        """Return the triangle that each ray (3, n) meets first, from whichever side; -1 for none."""
+        met: Integers = self._scene.run(starts.T, ways.T, dists=far, query="INTERSECT")
         return met
 
 
@@ -65,41 +66,44 @@ def first(
     Args:
         casters: what they are cast at, the first ``counts[0]`` at the first one, and so on.
         counts: of rays at each.
-        eyes: where they begin (n, 3), each in its solid's frame.
-        ways: unit vectors (n, 3), likewise.
+        eyes: where they begin (3, n), each in its solid's frame.
+        ways: unit vectors (3, n), likewise.
         far: how far each looks (n,), m.
 
     Returns:
-        Distances (n,), infinite where there is none; normals (n, 3); the solids' things (n,), -1 where there is none.
+        Distances (n,), infinite where there is none; normals (3, n); the solids' things (n,), -1 where there is none.
     """
-    group = casters[0].faces if len(casters) == 1 else _together(tuple(casters))
-    distances, normals = np.full(len(ways), np.inf), np.zeros((len(ways), 3))
-    things = np.full(len(ways), -1)
-    left, begun = np.arange(len(ways)), np.zeros(len(ways))
-    ends = np.cumsum(counts)
+    faces = casters[0].faces if len(casters) == 1 else _together(tuple(casters))
+    count = ways.shape[1]
+    distances, normals, things = np.full(count, np.inf), np.zeros((3, count)), np.full(count, -1)
+    left, begun, ends = np.arange(count), np.zeros(count), np.cumsum(counts)
     # As in PhysX, rays pass the inner sides of faces: a sensor inside of its own car looks out of it.
     for _ in range(_MOST_BACKS):
-        along = ways[left]
-        starts = (eyes[left] + begun[left, None] * along).astype(np.float32)
-        reach, single = (far[left] - begun[left]).astype(np.float32), along.astype(np.float32)
-        met = np.full(len(left), -1)
-        begin = 0
-        bounds = np.searchsorted(left, ends).tolist()
-        for caster, triangle, end in zip(casters, group.first_triangles, bounds, strict=False):
+        starts, single = (eyes + begun * ways).astype(np.float32), ways.astype(np.float32)
+        reach, met, begin = (far - begun).astype(np.float32), np.full(len(left), -1), 0
+        for caster, triangle, end in zip(
+            casters, faces.first_triangles, np.searchsorted(left, ends).tolist(), strict=False
+        ):
             if begin < end:
-                found = caster.meet(starts[begin:end], single[begin:end], reach[begin:end])
+                found = caster.meet(starts[:, begin:end], single[:, begin:end], reach[begin:end])
                 met[begin:end] = np.where(found < 0, -1, found + triangle)
             begin = end
         hit = np.flatnonzero(met >= 0)
-        left, along, face = left[hit], along[hit], group.of_triangles[met[hit]]
-        normal = group.normals[face]
-        slope = dot(normal, along)
-        distance = (group.offsets[face] - dot(normal, eyes[left])) / np.where(slope == 0.0, -1e-12, slope)
+        face = faces.of_triangles[met[hit]]
+        left, begun, far, eyes, ways = left[hit], begun[hit], far[hit], eyes[:, hit], ways[:, hit]
+        normal = faces.normals[:, face]
+        slope = products(normal, ways)
+        distance = (faces.offsets[face] - products(normal, eyes)) / np.where(slope == 0.0, -1e-12, slope)
         front = slope < 0.0
-        shown, face = left[front], face[front]
-        distances[shown], normals[shown], things[shown] = distance[front], normal[front], group.things[face]
-        left = left[~front]
-        if not len(left):
+        shown = left[front]
+        distances[shown], normals[:, shown], things[shown] = (
+            distance[front],
+            normal[:, front],
+            faces.things[face[front]],
+        )
+        back = np.flatnonzero(~front)
+        if not len(back):
             break
-        begun[left] = np.maximum(distance[~front], begun[left]) + _BEHIND_M
+        left, far, eyes, ways = left[back], far[back], eyes[:, back], ways[:, back]
+        begun = np.maximum(distance[back], begun[back]) + _BEHIND_M
     return distances, normals, things

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from carla_lite.protocol.wire import Vector
 from carla_lite.rays import solids
 from carla_lite.rays.caster import Caster, first
-from carla_lite.rays.solids import Integers, Solid, dot, turned
+from carla_lite.rays.solids import Integers, Solid, dot, products, turned
 from carla_lite.rays.sweep import between, touched
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
@@ -32,7 +32,7 @@ NOTHING = -1
 _PARTS = 2
 """Things that something that moves has: itself and its rider."""
 _PAINT = (128, 128, 128)
-_PASSED_M = 1e-3
+_PASSED_M, _SLACK_M = 1e-3, 1e-2
 _MOST_MET = 1000
 
 
@@ -40,7 +40,7 @@ class Hits(NamedTuple):
     """What n rays meet first."""
 
     distances: FloatArray  # (n,) m; infinite where that is nothing
-    normals: FloatArray  # (n, 3) of the faces, in the world's frame
+    normals: FloatArray  # (3, n) of the faces, in the world's frame
     things: Integers  # (n,) numbers of a field's things, or NOTHING
 
 
@@ -81,12 +81,25 @@ class StillField:
         return np.array([*self.scene.mesh.tags, *(sign.tag for sign in self._signs), TAG_TERRAIN], np.uint32)
 
     def ground_tags(self, places: FloatArray) -> NDArray[np.uint8]:
-        """Return the labels of the ground at places (n, ≥ 2)."""
+        """Return the labels of the ground at places (≥ 2, n)."""
         picture = self.scene.labels
         (labels,), scale = picture.levels, picture.metres_per_pixel
-        column, row = ((places[:, :2] - (picture.x_min, picture.y_min)) // scale).astype(np.intp).T
+        column, row = (
+            ((at - low) // scale).astype(np.intp)
+            for at, low in zip(places[:2], (picture.x_min, picture.y_min), strict=True)
+        )
         inside = (row >= 0) & (row < len(labels)) & (column >= 0) & (column < labels.shape[1])
         return np.where(inside, labels[row * inside, column * inside], np.uint8(TAG_TERRAIN))
+
+
+def _crosses(low: FloatArray, high: FloatArray, ways: FloatArray) -> NDArray[np.bool_]:
+    """Return which rays from the origin (3, n) cross boxes, one each, between two corners (3, n)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        one, other = low / ways, high / ways
+    enters = np.maximum.reduce(np.fmin(one, other))
+    leaves = np.minimum.reduce(np.fmax(one, other))
+    crosses: NDArray[np.bool_] = (enters <= leaves) & (leaves >= 0.0)
+    return crosses
 
 
 class _Moved(NamedTuple):
@@ -105,7 +118,8 @@ class _Moved(NamedTuple):
 
     def triangles(self) -> FloatArray:
         """Return its triangles (t, 3, 3) in the world's frame."""
-        return self.place + turned(self.caster.solid.corners, np.array(self.axes))
+        corners = self.caster.solid.corners.reshape(-1, 3)
+        return (np.array(self.place) + turned(corners.T, self.axes).T).reshape(-1, 3, 3)
 
 
 class Field:
@@ -123,76 +137,78 @@ class Field:
         return [_Moved.of(drawn) for drawn in self.movers]
 
     def cast(self, eye: Vector, ways: FloatArray, reach_m: float) -> Hits:
-        """Return what rays from one place meet within a distance (m); ``ways`` are n unit vectors (n, 3)."""
-        start, count = np.array(eye), len(ways)
+        """Return what rays from one place meet within a distance (m); ``ways`` are n unit vectors (3, n)."""
+        start, count = np.array(eye)[:, None], ways.shape[1]
         far = np.full(count, reach_m)
         hits = Hits(*first([self.still.caster], [count], np.broadcast_to(start, ways.shape), ways, far))
-        movers, rays = self._near(start, ways, reach_m)
-        if len(rays):
-            self._meet(hits, start, ways, (movers, rays), reach_m)
+        if self._moved:
+            self._meet(hits, start, ways, reach_m)
         return Hits(np.maximum(hits.distances, 0.0), hits.normals, hits.things)
 
-    def _near(self, eye: FloatArray, ways: FloatArray, reach_m: float) -> tuple[Integers, Integers]:
-        """Return the movers around which some rays pass, and those rays: a pair each, in the movers' order."""
-        if not self._moved:
-            return np.zeros(0, np.intp), np.zeros(0, np.intp)
-        away = np.array([moved.place for moved in self._moved]) - eye
-        radii = np.array([moved.reach_m for moved in self._moved]) + 1e-3
-        square = dot(away, away)
-        near = np.flatnonzero(square < (reach_m + radii) ** 2)
-        # A ray passes a ball when it looks towards its middle at no more than the angle of its tangents.
-        least = np.where(square < radii**2, -np.inf, np.sqrt(np.maximum(square - radii**2, 0.0)))[near]
-        passed = np.flatnonzero(away[near] @ ways.T >= least[:, None])
-        return near[passed // len(ways)], passed % len(ways)
-
-    def _meet(
-        self, hits: Hits, eye: FloatArray, ways: FloatArray, pairs: tuple[Integers, Integers], reach_m: float
-    ) -> None:
+    def _meet(self, hits: Hits, eye: FloatArray, ways: FloatArray, reach_m: float) -> None:
         """Put what moves among the hits where it is nearer."""
-        # All movers together, since a call costs more than its sums.
-        movers, rays = pairs
+        # All movers together, since a call costs more than its sums: a pair for each ray that passes near to one.
+        casters = [moved.caster for moved in self._moved]
         places, axes = (np.array([each[part] for each in self._moved]) for part in (1, 2))
-        eyes = dot((eye - places)[:, None], axes)[movers]
-        inner = np.stack([dot(ways[rays], axes[movers, axis]) for axis in range(3)], axis=1)
-        counts = np.bincount(movers, minlength=len(self._moved)).tolist()
+        movers, rays = self._near(places - eye[:, 0], ways, reach_m)
+        eyes = np.stack([dot(eye[:, 0] - places, axes[:, axis]) for axis in range(3)])
+        turns = axes.transpose(1, 2, 0)[:, :, movers]
+        inner = np.stack([products(turns[axis], ways[:, rays]) for axis in range(3)])
+        low, high = (np.array([limit[i] for limit in ((c.low, c.high) for c in casters)]).T - eyes for i in (0, 1))
+        kept = np.flatnonzero(_crosses(low[:, movers], high[:, movers], inner))
+        movers, rays, inner = movers[kept], rays[kept], inner[:, kept]
+        counts = np.bincount(movers, minlength=len(casters)).tolist()
         far = np.minimum(hits.distances[rays], reach_m)
-        distances, normals, parts = first([moved.caster for moved in self._moved], counts, eyes, inner, far)
+        distances, normals, parts = first(casters, counts, eyes[:, movers], inner, far)
         np.minimum.at(hits.distances, rays, distances)
         nearest = np.flatnonzero((distances == hits.distances[rays]) & (parts != NOTHING))
-        rays, movers, normals = rays[nearest], movers[nearest], normals[nearest]
+        rays, movers, normals = rays[nearest], movers[nearest], normals[:, nearest]
         hits.things[rays] = self._first + _PARTS * movers + parts[nearest]
-        hits.normals[rays] = sum(normals[:, axis, None] * axes[movers, axis] for axis in range(3))
+        turns = axes.transpose(2, 1, 0)[:, :, movers]
+        hits.normals[:, rays] = np.stack([products(turns[axis], normals) for axis in range(3)])
+
+    def _near(self, away: FloatArray, ways: FloatArray, reach_m: float) -> tuple[Integers, Integers]:
+        """Return the movers, ``away`` from the eye (m, 3), around which some rays pass, and those rays: a pair each."""
+        radii = np.array([moved.reach_m for moved in self._moved]) + _SLACK_M
+        square = dot(away, away)
+        near = np.flatnonzero(square < (reach_m + radii) ** 2)
+        # A ray passes a ball when it looks towards its middle at no more than the angle of its tangents. No product of
+        # matrices, for which numpy wakes a thread on each core.
+        least = np.where(square < radii**2, -np.inf, np.sqrt(np.maximum(square - radii**2, 0.0)))[near, None]
+        towards = products(away[near].T[:, :, None].astype(np.float32), ways[:, None].astype(np.float32))
+        passed = np.flatnonzero(towards >= least)
+        return near[passed // ways.shape[1]], passed % ways.shape[1]
 
     def all_along(self, eye: Vector, end: Vector) -> list[tuple[Vector, int]]:
         """Return where the line from a place to another enters each thing that it meets, and the thing's label."""
         start, way = np.array(eye), np.array(end) - eye
-        length = math.sqrt(float(dot(way, way)))
-        ways, done = way[None] / max(length, 1e-9), 0.0
+        length, done = math.sqrt(float(dot(way, way))), 0.0
+        way /= max(length, 1e-9)
         found: dict[int, tuple[Vector, int]] = {}
         for _ in range(_MOST_MET):
-            place = start + done * ways[0]
-            x, y, z = place.tolist()
-            hits = self.cast((x, y, z), ways, length - done)
+            x, y, z = (start + done * way).tolist()
+            hits = self.cast((x, y, z), way[:, None], length - done)
             thing = int(hits.things[0])
             if thing == NOTHING:
                 break
-            x, y, z = (place + hits.distances[0] * ways[0]).tolist()
+            done += float(hits.distances[0])
+            x, y, z = (start + done * way).tolist()
             found.setdefault(thing, ((x, y, z), self.tag(thing, x, y)))
-            done += float(hits.distances[0]) + _PASSED_M
+            done += _PASSED_M
         return list(found.values())
 
     def tags(self, things: Integers, places: FloatArray) -> NDArray[np.uint32]:
-        """Return the CityObjectLabel of what rays meet at places (n, 3), 0 where that is nothing."""
+        """Return the CityObjectLabel of what rays meet at places (3, n), 0 where that is nothing."""
         moving = [tag for drawn in self.movers for tag in (drawn.tag, TAG_RIDER)]
         tags = np.concatenate([self.still.tags, np.array([*moving, 0], np.uint32)])[things]
         on_ground = np.flatnonzero(things == self.still.ground)
         if len(on_ground):
-            tags[on_ground] = self.still.ground_tags(places[on_ground])
+            tags[on_ground] = self.still.ground_tags(places[:, on_ground])
         return tags
 
     def tag(self, thing: int, x: float, y: float) -> int:
         """Return the label of one thing; of the ground, at a place."""
-        return int(self.tags(np.array([thing]), np.array([[x, y]]))[0])
+        return int(self.tags(np.array([thing]), np.array([[x], [y]]))[0])
 
     def ids(self, things: Integers) -> NDArray[np.uint32]:
         """Return the ids of the actors that rays meet, 0 where that is none."""

@@ -16,7 +16,7 @@ import numpy as np
 from carla_lite.actors.actor import Identity, enter
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.rays.field import NOTHING, Field, Hits
-from carla_lite.rays.solids import Integers, dot, turned
+from carla_lite.rays.solids import Integers, products, turned
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.camera import Pose
 
@@ -29,9 +29,9 @@ class _Echoes(NamedTuple):
 
     field: Field
     hits: Hits
-    ways: FloatArray  # (n, 3) their directions in the sensor's frame
-    outside: FloatArray  # (n, 3) and in the world's
-    eye: FloatArray  # (3,)
+    ways: FloatArray  # (3, n) their directions in the sensor's frame
+    outside: FloatArray  # (3, n) and in the world's
+    eye: FloatArray  # (3, 1)
 
 
 class SemanticLidar(Sensor):
@@ -58,29 +58,30 @@ class SemanticLidar(Sensor):
         """
         each = math.floor(self._points_per_s * snapshot.delta_s / self._channels + 0.5)
         ways = self._sweep(each, snapshot.delta_s)
-        cast = self._cast(len(ways))
+        cast = self._cast(ways.shape[1])
         where = self.pose
-        outside, eye = turned(ways[cast], np.array(where.axes())), (where.x, where.y, where.z)
+        ways, eye = ways[:, cast], (where.x, where.y, where.z)
+        outside = turned(ways, where.axes())
         hits = snapshot.rays.cast(eye, outside, self._range_m)
         met = np.flatnonzero(hits.things != NOTHING)
-        hits = Hits(hits.distances[met], hits.normals[met], hits.things[met])
-        returned, points = self._points(_Echoes(snapshot.rays, hits, ways[cast[met]], outside[met], np.array(eye)))
+        hits = Hits(hits.distances[met], hits.normals[:, met], hits.things[met])
+        echoes = _Echoes(snapshot.rays, hits, ways[:, met], outside[:, met], np.array(eye)[:, None])
+        returned, points = self._points(echoes)
         lasers = cast[met[returned]] // max(each, 1)
         counts = np.bincount(lasers, minlength=self._channels).astype("<u4")
         head = _HEAD.pack(math.radians(self._angle_deg), self._channels)
         yield self.header(snapshot, where), head, counts.tobytes(), points
 
     def _sweep(self, each: int, delta_s: float) -> FloatArray:
-        """Return the directions of all rays of one step (n, 3) in the sensor's frame, and turn on."""
+        """Return the directions of all rays of one step (3, n) in the sensor's frame, and turn on."""
         tick_deg = self._turns_per_s * self._fov_deg * delta_s
         angles = np.fmod(self._angle_deg + tick_deg / max(each, 1) * np.arange(each), self._fov_deg)
         yaws = np.radians(angles - 0.5 * self._fov_deg)
         if each > 0:
             self._angle_deg = math.fmod(self._angle_deg + tick_deg, self._fov_deg)
         level = np.cos(self._pitches)[:, None]
-        up = np.repeat(np.sin(self._pitches)[:, None], each, axis=1)
-        ways: FloatArray = np.stack([level * np.cos(yaws), level * np.sin(yaws), up], axis=-1).reshape(-1, 3)
-        return ways
+        up = np.repeat(np.sin(self._pitches), each)
+        return np.stack([(level * np.cos(yaws)).ravel(), (level * np.sin(yaws)).ravel(), up])
 
     def _cast(self, rays: int) -> Integers:
         """Return the numbers of the rays that are cast: all."""
@@ -89,13 +90,13 @@ class SemanticLidar(Sensor):
     def _points(self, echoes: _Echoes) -> tuple[Integers, bytes]:
         """Return which of the rays are returned, and their points as they are on the wire."""
         field, hits, ways, outside, eye = echoes
-        points = np.empty((len(ways), 6), np.float32)
-        points[:, :3] = hits.distances[:, None] * ways
-        points[:, 3] = -dot(hits.normals, outside)
+        points = np.empty((len(hits.things), 6), np.float32)
+        points[:, :3] = (hits.distances * ways).T
+        points[:, 3] = -products(hits.normals, outside)
         whole = points.view(np.uint32)
         whole[:, 4] = field.ids(hits.things)
-        whole[:, 5] = field.tags(hits.things, eye + hits.distances[:, None] * outside)
-        return np.arange(len(ways)), points.tobytes()
+        whole[:, 5] = field.tags(hits.things, eye + hits.distances * outside)
+        return np.arange(len(points)), points.tobytes()
 
 
 class Lidar(SemanticLidar):
@@ -122,13 +123,13 @@ class Lidar(SemanticLidar):
         distances, ways = echoes.hits.distances, echoes.ways
         intensities = np.exp(-self._attenuation * distances)
         if self._noise_m > 0.0:
-            distances = distances + self._random.normal(0.0, self._noise_m, len(ways))
+            distances = distances + self._random.normal(0.0, self._noise_m, len(distances))
         # From 1 at the limit, if that is 1, linearly to what is lost at no intensity.
         slope = self._lost_at_zero / self._limit if self._limit else math.inf
         chance = slope * intensities + 1.0 - self._lost_at_zero
-        returned = np.flatnonzero((intensities > self._limit) | (self._random.random(len(ways)) < chance))
+        returned = np.flatnonzero((intensities > self._limit) | (self._random.random(len(distances)) < chance))
         points = np.empty((len(returned), 4), np.float32)
-        points[:, :3] = distances[returned, None] * ways[returned]
+        points[:, :3] = (distances[returned] * ways[:, returned]).T
         points[:, 3] = intensities[returned]
         return returned, points.tobytes()
 

@@ -16,7 +16,8 @@ from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.protocol.wire import Vector
 from carla_lite.rays.field import NOTHING
-from carla_lite.rays.solids import dot, turned
+from carla_lite.rays.solids import products, turned
+from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.camera import Pose
 
 _MOST_POINTS, _WIDEST_DEG = 1e8, 179.0
@@ -55,27 +56,26 @@ class Radar(Sensor):
         # In single precision, as CARLA: 1500 points a second are 75 in 0.05 s.
         count = int(np.float32(self._points_per_s) * np.float32(snapshot.delta_s))
         radii, turns = self._random.random(count), self._random.random(count) * math.tau
-        ways = np.ones((count, 3))
-        ways[:, 1], ways[:, 2] = self._across * radii * np.cos(turns), self._up * radii * np.sin(turns)
-        lengths = np.sqrt(dot(ways, ways))
-        ways /= lengths[:, None]
-        outside = turned(ways, np.array(where.axes()))
+        ways = np.ones((3, count))
+        ways[1], ways[2] = self._across * radii * np.cos(turns), self._up * radii * np.sin(turns)
+        lengths = np.sqrt(products(ways, ways))
+        ways /= lengths
+        outside = turned(ways, where.axes())
         # Its range is a plane ahead, so that a ray aside reaches further.
         reach_m = self._range_m * math.sqrt(1.0 + max(self._across, self._up) ** 2)
         hits = snapshot.rays.cast((where.x, where.y, where.z), outside, reach_m)
         met = np.flatnonzero((hits.things != NOTHING) & (hits.distances <= self._range_m * lengths))
         velocities = snapshot.velocities_of(hits.things[met])
         points = np.empty((len(met), 4), np.float32)
-        points[:, 0] = dot(velocities - velocity, outside[met])
-        points[:, 1] = np.arctan2(ways[met, 1], ways[met, 0])
-        points[:, 2] = np.arcsin(ways[met, 2])
+        points[:, 0] = products(velocities - velocity, outside[:, met])
+        points[:, 1] = np.arctan2(ways[1, met], ways[0, met])
+        points[:, 2] = np.arcsin(ways[2, met])
         points[:, 3] = hits.distances[met]
         yield self.header(snapshot, where), points.tobytes()
 
-    def _velocity(self, place: Vector, delta_s: float) -> Vector:
+    def _velocity(self, place: Vector, delta_s: float) -> FloatArray:
         before, self._before = self._before, place
-        x, y, z = ((now - then) / delta_s for now, then in zip(place, before, strict=True))
-        return x, y, z
+        return np.array([[(now - then) / delta_s] for now, then in zip(place, before, strict=True)])
 
 
 enter(Radar, "sensor.other.radar")

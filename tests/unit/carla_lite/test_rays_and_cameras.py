@@ -102,7 +102,7 @@ def crowns(world: World) -> list[int]:
     return [65536 * TAG_VEGETATION + LAST_THING - number for number, box in enumerate(boxes) if not box.solid]
 
 
-def at_edges(names: np.ndarray) -> np.ndarray:
+def at_edges(names):
     """Return where a pixel has a neighbour of another name."""
     around = np.pad(names, 1, mode="edge")
     shifted = [around[row : row + HEIGHT, column : column + WIDTH] for row in range(3) for column in range(3)]

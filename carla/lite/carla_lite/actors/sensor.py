@@ -75,8 +75,8 @@ class TickSnapshot:
             else (0.0, 0.0, 0.0)
             for actor in self.moving
         ]
-        table: FloatArray = np.array([*velocities, (0.0, 0.0, 0.0)])
-        return table.T[:, self.rays.numbers(things)]
+        found: FloatArray = np.array([*velocities, (0.0, 0.0, 0.0)]).T[:, self.rays.numbers(things)]
+        return found
 
     def drawn(self, where: Pose, reach_m: float, behind_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
         """Return what moves within a square around a place and at most so far behind it, with what cameras see of it;

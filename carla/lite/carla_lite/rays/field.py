@@ -89,7 +89,8 @@ class StillField:
             for at, low in zip(places[:2], (picture.x_min, picture.y_min), strict=True)
         )
         inside = (row >= 0) & (row < len(labels)) & (column >= 0) & (column < labels.shape[1])
-        return np.where(inside, labels[row * inside, column * inside], np.uint8(TAG_TERRAIN))
+        tags: NDArray[np.uint8] = np.where(inside, labels[row * inside, column * inside], np.uint8(TAG_TERRAIN))
+        return tags
 
 
 def _crosses(low: FloatArray, high: FloatArray, ways: FloatArray) -> NDArray[np.bool_]:
@@ -119,7 +120,8 @@ class _Moved(NamedTuple):
     def triangles(self) -> FloatArray:
         """Return its triangles (t, 3, 3) in the world's frame."""
         corners = self.caster.solid.corners.reshape(-1, 3)
-        return (np.array(self.place) + turned(corners.T, self.axes).T).reshape(-1, 3, 3)
+        places: FloatArray = np.array(self.place) + turned(corners.T, self.axes).T
+        return places.reshape(-1, 3, 3)
 
 
 class Field:

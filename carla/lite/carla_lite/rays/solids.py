@@ -126,7 +126,7 @@ def _posts(ends: FloatArray, widths: FloatArray, things: Integers) -> list[Faces
         way: FloatArray = cos * one[:, None] + sin * other[:, None]
         return way
 
-    turns: FloatArray = np.arange(SIDES) * (math.tau / SIDES)
+    turns = np.linspace(0.0, math.tau, SIDES, endpoint=False)
     # Between the circles in and around it.
     radius = 0.5 * widths * 0.5 * (1.0 + 1.0 / math.cos(math.pi / SIDES))
     rings = ends[:, :, None] + (radius[:, None, None] * around(turns))[:, None]

@@ -68,11 +68,13 @@ class Session:
         self.actors.append(self.world.spawn_actor(self.blueprint(name), where))
         return self.actors[-1]
 
-    def camera(self, parent: carla.Actor | None, width: int = 84, height: int = 84, **attributes: str) -> Camera:
+    def camera(
+        self, parent: carla.Actor | None, width: int = 84, height: int = 84, kind: str = "rgb", **attributes: str
+    ) -> Camera:
         """Spawn a camera above the parent's front axle and listen to it."""
         size = {"image_size_x": str(width), "image_size_y": str(height)}
         where = carla.Transform(carla.Location(x=1.2, z=1.8), carla.Rotation(pitch=-12))
-        sensor = self.world.spawn_actor(self.blueprint("sensor.camera.rgb", **size, **attributes), where, parent)
+        sensor = self.world.spawn_actor(self.blueprint(f"sensor.camera.{kind}", **size, **attributes), where, parent)
         camera = Camera(sensor)
         self.sensors.append(sensor)
         sensor.listen(camera.images.put)

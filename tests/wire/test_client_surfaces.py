@@ -22,7 +22,7 @@ KINDS = ("rgb", "depth", "semantic_segmentation", "instance_segmentation", "norm
 
 def cameras(session, parent, *kinds, where=ABOVE, width=256, height=144, **attributes):
     """Return queues of what cameras of these kinds see from one place."""
-    queues = []
+    queues: list[queue.Queue[carla.Image]] = []
     for kind in kinds:
         size = {"image_size_x": str(width), "image_size_y": str(height), **attributes}
         sensor = session.world.spawn_actor(session.blueprint(f"sensor.camera.{kind}", **size), where, parent)

@@ -7,6 +7,7 @@ import os
 import queue
 import subprocess
 import sys
+import time
 
 import carla
 import pytest
@@ -29,7 +30,7 @@ def folder(tmp_path_factory):
 
 def live(session):
     """Return by stream what a street with cars, people and a barrier shows in all weathers, small and large."""
-    streams: dict[str, list[object]] = {"world": [], "small": [], "large": [], "gnss": []}
+    streams: dict[str, list[object]] = {"world": [], "gnss": []}
     car, other = session.car(), session.car(ahead_m=12.0, name="vehicle.carlamotors.carlacola")
     here, ahead = car.get_transform(), car.get_transform().get_forward_vector()
     people = []
@@ -42,7 +43,10 @@ def live(session):
             people.append(walker)
     place = carla.Transform(here.location + ahead * 60.0, here.rotation)
     people.append(session.world.spawn_actor(session.blueprint("static.prop.streetbarrier"), place))
-    small, large = session.camera(car, fov="100"), session.camera(car, 400, 300)
+    cameras = {"small": session.camera(car, fov="100"), "large": session.camera(car, 400, 300)}
+    for kind in ("depth", "instance_segmentation", "normals", "optical_flow"):
+        cameras[kind] = session.camera(car, kind=kind)
+    changes = session.camera(car, kind="dvs")  # nothing where nothing changes
     fixes: queue.Queue[carla.GnssMeasurement] = listening(session, "sensor.other.gnss", car, noise_seed="3")
     lights = carla.VehicleLightState.LowBeam | carla.VehicleLightState.LeftBlinker
     for weather in WEATHERS:
@@ -55,9 +59,11 @@ def live(session):
             other.apply_control(carla.VehicleControl(throttle=0.3, steer=0.5))
             session.world.tick()
             streams["world"].append([state_of(actor) for actor in (car, other, *people)])
-            for name, camera in (("small", small), ("large", large)):
-                streams[name].append(hashlib.sha256(bytes(camera.next().raw_data)).hexdigest())
+            for name, camera in cameras.items():
+                streams.setdefault(name, []).append(hashlib.sha256(bytes(camera.next().raw_data)).hexdigest())
             streams["gnss"].append(hexed(fixes.get(timeout=PATIENCE_S).latitude))
+    time.sleep(0.2)
+    streams["events"] = [hashlib.sha256(bytes(seen.raw_data)).hexdigest() for seen in changes.images.queue]
     return streams
 
 

@@ -201,6 +201,7 @@ class World:
         published = False
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
+                sensor.heard = True
                 for message in sensor.messages(snapshot) if self.hooked is None else self.hooked(sensor, snapshot):
                     if not published:
                         self._publish()

@@ -108,6 +108,8 @@ class Sensor(Actor, ABC):
     def __init__(self, identity: Identity, place: Pose) -> None:
         super().__init__(identity, place)
         self.stream = self._port = 0
+        self.heard = False
+        """Whether anybody has listened in any tick."""
         self._interval_s = self.number("sensor_tick", 0.0)
         self._due_s = -math.inf
 

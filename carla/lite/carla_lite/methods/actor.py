@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 from carla_lite.actors.actor import Actor, Vehicle
+from carla_lite.actors.sensor import Sensor
 from carla_lite.methods.arguments import Direction, Location, Movable, Place, Solid
 from carla_lite.methods.table import method
 from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
@@ -14,6 +16,7 @@ from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 from carla_lite.world import World
 
+_LETTING_GO_S = 0.01
 # How far above their parent's origin CARLA's spring arms begin, by the type of attachment (ActorAttacher.cpp).
 _ARMS_UP_M = {1: 0.3, 2: 0.0}
 
@@ -53,8 +56,17 @@ def spawn_actor_with_parent(
 
 @method
 def destroy_actor(world: World, number: int) -> bool:
-    """Destroy an actor and what hangs on it; False if there is none."""
-    return world.destroy(number)
+    """Destroy an actor and what hangs on it; False if there is none.
+
+    A client that destroys a sensor hangs up on it first. If its process ends before its streaming thread has let go of
+    the listener, it aborts (protocol, section 5.5): so it is answered a little later.
+    """
+    actor = world.actors.get(number)
+    if not world.destroy(number):
+        return False
+    if isinstance(actor, Sensor) and actor.heard:
+        time.sleep(_LETTING_GO_S)
+    return True
 
 
 @method

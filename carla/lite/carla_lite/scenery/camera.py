@@ -164,12 +164,11 @@ def fill(canvas: NDArray[Any], strokes: Sequence[Stroke], line: int) -> None:
             cv2.fillPoly(canvas, list(outline), colour, line, SUB)
 
 
-def number(pixels: NDArray[np.int16], strokes: Sequence[Stroke], tags: Sequence[int], first: int, columns: int) -> None:
-    """Fill those of the strokes whose tag isn't 0 with numbers from ``first`` on, each as its column and row in a table
-    of so many columns."""
+def number(pixels: NDArray[np.int32], strokes: Sequence[Stroke], wanted: Sequence[int], first: int) -> None:
+    """Fill those of the strokes that are wanted, the others being 0, with numbers from ``first`` on."""
     one = cv2.fillConvexPoly
     code = first
-    for (_, outline, _, _), tag in zip(strokes, tags, strict=True):
-        if tag:
-            one(pixels, outline, (code % columns, code // columns), cv2.LINE_8, SUB)
+    for (_, outline, _, _), fills in zip(strokes, wanted, strict=True):
+        if fills:
+            one(pixels, outline, code, cv2.LINE_8, SUB)
             code += 1

@@ -144,6 +144,8 @@ class Moving:
     products: FloatArray | None = None
     """(5, rows of the group): of points u × depth, v × depth and depth; of panels, in the fourth row, how far the eye
     is before them (m)."""
+    places: FloatArray | None = None
+    """(3, things) the same of the middles of what the panels are of."""
     solid: Sequence[Drawn] = ()
     flat: Sequence[Drawn] = ()
 
@@ -244,7 +246,7 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, fir
         strokes.append((key, outline, tone, first + panel))
         if glare:
             strokes.append((key, _glare(outline, float(seen[2, outlines[panel]].max()), view), tone, NO_FACE))
-    return Moving(strokes, group, products, [thing for *_, thing in chosen])
+    return Moving(strokes, group, products, turns[:, 3, :3].T, [thing for *_, thing in chosen])
 
 
 def _glare(outline: Polygon, depth: float, view: View) -> Polygon:

@@ -98,9 +98,11 @@ class Vista:
     """Building and wall whose windows are drawn over the polygon."""
     walls: Walls
     planes: FloatArray
-    """(f, 4) unit normals, and how far the origin is behind each polygon's plane (m)."""
+    """(4, f) unit normals, and how far the origin is behind each polygon's plane (m)."""
     boxes: NDArray[np.intp]
-    """(f,) the place among the map's boxes of what each shows; -1 for the light of a lamp."""
+    """(f,) the place among the map's boxes of what each shows."""
+    tags: NDArray[np.intp]
+    """(f,) its CityObjectLabel; 0 of the light of a lamp."""
 
     @property
     def nbytes(self) -> int:
@@ -173,8 +175,9 @@ def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float, daylight: Dayl
         tuple(tuple(colours[i]) for i in order),
         tuple(windowed[i] for i in order),
         walls,
-        planes[order],
+        np.ascontiguousarray(planes[order].T),
         boxes[order],
+        np.where(boxes >= 0, mesh.tags[boxes], 0)[order] if len(order) else boxes,
     )
 
 

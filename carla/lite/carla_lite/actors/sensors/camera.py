@@ -121,7 +121,8 @@ class DepthCamera(_SurfaceCamera):
         metres = self.surfaces(snapshot, where).metres
         steps = np.rint(metres * _DEEPEST).astype(np.uint32)
         # Of the other byte order, alpha (255) is the lowest byte and red the next.
-        return (steps << np.uint32(8) | np.uint32(255)).astype(">u4").view(np.uint8)
+        image: NDArray[Any] = (steps << np.uint32(8) | np.uint32(255)).astype(">u4").view(np.uint8)
+        return image
 
 
 class SemanticCamera(_SurfaceCamera):

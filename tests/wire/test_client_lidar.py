@@ -231,7 +231,13 @@ def test_the_same_seed_gives_the_same_bytes(session):
 
 @pytest.mark.parametrize(
     ("attribute", "value", "expected"),
-    [("channels", "0", "from 1.0 to"), ("range", "-1", "from 0.0"), ("horizontal_fov", "0", "from 0.001 to 360.0")],
+    [
+        ("channels", "0", "from 1.0 to"),
+        ("range", "-1", "from 0.0"),
+        ("horizontal_fov", "0", "from 0.001 to 360.0"),
+        ("rotation_frequency", "1e9", "from 0.0 to"),
+        ("upper_fov", "nan", "from -360.0 to"),
+    ],
 )
 def test_a_lidar_that_makes_no_sense_is_refused(session, attribute, value, expected):
     blueprint = session.blueprint("sensor.lidar.ray_cast", **{attribute: value})

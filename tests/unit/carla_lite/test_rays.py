@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -89,6 +91,11 @@ def test_level_ground_has_no_edge_in_reach():
     found, _, things = caster.first([level], [4001], eyes, ways, np.full(4001, 1e4))
     assert (things == 0).all()
     assert found == pytest.approx(-3.0 / ways[2], rel=1e-12)
+
+
+def test_a_server_without_rays_loads_no_library_for_them():
+    loads = "import sys, carla_lite.world; sys.exit('embreex' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loads], check=False).returncode == 0
 
 
 TRIANGLE = np.array([[(0.0, 0.0, 0.0), (4.0, 0.0, 0.0), (0.0, 4.0, 0.0)]])

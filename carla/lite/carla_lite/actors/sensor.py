@@ -32,6 +32,7 @@ from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.surfaces import Surfaces
 
 Message = Sequence[Buffer]
+_LARGEST_SEED = 2.0**63
 
 
 @dataclass
@@ -137,6 +138,10 @@ class Sensor(Actor, ABC):
         late = elapsed_s - self._due_s >= self._interval_s
         self._due_s = (elapsed_s if late else self._due_s) + self._interval_s
         return True
+
+    def generator(self) -> np.random.Generator:
+        """Return a generator of random numbers that ``noise_seed`` begins."""
+        return np.random.default_rng(int(self.number("noise_seed", -_LARGEST_SEED, _LARGEST_SEED)) & 0xFFFFFFFF)
 
     def prepare(self, scene: Scene) -> None:
         """Have done what takes long, before its first tick."""

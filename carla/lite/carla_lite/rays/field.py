@@ -28,7 +28,7 @@ from carla_lite.scenery.sign_faces import SignFace
 from carla_lite.scenery.surfaces import TAG_RIDER
 from carla_lite.scenery.vehicle_meshes import Detail, VehicleMesh, vehicle_mesh
 
-NOTHING = -1
+NOTHING, FARTHEST_M = -1, 1e6
 _PARTS = 2
 """Things that something that moves has: itself and its rider."""
 _PAINT = (128, 128, 128)

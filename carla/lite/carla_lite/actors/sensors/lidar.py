@@ -15,12 +15,12 @@ import numpy as np
 
 from carla_lite.actors.actor import Identity, enter
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
-from carla_lite.rays.field import NOTHING, Field, Hits
+from carla_lite.rays.field import FARTHEST_M, NOTHING, Field, Hits
 from carla_lite.rays.solids import Integers, products, turned
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.camera import Pose
 
-_MOST_CHANNELS, _MOST_POINTS, _LEAST_FOV_DEG = 1024.0, 1e8, 1e-3
+_MOST_CHANNELS, _MOST_POINTS, _LEAST_FOV_DEG, _FASTEST = 1024.0, 1e7, 1e-3, 1e6
 _HEAD = struct.Struct("<fI")
 
 
@@ -43,10 +43,10 @@ class SemanticLidar(Sensor):
         super().__init__(identity, place)
         self._channels = int(self.number("channels", 1.0, _MOST_CHANNELS))
         self._points_per_s = int(self.number("points_per_second", 0.0, _MOST_POINTS))
-        self._range_m = self.number("range", 0.0)
+        self._range_m = self.number("range", 0.0, FARTHEST_M)
         self._fov_deg = self.number("horizontal_fov", _LEAST_FOV_DEG, 360.0)
-        self._turns_per_s = self.number("rotation_frequency", 0.0)
-        upper, lower = self.number("upper_fov", -math.inf), self.number("lower_fov", -math.inf)
+        self._turns_per_s = self.number("rotation_frequency", 0.0, _FASTEST)
+        upper, lower = self.number("upper_fov", -360.0, 360.0), self.number("lower_fov", -360.0, 360.0)
         self._pitches = np.radians(np.linspace(upper, lower, self._channels))
         self._angle_deg = 0.0
         """Where in the field of view the next sweep begins."""
@@ -111,7 +111,7 @@ class Lidar(SemanticLidar):
         self._limit = self.number("dropoff_intensity_limit", -math.inf)
         self._lost_at_zero = self.number("dropoff_zero_intensity", -math.inf)
         self._noise_m = self.number("noise_stddev", 0.0)
-        self._random = np.random.default_rng(int(self.number("noise_seed", -math.inf)) & 0xFFFFFFFF)
+        self._random = self.generator()
 
     def _cast(self, rays: int) -> Integers:
         """Return the numbers of the rays that are cast: of all, ``dropoff_general_rate`` are lost."""

@@ -15,6 +15,7 @@ from carla_lite.actors.actor import Identity, Vehicle, enter
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.actors.sensors.collision import stand_in
 from carla_lite.actors.walkers import Walker
+from carla_lite.rays.field import FARTHEST_M
 from carla_lite.scenery.camera import Pose
 
 
@@ -29,7 +30,8 @@ class ObstacleDetector(Sensor):
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         super().__init__(identity, place)
-        self._reach_m, self._radius_m = self.number("distance", 0.0), self.number("hit_radius", 0.0)
+        self._reach_m = self.number("distance", 0.0, FARTHEST_M)
+        self._radius_m = self.number("hit_radius", 0.0, FARTHEST_M)
         self._only_dynamics = self.attributes["only_dynamics"].lower() in ("true", "1")
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:

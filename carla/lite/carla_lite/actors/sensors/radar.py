@@ -15,12 +15,12 @@ from carla_lite.actors.actor import Identity, enter
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.protocol.wire import Vector
-from carla_lite.rays.field import NOTHING
+from carla_lite.rays.field import FARTHEST_M, NOTHING
 from carla_lite.rays.solids import products, turned
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.camera import Pose
 
-_MOST_POINTS, _WIDEST_DEG = 1e8, 179.0
+_MOST_POINTS, _WIDEST_DEG = 1e7, 179.0
 
 
 class Radar(Sensor):
@@ -31,10 +31,10 @@ class Radar(Sensor):
     def __init__(self, identity: Identity, place: Pose) -> None:
         super().__init__(identity, place)
         self._points_per_s = int(self.number("points_per_second", 0.0, _MOST_POINTS))
-        self._range_m = self.number("range", 0.0)
+        self._range_m = self.number("range", 0.0, FARTHEST_M)
         fovs = self.number("horizontal_fov", 0.0, _WIDEST_DEG), self.number("vertical_fov", 0.0, _WIDEST_DEG)
         self._across, self._up = (math.tan(math.radians(0.5 * fov)) for fov in fovs)
-        self._random = np.random.default_rng(int(self.number("noise_seed", -math.inf)) & 0xFFFFFFFF)
+        self._random = self.generator()
         self._before = 0.0, 0.0, 0.0
         """Where it was at its last reading, or when it was spawned."""
 

@@ -103,6 +103,13 @@ def _crosses(low: FloatArray, high: FloatArray, ways: FloatArray) -> NDArray[np.
     return crosses
 
 
+def _turned(ways: FloatArray, frames: FloatArray, of: Integers) -> FloatArray:
+    """Return vectors (3, n) in a frame (3, 3) each, of which ``of`` (n,) says the number."""
+    x, y, z = ways
+    rows = [x * row[of, 0] + y * row[of, 1] + z * row[of, 2] for row in frames.transpose(1, 0, 2)]
+    return np.stack(rows)
+
+
 class _Moved(NamedTuple):
     """A figure in its place."""
 
@@ -154,8 +161,7 @@ class Field:
         places, axes = (np.array([each[part] for each in self._moved]) for part in (1, 2))
         movers, rays = self._near(places - eye[:, 0], ways, reach_m)
         eyes = np.stack([dot(eye[:, 0] - places, axes[:, axis]) for axis in range(3)])
-        turns = axes.transpose(1, 2, 0)[:, :, movers]
-        inner = np.stack([products(turns[axis], ways[:, rays]) for axis in range(3)])
+        inner = _turned(ways[:, rays], axes, movers)
         low, high = (np.array([limit[i] for limit in ((c.low, c.high) for c in casters)]).T - eyes for i in (0, 1))
         kept = np.flatnonzero(_crosses(low[:, movers], high[:, movers], inner))
         movers, rays, inner = movers[kept], rays[kept], inner[:, kept]
@@ -166,8 +172,7 @@ class Field:
         nearest = np.flatnonzero((distances == hits.distances[rays]) & (parts != NOTHING))
         rays, movers, normals = rays[nearest], movers[nearest], normals[:, nearest]
         hits.things[rays] = self._first + _PARTS * movers + parts[nearest]
-        turns = axes.transpose(2, 1, 0)[:, :, movers]
-        hits.normals[:, rays] = np.stack([products(turns[axis], normals) for axis in range(3)])
+        hits.normals[:, rays] = _turned(normals, axes.transpose(0, 2, 1), movers)
 
     def _near(self, away: FloatArray, ways: FloatArray, reach_m: float) -> tuple[Integers, Integers]:
         """Return the movers, ``away`` from the eye (m, 3), around which some rays pass, and those rays: a pair each."""

@@ -77,7 +77,7 @@ def test_the_ground_is_as_far_below_as_the_sensor_is_high(session):
     assert not ground["id"].any()
 
 
-def test_each_channel_looks_at_its_own_angle_the_upper_one_first(session):
+def test_channels_look_at_their_angles_the_upper_first(session):
     angles = turn_a_tick(channels="4", upper_fov="-30", lower_fov="-60", points_per_second="16000")
     lidar = Lidar.at(session, above(session, 4.0), **angles)
     measured = lidar.tick()
@@ -139,7 +139,7 @@ def test_what_moves_is_found_where_it_is_now(session):
     assert car.id not in lidar.points()["id"]
 
 
-def test_a_lidar_on_a_roof_sees_the_roof_and_one_inside_does_not(session):
+def test_a_lidar_sees_its_own_roof_from_above_only(session):
     car = session.car()
     session.world.tick()
     down = turn_a_tick(channels="32", upper_fov="-10", lower_fov="-90", points_per_second="64000")

@@ -123,7 +123,7 @@ class _Drive:
         self._world.tick()
         self._first_tick_s = time.perf_counter() - started
         self._world.set_weather(getattr(carla.WeatherParameters, case.weather))
-        self._own, self._others = _cars(self._world, case.vehicles)
+        self._own, self._others = cars_in_circles(self._world, case.vehicles)
         if case.traffic_manager:
             _hand_over(client, self._others)
         _people(self._world, case.walkers)
@@ -142,11 +142,11 @@ class _Drive:
 
     def repeat(self, ticks: int) -> None:
         """Measure so many ticks."""
-        began, server_s, client_s = time.perf_counter(), _cpu_s(self._pid), time.process_time()
+        began, server_s, client_s = time.perf_counter(), cpu_s(self._pid), time.process_time()
         self._hashes.update(_run(self._world, self._images, ticks, self._case.size))
         self._ticks += ticks
         self._rates.append(ticks / (time.perf_counter() - began))
-        self._served.append(1e6 * (_cpu_s(self._pid) - server_s) / ticks)
+        self._served.append(1e6 * (cpu_s(self._pid) - server_s) / ticks)
         self._asked.append(1e6 * (time.process_time() - client_s) / ticks)
         self._speeds += [car.get_velocity().length() for car in (self._own, *self._others)]
 
@@ -181,12 +181,12 @@ def _runs_compiled(pid: int) -> bool:
     return "/carla_lite_" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _cars(world: carla.World, count: int) -> tuple[carla.Vehicle, list[carla.Vehicle]]:
+def cars_in_circles(world: carla.World, count: int) -> tuple[carla.Vehicle, list[carla.Vehicle]]:
     """Spawn the own car and the others around it, all of them driving in circles."""
     map_, blueprint = world.get_map(), world.get_blueprint_library().find("vehicle.tesla.model3")
     first = map_.get_spawn_points()[0]

@@ -26,6 +26,13 @@ def test_a_slanting_ray_comes_down_as_far_ahead_as_it_is_high(session):
     assert found.location.distance(carla.Location(eye.x, eye.y, found.location.z)) == pytest.approx(high, abs=0.1)
 
 
+def test_a_ray_without_a_way_meets_nothing(session):
+    eye = session.world.get_map().get_spawn_points()[0].location + carla.Location(z=3.0)
+    assert session.world.cast_ray(eye, eye) == []
+    assert session.world.project_point(eye, carla.Vector3D(), 20.0) is None
+    assert session.world.project_point(eye, carla.Vector3D(z=-1.0), -5.0) is None
+
+
 def test_a_ray_along_the_road_meets_both_cars(session):
     first, second = session.car(ahead_m=15.0), session.car(ahead_m=30.0, name="vehicle.audi.tt")
     session.world.tick()

@@ -46,6 +46,10 @@ def live(session):
     cameras = {"small": session.camera(car, fov="100"), "large": session.camera(car, 400, 300)}
     for kind in ("depth", "instance_segmentation", "normals", "optical_flow"):
         cameras[kind] = session.camera(car, kind=kind)
+    rays = {
+        kind: listening(session, f"sensor.{kind}", car)
+        for kind in ("lidar.ray_cast", "lidar.ray_cast_semantic", "other.radar")
+    }
     changes = session.camera(car, kind="dvs")  # nothing where nothing changes
     fixes: queue.Queue[carla.GnssMeasurement] = listening(session, "sensor.other.gnss", car, noise_seed="3")
     lights = carla.VehicleLightState.LowBeam | carla.VehicleLightState.LeftBlinker
@@ -61,9 +65,12 @@ def live(session):
             streams["world"].append([state_of(actor) for actor in (car, other, *people)])
             for name, camera in cameras.items():
                 streams.setdefault(name, []).append(hashlib.sha256(bytes(camera.next().raw_data)).hexdigest())
+            for name, seen in rays.items():
+                raw = bytes(seen.get(timeout=PATIENCE_S).raw_data)
+                streams.setdefault(name, []).append(hashlib.sha256(raw).hexdigest())
             streams["gnss"].append(hexed(fixes.get(timeout=PATIENCE_S).latitude))
     time.sleep(0.2)
-    streams["events"] = [hashlib.sha256(bytes(seen.raw_data)).hexdigest() for seen in changes.images.queue]
+    streams["events"] = [hashlib.sha256(bytes(each.raw_data)).hexdigest() for each in changes.images.queue]
     return streams
 
 

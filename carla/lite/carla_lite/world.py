@@ -33,6 +33,7 @@ from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
+from carla_lite.rays.field import Field, StillField
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Conditions, Pose
@@ -77,6 +78,7 @@ class World:
         self._next_id = self.unseen = 1
         """The first id that no world message has shown."""
         self._buffer = bytearray()
+        self._still: StillField | None = None
         self.load(maps.first)
 
     def load(self, network: RoadNetwork) -> None:
@@ -87,6 +89,8 @@ class World:
         self.weather = list(CLEAR_NOON)
         self.drawings: list[Drawing] = []
         self.signage = Signage(network, self._new_id)
+        if self._still is None or self._still.scene is not self.scene:
+            self._still = StillField(network, self.scene, [sign.face for sign in self.signage.signs])
         self.actors: dict[int, Actor] = {sign.id: sign for sign in self.signage.signs}
         self.vehicles: list[Vehicle] = []
         self.walkers: list[Walker] = []
@@ -189,6 +193,8 @@ class World:
             self.moving(),
             collided,
             self.signage,
+            delta_s,
+            self.rays,
         )
         # The world's message before all others, as CARLA's, but not until the first of them is made: a client that is
         # woken once for both takes a fifth less processor time than for each by itself.
@@ -212,6 +218,12 @@ class World:
     def moving(self) -> list[Vehicle | Walker | Prop]:
         """Return all that may move."""
         return [*self.vehicles, *self.walkers, *self.props]
+
+    def rays(self) -> Field:
+        """Return what rays can meet now."""
+        assert self._still is not None
+        movers = [actor.drawn(self.elapsed_s) for actor in self.moving()]
+        return Field(self._still, movers, [sign.id for sign in self.signage.signs])
 
     def has_room(self, walker: Walker) -> bool:
         """Return whether neither a vehicle nor another walker stands where a walker wants to."""

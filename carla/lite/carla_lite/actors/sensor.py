@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
+
+import numpy as np
 
 from carla_lite.actors.actor import Actor, Identity, Vehicle
 from carla_lite.actors.props import Prop
@@ -20,13 +22,17 @@ from carla_lite.actors.walkers import Walker
 from carla_lite.motion.collisions import Contact
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
+from carla_lite.rays.field import Field
+from carla_lite.rays.solids import Integers
 from carla_lite.roads.geo_reference import GeoReference
+from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.camera import Conditions, Drawn, Look, Pose
 from carla_lite.scenery.projection import Lens
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.surfaces import Surfaces
 
 Message = Sequence[Buffer]
+_LARGEST_SEED = 2.0**63
 
 
 @dataclass
@@ -41,11 +47,37 @@ class TickSnapshot:
     moving: Sequence[Vehicle | Walker | Prop]
     collided: Sequence[tuple[Vehicle, Vehicle | Walker | Prop | None, Contact]]
     signage: Signage
+    delta_s: float = 0.0
+    """The step of the world (s)."""
+    solid: Callable[[], Field] | None = None
+    """Returns what rays can meet now; None where no ray is ever cast."""
 
+    _rays: Field | None = None
     looks: dict[tuple[Pose, Lens, int], tuple[Look, Sequence[Drawn]]] = field(default_factory=dict)
     """What cameras see, by pose, lens and parent, and who may shine there."""
     surfaces: dict[tuple[Pose, Lens, int], Surfaces] = field(default_factory=dict)
     _drawn: dict[int, Drawn] = field(default_factory=dict)
+
+    @property
+    def rays(self) -> Field:
+        """What rays can meet; made when the first sensor asks."""
+        if self._rays is None:
+            assert self.solid is not None
+            self._rays = self.solid()
+        return self._rays
+
+    def velocities_of(self, things: Integers) -> FloatArray:
+        """Return the velocities (3, n) of things that rays met, in the world's frame (m/s)."""
+        velocities = [
+            actor.body.world_velocity()
+            if isinstance(actor, Vehicle)
+            else (actor.vx, actor.vy, actor.vz)
+            if isinstance(actor, Walker)
+            else (0.0, 0.0, 0.0)
+            for actor in self.moving
+        ]
+        found: FloatArray = np.array([*velocities, (0.0, 0.0, 0.0)]).T[:, self.rays.numbers(things)]
+        return found
 
     def drawn(self, where: Pose, reach_m: float, behind_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
         """Return what moves within a square around a place and at most so far behind it, with what cameras see of it;
@@ -106,6 +138,10 @@ class Sensor(Actor, ABC):
         late = elapsed_s - self._due_s >= self._interval_s
         self._due_s = (elapsed_s if late else self._due_s) + self._interval_s
         return True
+
+    def generator(self) -> np.random.Generator:
+        """Return a generator of random numbers that ``noise_seed`` begins."""
+        return np.random.default_rng(int(self.number("noise_seed", -_LARGEST_SEED, _LARGEST_SEED)) & 0xFFFFFFFF)
 
     def prepare(self, scene: Scene) -> None:
         """Have done what takes long, before its first tick."""

@@ -22,7 +22,7 @@ class CollisionSensor(Sensor):
         for vehicle, other, contact in snapshot.collided:
             x, y, z = contact.impulse
             if vehicle is self.parent:
-                against = other.describe() if other else _static(contact.static_tag)
+                against = other.describe() if other else stand_in(contact.static_tag)
                 yield self._event(snapshot, against, [x, y, z])
             elif other is not None and other is self.parent:
                 yield self._event(snapshot, vehicle.describe(), [-x, -y, -z])
@@ -33,7 +33,7 @@ class CollisionSensor(Sensor):
         return self.header(snapshot, self.pose), payload
 
 
-def _static(tag: int) -> list[object]:
+def stand_in(tag: int) -> list[object]:
     """Return the stand-in that CARLA gives for things that are no actors: id 0, ``static.`` and the label's name."""
     name = f"static.{wire.LABELS.get(tag, 'unknown')}"
     return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TypeVar
 
 from carla_lite import heap
-from carla_lite.actors import props, sensors, walker_hits  # noqa: F401 (enters the sensors' classes)
+from carla_lite.actors import doors, props, sensors, walker_hits  # noqa: F401 (enters the sensors' classes)
 from carla_lite.actors.actor import KINDS, Actor, Identity, Vehicle, compose
 from carla_lite.actors.props import Prop
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
@@ -169,7 +169,7 @@ class World:
         for trigger in self.triggers:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
-            vehicle.prepare()
+            vehicle.prepare(delta_s)
             physics.advance(vehicle.body, physics_s, self.network.ground)
             vehicle.speed_limit_kmh = self.limits.at(vehicle.body.x, vehicle.body.y)
         self.signage.tell(self.vehicles, self.elapsed_s)
@@ -242,6 +242,7 @@ class World:
             *((solid[c.index_a], None if c.index_b is None else solid[c.index_b], c) for c in hits),
             *((solid[hit.vehicle], people[hit.walker], hit.contact) for hit in met),
             *((solid[i], prop, contact) for i, prop, contact in struck),
+            *doors.resolve(solid),
         ]
 
     def _message(self) -> Sequence[Buffer]:

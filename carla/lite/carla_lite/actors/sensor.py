@@ -18,6 +18,7 @@ from carla_lite.actors.signage import Signage
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.actors.walkers import Walker
 from carla_lite.motion.collisions import Contact
+from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
@@ -39,6 +40,8 @@ class TickSnapshot:
     moving: Sequence[Vehicle | Walker | Prop]
     collided: Sequence[tuple[Vehicle, Vehicle | Walker | Prop | None, Contact]]
     signage: Signage
+    gravity_mps2: float = GRAVITY_MPS2
+    """What inertial sensors feel of it (``set_imui_sensor_gravity``)."""
 
     _drawn: dict[int, Drawn] = field(default_factory=dict)
 

@@ -67,8 +67,8 @@ def resolve(bodies: Sequence[Body], scene: Scene, signs: StaticIndex = _NOTHING)
     for a, body in enumerate(bodies):
         if body.simulate_physics:
             _resolve_static(contacts, a, body, scene.statics)
-            if signs.boxes:
-                _resolve_static(contacts, a, body, signs)
+            _resolve_inside(contacts, a, body, scene.statics)
+            _resolve_inside(contacts, a, body, signs)
     return contacts
 
 
@@ -115,7 +115,10 @@ def _resolve_static(contacts: list[Contact], index: int, body: Body, statics: St
                 hit = _way_out(body, static, statics)
             contacts.append(Contact(index, None, static.tag, _collide(body, None, hit)))
             x, y = body.x, body.y
-    for i in statics.at(x, y):
+
+
+def _resolve_inside(contacts: list[Contact], index: int, body: Body, statics: StaticIndex) -> None:
+    for i in statics.at(body.x, body.y):
         thing = statics.boxes[i]
         if not thing.solid and _holds(thing, body):
             contacts.append(Contact(index, None, thing.tag, _collide(body, None, _way_out(body, thing, statics))))

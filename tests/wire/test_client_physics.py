@@ -38,13 +38,14 @@ def parts(vector):
     return vector.x, vector.y, vector.z
 
 
-@pytest.mark.parametrize("push", [(9000.0, 0.0, 0.0), (0.0, -4000.0, 0.0), (3000.0, 5000.0, 0.0), (0.0, 0.0, 2000.0)])
-def test_an_impulse_changes_the_velocity_by_itself_over_the_mass(session, push):
+def test_an_impulse_changes_the_velocity_by_itself_over_the_mass(session):
     car = floating(session)
     mass = car.get_physics_control().mass
-    car.add_impulse(carla.Vector3D(*push))
-    session.world.tick()
-    assert parts(car.get_velocity()) == pytest.approx([part / mass for part in push], abs=0.01)
+    for push in ((9000.0, 0.0, 0.0), (0.0, -4000.0, 0.0), (3000.0, 5000.0, 0.0), (0.0, 0.0, 2000.0)):
+        car.set_target_velocity(carla.Vector3D())
+        car.add_impulse(carla.Vector3D(*push))
+        session.world.tick()
+        assert parts(car.get_velocity()) == pytest.approx([part / mass for part in push], abs=0.01)
 
 
 def test_a_force_acts_for_one_tick(session):
@@ -67,18 +68,17 @@ def test_an_angular_impulse_is_counted_as_carla_counts_it(session):
     assert car.get_angular_velocity().z == pytest.approx(0.0, abs=1e-2)
 
 
-@pytest.mark.parametrize("velocity", [(8.0, 0.0), (-4.0, 0.0), (3.0, 1.0)])
-def test_a_constant_velocity_is_held_in_the_vehicles_frame(session, velocity):
+def test_a_constant_velocity_is_held_in_the_vehicles_frame(session):
     car = standing(session)
-    car.enable_constant_velocity(carla.Vector3D(*velocity, 0.0))
-    session.ticks(20)
-    at = car.get_transform()
-    forward, right = car.get_velocity().dot(at.get_forward_vector()), car.get_velocity().dot(at.get_right_vector())
-    assert forward == pytest.approx(velocity[0], abs=0.15)
-    assert right * velocity[1] >= 0.0
+    for ahead, aside in ((8.0, 0.0), (-4.0, 0.0), (3.0, 1.0)):
+        car.enable_constant_velocity(carla.Vector3D(ahead, aside, 0.0))
+        session.ticks(20)
+        at, velocity = car.get_transform(), car.get_velocity()
+        assert velocity.dot(at.get_forward_vector()) == pytest.approx(ahead, abs=0.15)
+        assert velocity.dot(at.get_right_vector()) * aside >= 0.0
     car.disable_constant_velocity()
     session.ticks(60)
-    assert car.get_velocity().length() < math.hypot(*velocity)
+    assert car.get_velocity().length() < 3.0
 
 
 def test_target_velocities_are_set_at_once(session):
@@ -273,32 +273,27 @@ def test_an_open_door_is_run_into_and_a_closed_one_isnt(session):
     assert drive_by() == []
 
 
-@pytest.mark.parametrize(
-    "label", [carla.CityObjectLabel.Buildings, carla.CityObjectLabel.Poles, carla.CityObjectLabel.Vegetation]
-)
-def test_a_car_set_into_something_is_driven_out_with_an_event(session, label):
+def test_a_car_set_into_something_is_driven_out_with_an_event(session):
+    session.world = session.client.load_world("Lite02")  # it has signs
     car = standing(session)
     found = hits(session, car)
     mass = car.get_physics_control().mass
-    for thing in session.world.get_environment_objects(label)[:12]:
-        session.ticks(2)
-        time.sleep(0.1)
+    things = session.world.get_environment_objects(carla.CityObjectLabel.Any)
+    for thing in [one for kind in {one.type for one in things} for one in things if one.type == kind][::20]:
         found.clear()
-        at = carla.Transform(thing.transform.location, carla.Rotation(yaw=20.0))
-        if label != carla.CityObjectLabel.Vegetation:
-            at.location.z = thing.transform.location.z - thing.bounding_box.extent.z + 0.1
         car.set_target_velocity(carla.Vector3D())
-        car.set_transform(at)
-        session.world.tick()
-        time.sleep(0.1)
-        assert found, thing.name
-        _, other, impulse = found[0]
-        assert other.startswith("static."), thing.name
-        assert impulse.length() == pytest.approx(mass * car.get_velocity().length(), rel=0.3), thing.name
-        if label == carla.CityObjectLabel.Buildings:
+        car.set_transform(carla.Transform(thing.transform.location, carla.Rotation(yaw=20.0)))
+        frame = session.world.tick()
+        time.sleep(0.05)
+        first = [(other, impulse) for at, other, impulse in found if at == frame]
+        assert first, thing.name
+        assert all(other.startswith("static.") for other, _ in first), thing.name
+        assert first[0][1].length() > 0.9 * mass, thing.name  # PUSHED_MPS
+        if thing.type == carla.CityObjectLabel.Buildings:
             session.ticks(20)
-            box = thing.bounding_box
-            assert not box.contains(car.get_location() + carla.Location(z=0.5), carla.Transform()), thing.name
+            place = car.get_location() + carla.Location(z=0.5)
+            upright = carla.BoundingBox(carla.Location(), thing.bounding_box.extent)  # `contains` reads no rotation
+            assert not upright.contains(place, thing.transform), thing.name
 
 
 def test_a_crash_into_a_wall_takes_the_cars_momentum(session):
@@ -335,12 +330,11 @@ def test_a_person_takes_the_momentum_that_the_car_loses(session):
     assert by_car[0][2].length() == pytest.approx(8.0 * 75.0, rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["enable_carsim", "enable_chrono_physics"])
-def test_other_physics_engines_are_refused_and_change_nothing(session, name):
+def test_other_physics_engines_are_refused_and_change_nothing(session):
     car = standing(session)
     place = car.get_location()
-    arguments = {"enable_carsim": ("file",), "enable_chrono_physics": (10, 0.01, "", "", "", "")}[name]
-    getattr(car, name)(*arguments)  # the client throws the answer away
+    car.enable_carsim("file")  # the client throws the answer away
+    car.enable_chrono_physics(10, 0.01, "", "", "", "")
     car.restore_physx_physics()
     session.ticks(5)
     assert car.get_location().distance(place) < 0.01

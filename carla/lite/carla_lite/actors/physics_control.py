@@ -16,7 +16,7 @@ from typing import Any
 from carla_lite.motion.drivetrain import RPM, Drivetrain, Gear
 from carla_lite.motion.physics import Body
 from carla_lite.motion.telemetry import track_m
-from carla_lite.motion.vehicles import VehicleModel
+from carla_lite.motion.vehicles import TYRE_SCALE, VehicleModel
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import RpcError
 
@@ -28,8 +28,6 @@ _WHEEL_COUNT = 4
 
 # What CARLA's vehicles report, and what stands for the model's own drag and stiffness.
 _DRAG_COEFFICIENT, _LATERAL_STIFFNESS, _LONGITUDINAL_STIFFNESS = 0.3, 17.0, 1000.0
-# CARLA gives its tyres a friction of 3.5 where the model's, a true coefficient, is about 1.
-_TYRE_SCALE = 3.5
 # An electric motor's, and how firmly it turns the wheels.
 _MOTOR_INERTIA_KGM2, _MOTOR_CLUTCH = 0.05, 10.0
 # How finely its constant power is reported.
@@ -70,8 +68,8 @@ def applied(built: VehicleModel, figures: list[Any]) -> VehicleModel:
         yaw_inertia_kgm2=built.yaw_inertia_kgm2 * mass / built.mass_kg,
         mass_forward_m=max(-0.9 * built.rear_axle_m, min(0.9 * built.front_axle_m, forward)),
         mass_height_m=max(height, 0.0),
-        front_tyre_friction=max(_mean(wheels[:2], _FRICTION), 0.0) / _TYRE_SCALE,
-        rear_tyre_friction=max(_mean(wheels[2:], _FRICTION), 0.0) / _TYRE_SCALE,
+        front_tyre_friction=max(_mean(wheels[:2], _FRICTION), 0.0) / TYRE_SCALE,
+        rear_tyre_friction=max(_mean(wheels[2:], _FRICTION), 0.0) / TYRE_SCALE,
         max_steer_rad=math.radians(min(max(steer_deg, 1.0), 89.0)),
         steering_curve=_steering_curve(figures[_STEERING], built),
         wheel_radius_m=radius_m,
@@ -181,7 +179,7 @@ def _wheels(body: Body) -> list[Any]:
             place = body.x + c * forward - s * right, body.y + s * forward + c * right, body.z + model.wheel_radius_m
             steer, hold = (math.degrees(model.max_steer_rad), 0.0) if front else (0.0, hand)
             brake = half_nm * (model.brake_front_share if front else 1.0 - model.brake_front_share)
-            grip = _TYRE_SCALE * (model.front_tyre_friction if front else model.rear_tyre_friction)
+            grip = TYRE_SCALE * (model.front_tyre_friction if front else model.rear_tyre_friction)
             figures = [grip, 0.25, steer, 100.0 * model.wheel_radius_m, brake, hold]
             wheels.append([*figures, *tyre, [100.0 * value for value in place]])
     return wheels

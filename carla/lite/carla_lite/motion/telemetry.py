@@ -13,6 +13,7 @@ import math
 from dataclasses import astuple, dataclass
 
 from carla_lite.motion.physics import Body
+from carla_lite.motion.vehicles import TYRE_SCALE
 
 FRONT_LEFT, FRONT_RIGHT, REAR_LEFT, REAR_RIGHT = range(4)
 WHEELS = (FRONT_LEFT, FRONT_RIGHT, REAR_LEFT, REAR_RIGHT)
@@ -83,7 +84,7 @@ def _wheel(body: Body, wheel: int) -> WheelTelemetry:
     rolls = abs(ahead_mps) > _CREEPS_MPS
     radius_m = model.wheel_radius_m
     return WheelTelemetry(
-        model.front_tyre_friction if front else model.rear_tyre_friction,
+        TYRE_SCALE * (model.front_tyre_friction if front else model.rear_tyre_friction),
         math.degrees(math.atan2(aside_mps, abs(ahead_mps))) if rolls else 0.0,
         slip,
         (1.0 + slip) * ahead_mps / radius_m,

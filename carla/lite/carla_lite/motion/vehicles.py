@@ -12,6 +12,8 @@ from itertools import pairwise
 from carla_lite.motion.drivetrain import Drivetrain
 
 GRAVITY_MPS2 = 9.81
+TYRE_SCALE = 3.5
+"""CARLA gives its tyres this friction where the model's, a true coefficient, is about 1."""
 STEERING_CURVE: tuple[tuple[float, float], ...] = ((0.0, 1.0), (20.0, 0.9), (60.0, 0.8), (120.0, 0.7))
 """Share of the full wheel angle over the speed in km/h: the curve that CARLA 0.9 vehicles report."""
 

@@ -184,7 +184,7 @@ class Vehicle(Actor):
     @place.setter
     def place(self, place: Pose) -> None:
         body = self.body
-        body.x, body.y, body.z = place.x, place.y, place.z
+        body.x, body.y, body.z, body.placed = place.x, place.y, place.z, True
         body.pitch, body.yaw, body.roll = place.pitch, place.yaw, place.roll
 
     def drive(self, control: Control) -> None:

@@ -67,8 +67,10 @@ def resolve(bodies: Sequence[Body], scene: Scene, signs: StaticIndex = _NOTHING)
     for a, body in enumerate(bodies):
         if body.simulate_physics:
             _resolve_static(contacts, a, body, scene.statics)
-            _resolve_inside(contacts, a, body, scene.statics)
-            _resolve_inside(contacts, a, body, signs)
+            if body.placed:  # what drives comes into none of these
+                body.placed = False
+                _resolve_inside(contacts, a, body, scene.statics)
+                _resolve_inside(contacts, a, body, signs)
     return contacts
 
 

@@ -80,6 +80,8 @@ class Body:
     control: Control = field(default_factory=Control)
     simulate_physics: bool = True
     gravity: bool = True
+    placed: bool = field(default=True, compare=False, repr=False)
+    """Whether it was set down since the last look for what it stands in."""
     settled: tuple[object, ...] | None = field(default=None, compare=False, repr=False)
     """As what ``advance`` left it at rest, if another step would do the same."""
 

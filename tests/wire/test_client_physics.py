@@ -288,7 +288,7 @@ def test_a_car_set_into_something_is_driven_out_with_an_event(session):
         first = [(other, impulse) for at, other, impulse in found if at == frame]
         assert first, thing.name
         assert all(other.startswith("static.") for other, _ in first), thing.name
-        assert first[0][1].length() > 0.9 * mass, thing.name  # PUSHED_MPS
+        assert max(impulse.length() for _, impulse in first) > 0.9 * mass, thing.name  # PUSHED_MPS
         if thing.type == carla.CityObjectLabel.Buildings:
             session.ticks(20)
             place = car.get_location() + carla.Location(z=0.5)

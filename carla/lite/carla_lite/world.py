@@ -260,6 +260,8 @@ class World:
         people = [walker for walker in self.walkers if walker.collides]
         met = walker_hits.resolve([vehicle.body for vehicle in solid], people)
         struck = props.resolve([vehicle.body for vehicle in solid], [prop for prop in self.props if prop.collides])
+        for vehicle in self.vehicles:
+            vehicle.body.placed = False
         return [
             *((solid[c.index_a], None if c.index_b is None else solid[c.index_b], c) for c in hits),
             *((solid[hit.vehicle], people[hit.walker], hit.contact) for hit in met),

@@ -19,8 +19,8 @@ from carla_lite.scenery.statics import StaticBox, StaticIndex
 
 RESTITUTION = 0.1
 FRICTION = 0.3
-# What was set into something else is driven out of it, as PhysX does: it is deeper inside than its speed explains.
-DEEP_M, STILL_MPS, PUSHED_MPS = 0.1, 0.5, 1.0
+# What a client set so deep into something else is driven out of it, as PhysX does.
+DEEP_M, PUSHED_MPS = 0.1, 1.0
 _NOTHING = StaticIndex()
 
 
@@ -68,7 +68,6 @@ def resolve(bodies: Sequence[Body], scene: Scene, signs: StaticIndex = _NOTHING)
         if body.simulate_physics:
             _resolve_static(contacts, a, body, scene.statics)
             if body.placed:  # what drives comes into none of these
-                body.placed = False
                 _resolve_inside(contacts, a, body, scene.statics)
                 _resolve_inside(contacts, a, body, signs)
     return contacts
@@ -113,8 +112,8 @@ def _resolve_static(contacts: list[Contact], index: int, body: Body, statics: St
             continue
         hit = _overlap(_box_of(body), static)
         if hit is not None:
-            if hit.depth_m > DEEP_M and _closing(body, None, hit, hit.nx, hit.ny)[0] > -STILL_MPS:
-                hit = _way_out(body, static, statics)
+            if body.placed and hit.depth_m > DEEP_M:
+                hit = _way_out(body, static, statics, [(hit.depth_m, hit.nx, hit.ny)])
             contacts.append(Contact(index, None, static.tag, _collide(body, None, hit)))
             x, y = body.x, body.y
 
@@ -137,14 +136,17 @@ def _holds(thing: StaticBox, body: Body) -> bool:
     return False
 
 
-def _way_out(body: Body, static: StaticBox, statics: StaticIndex) -> _Hit:
-    """Return the shortest way out of a box in which nothing else stands; houses stand in rows."""
+def _way_out(
+    body: Body, static: StaticBox, statics: StaticIndex, shortest: Sequence[tuple[float, float, float]] = ()
+) -> _Hit:
+    """Return the shortest way out of a box in which nothing else stands; houses stand in rows. A way is how far it is,
+    and where."""
     box = _box_of(body)
     x, y = body.x, body.y
     c = abs(box.cos * static.cos + box.sin * static.sin)
     s = abs(box.sin * static.cos - box.cos * static.sin)
     long, wide = body.model.half_length_m, body.model.half_width_m
-    ways: list[tuple[float, float, float]] = []
+    ways = [*shortest]
     for u, v, half in (
         (static.cos, static.sin, static.half_length_m + long * c + wide * s),
         (-static.sin, static.cos, static.half_width_m + long * s + wide * c),
@@ -258,10 +260,9 @@ def _collide(a: Body, b: Body | None, hit: _Hit) -> tuple[float, float, float]:
         b.y -= hit.ny * part * inverse_b
 
     speed, mobility = _closing(a, b, hit, hit.nx, hit.ny)
-    parting = -RESTITUTION * speed
-    if hit.depth_m > DEEP_M and speed > -STILL_MPS:
-        parting = PUSHED_MPS
-    normal = (parting - speed) / mobility
+    normal = -(1.0 + RESTITUTION) * speed / mobility
+    if hit.depth_m > DEEP_M and (a.placed or (b is not None and b.placed)):
+        normal = max(normal, (PUSHED_MPS - min(speed, 0.0)) / mobility)
     if normal <= 0.0:  # already parting
         return 0.0, 0.0, 0.0
     _apply(a, b, hit, normal * hit.nx, normal * hit.ny)

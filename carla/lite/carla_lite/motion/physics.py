@@ -81,7 +81,7 @@ class Body:
     simulate_physics: bool = True
     gravity: bool = True
     placed: bool = field(default=True, compare=False, repr=False)
-    """Whether it was set down since the last look for what it stands in."""
+    """Whether it was set down where it is, and has not been looked at for collisions since."""
     settled: tuple[object, ...] | None = field(default=None, compare=False, repr=False)
     """As what ``advance`` left it at rest, if another step would do the same."""
 

@@ -162,7 +162,7 @@ def test_the_sign_of_a_landmark_is_found(session):
         assert session.world.get_traffic_light_from_opendrive_id(landmark.id).id == light.id
 
 
-def test_an_actor_has_components_and_those_with_a_skeleton_bones(session):
+def test_an_actor_has_components_and_perhaps_bones(session):
     car = session.car()
     session.ticks(20)
     assert car.get_component_names()[0] == "RootComponent"

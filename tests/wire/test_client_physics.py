@@ -38,7 +38,7 @@ def parts(vector):
     return vector.x, vector.y, vector.z
 
 
-def test_an_impulse_changes_the_velocity_by_itself_over_the_mass(session):
+def test_an_impulse_over_the_mass_changes_the_velocity(session):
     car = floating(session)
     mass = car.get_physics_control().mass
     for push in ((9000.0, 0.0, 0.0), (0.0, -4000.0, 0.0), (3000.0, 5000.0, 0.0), (0.0, 0.0, 2000.0)):
@@ -312,6 +312,26 @@ def test_a_crash_into_a_wall_takes_the_cars_momentum(session):
     mass = car.get_physics_control().mass
     assert first[2].length() == pytest.approx(1.1 * 10.0 * mass, rel=0.05)
     assert first[2].dot(car.get_transform().get_forward_vector()) < 0.0
+
+
+def test_a_crash_into_a_car_keeps_momentum(session):
+    car, other = standing(session), session.car(ahead_m=9.0, name="vehicle.audi.tt")
+    session.ticks(20)
+    found = hits(session, car)
+    masses = [one.get_physics_control().mass for one in (car, other)]
+    car.set_target_velocity(car.get_transform().get_forward_vector() * 9.0)
+    before = 0.0
+    for _ in range(40):
+        if found:
+            break
+        before = car.get_velocity().length()
+        session.world.tick()
+        time.sleep(0.02)
+    _, kind, impulse = found[0]
+    assert kind == other.type_id
+    assert impulse.length() == pytest.approx(masses[1] * other.get_velocity().length(), rel=0.01)
+    assert impulse.length() == pytest.approx(1.1 * before / sum(1.0 / mass for mass in masses), rel=0.03)
+    assert impulse.dot(car.get_transform().get_forward_vector()) < 0.0
 
 
 def test_a_person_takes_the_momentum_that_the_car_loses(session):

@@ -109,7 +109,7 @@ def test_a_manual_gear_holds_and_a_high_one_launches_slower():
     assert first.vx > 1.5 * second.vx
 
 
-def test_an_automatic_gearbox_shifts_up_and_drives_nothing_meanwhile():
+def test_an_automatic_gearbox_drives_nothing_while_it_shifts():
     body = Body(geared(), control=Control(1.0))
     shifting: list[float] = []
     for _ in range(200):

@@ -28,7 +28,6 @@ class Surroundings(Protocol):
     props: list[Any]
     sensors: list[Any]
     triggers: list[Any]
-    strict: bool
 
     @property
     def scene(self) -> Scene:

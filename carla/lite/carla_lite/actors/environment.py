@@ -6,9 +6,10 @@ nor hit. Never touches vehicles or time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from carla_lite.actors.signage import Signage
 from carla_lite.actors.street_lights import StreetLights
@@ -97,11 +98,16 @@ class Environment:
         self.lights.dusk(night)
         self._show()
 
-    def update_lights(self, states: Iterable[list[object]]) -> None:
-        """Adopt what a client's light manager changed."""
-        for state in states:
-            self.lights.update(state)
+    def update_lights(self, states: Sequence[list[Any]]) -> None:
+        """Adopt what a client's light manager changed.
+
+        Raises:
+            RpcError: a light doesn't exist, as those of the map before that a client still has; the others are changed.
+        """
+        refused = [refusal for state in states if (refusal := self.lights.update(state))]
         self._show()
+        if refused:
+            raise RpcError(refused[0])
 
     def paint(self, names: Sequence[str], bgr: tuple[int, int, int] | None) -> None:
         """Give objects a colour (None: leave it), by their names.

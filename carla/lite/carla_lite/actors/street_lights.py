@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from carla_lite.protocol.wire import RpcError, Vector
+from carla_lite.protocol.wire import Vector
 
 _STREET, _GROUPS = 2, range(5)
 # CARLA's own lamps differ from map to map: a warm white, and an intensity of that order.
@@ -57,17 +57,14 @@ class StreetLights:
         found = [(number, self._lights[number]) for number in shown if number in self._lights]
         return [[n, list(a.location), a.intensity, a.group, list(a.colour), a.active] for n, a in found]
 
-    def update(self, state: list[Any]) -> None:
-        """Adopt a LightState, but for its place.
-
-        Raises:
-            RpcError: there is no such light, or its intensity or group is none.
-        """
+    def update(self, state: list[Any]) -> str:
+        """Adopt a LightState, but for its place; return why not, or ''."""
         number, _location, intensity, group, (red, green, blue, *_), active = state
         if number not in self._lights:
-            raise RpcError(f"light {number} does not exist here; get_all_lights() lists what does")
+            return f"light {number} does not exist here; get_all_lights() lists what does"
         if not math.isfinite(intensity) or group not in _GROUPS:
-            raise RpcError(f"light {number}: intensity {intensity} or group {group} is none, expected 0 to 4")
+            return f"light {number}: intensity {intensity} or group {group} is none, expected a number and 0 to 4"
         light = self._lights[number]
         light.intensity, light.group = float(intensity), int(group)
         light.colour, light.active = (red, green, blue), bool(active)
+        return ""

@@ -119,6 +119,7 @@ def _resolve_static(contacts: list[Contact], index: int, body: Body, statics: St
 
 
 def _resolve_inside(contacts: list[Contact], index: int, body: Body, statics: StaticIndex) -> None:
+    """Put a body that was set into a crown or a sign outside."""
     for i in statics.at(body.x, body.y):
         thing = statics.boxes[i]
         if not thing.solid and _holds(thing, body):

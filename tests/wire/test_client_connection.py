@@ -133,9 +133,9 @@ def test_only_asynchronous_mode_runs_without_ticks(session):
 
 
 def test_a_method_that_does_not_exist_is_named(session):
-    car = session.car()
-    with pytest.raises(RuntimeError, match="carla-lite has no method get_telemetry_data"):
-        car.get_telemetry_data()
+    sensor = session.sensor("sensor.other.collision", session.car(), lambda _event: None)
+    with pytest.raises(RuntimeError, match="carla-lite has no method is_sensor_enabled_for_ros"):
+        sensor.is_enabled_for_ros()
     assert session.world.tick() > 0
 
 

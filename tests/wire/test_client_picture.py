@@ -121,11 +121,6 @@ def test_head_lamps_light_the_road_at_night(session):
     assert lit.mean() > 1.5 * dark.mean()
 
 
-def test_the_light_manager_knows_no_lamp_that_could_be_switched(session):
-    manager = session.world.get_lightmanager()
-    assert manager.get_all_lights(carla.LightGroup.Street) == []
-
-
 def place(car, ahead, right, up):
     where = car.get_transform()
     forward, side = where.get_forward_vector(), where.get_right_vector()

@@ -77,6 +77,14 @@ def main(
             min=0.0, max=10_000.0, envvar="LITE_TICK_MS", help="A tick takes so long at least, as a card's would."
         ),
     ] = 0.0,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            envvar="LITE_STRICT",
+            help="Refuse, or don't have, what CARLA refuses or hasn't; docs/carla-lite.md lists it.",
+        ),
+    ] = False,
     fault: Annotated[
         list[str] | None,
         typer.Option(
@@ -124,7 +132,7 @@ def main(
         window_socket = ends.enter_context(_window_socket(view_port)) if view else None
         injector.before_listening()
         try:
-            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000))
+            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000, strict))
         except OSError as error:
             _fail(_port_sentence(error, host, port), _NO_PORT)
         port = server.port
@@ -132,7 +140,8 @@ def main(
             ends.callback(ControlPort(control, server.selector, injector).close)
         if control is not None or fault:
             injector.attach(server)
-        print(f"carla-lite: {maps.first.name} on {host}:{port} (streams {port + 1}), seed {seed}", flush=True)
+        mode = ", strict" if strict else ""
+        print(f"carla-lite: {maps.first.name} on {host}:{port} (streams {port + 1}), seed {seed}{mode}", flush=True)
         print(f"carla-lite: runs {compiled.running}", flush=True)
         if window_socket is not None:
             address = ends.enter_context(launch.window(window_socket, (host, port), seed))

@@ -46,7 +46,7 @@ class FaultHook(Protocol):
 class Server:
     """Listens on ``port`` (RPC) and ``port + 1`` (streams) from construction on; a context manager that closes both."""
 
-    def __init__(self, host: str, port: int, maps: Maps, seed: int, tick_s: float = 0.0) -> None:
+    def __init__(self, host: str, port: int, maps: Maps, seed: int, tick_s: float = 0.0, strict: bool = False) -> None:
         """Listen and build the world, whose ticks take ``tick_s`` at least; port 0 takes two that are free.
 
         Raises:
@@ -56,7 +56,7 @@ class Server:
         rpc_listener, stream_listener = map(self._sockets.enter_context, listen_pair(host, port))
         self.port: int = rpc_listener.getsockname()[1]
         self._streams = Streams(stream_listener)
-        self._world = World(self._streams, maps, seed)
+        self._world = World(self._streams, maps, seed, strict)
         self._world.tick_s = tick_s
         self._hook: FaultHook | None = None
         self._pacemaker: Channel | None = None
@@ -83,6 +83,11 @@ class Server:
     def unsupported(self) -> Mapping[str, int]:
         """How often clients called what has no effect here, by name."""
         return self._world.unsupported
+
+    @property
+    def strict(self) -> bool:
+        """Whether what CARLA refuses is refused."""
+        return self._world.strict
 
     def attach(self, hook: FaultHook) -> None:
         """Let the hook come between clients and world from now on."""

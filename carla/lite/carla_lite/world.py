@@ -16,8 +16,9 @@ from itertools import islice
 from typing import TypeVar
 
 from carla_lite import heap
-from carla_lite.actors import props, sensors, walker_hits  # noqa: F401 (enters the sensors' classes)
+from carla_lite.actors import doors, props, sensors, walker_hits  # noqa: F401 (enters the sensors' classes)
 from carla_lite.actors.actor import KINDS, Actor, Identity, Vehicle, compose
+from carla_lite.actors.environment import ALL_LAYERS, Environment
 from carla_lite.actors.props import Prop
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.actors.signage import Signage
@@ -26,9 +27,10 @@ from carla_lite.actors.triggers import FrictionTrigger
 from carla_lite.actors.walkers import Walker
 from carla_lite.blueprints.catalogue import CATALOGUE, SPECTATOR, find
 from carla_lite.blueprints.sensors import REFUSED
-from carla_lite.maps import Maps
+from carla_lite.maps import LAYERED, Maps
 from carla_lite.motion import collisions, physics
-from carla_lite.motion.physics import Body
+from carla_lite.motion.physics import AIRBORNE_M, Body
+from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.protocol.streams import Streams
@@ -49,6 +51,8 @@ _HEAD_BYTES = wire.HEADER.size + wire.WORLD_HEAD.size
 LISTED_ONLY = frozenset(CATALOGUE) - frozenset(KINDS)
 """The ids of what programs find in the library and can't spawn."""
 
+# CARLA's spawner refuses a vehicle that touches the road (carla #4006, #2323): its spawn points are above it.
+_ABOVE_ROAD_M = -0.02
 _ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
 
 
@@ -58,9 +62,11 @@ class World:
     Frames and actor ids go on over episodes, and episodes are numbered from a random start: clients cache by them.
     """
 
-    def __init__(self, streams: Streams, maps: Maps, seed: int) -> None:
+    def __init__(self, streams: Streams, maps: Maps, seed: int, strict: bool = False) -> None:
         self.streams = streams
         self.maps = maps
+        self.strict = strict
+        """Whether what CARLA refuses, or hasn't, is refused, or not there, where carla-lite is more generous."""
         self.traffic_managers: dict[int, str] = {}
         self.batch_answered_s = 0.0
         """When the last batch was done, by the monotonic clock."""
@@ -70,6 +76,8 @@ class World:
         self.settings = wire.default_settings()
         self.hooked: Callable[[Sensor, TickSnapshot], Iterable[Message]] | None = None
         """What leaves a sensor, as a ``server.FaultHook`` leaves it; None: its own messages."""
+        self.imu_gravity_mps2 = GRAVITY_MPS2
+        """What a client set as the gravity of inertial sensors."""
         self.unsupported: Counter[str] = Counter()
         """How often clients called what has no effect here, by name."""
         self.frame = 0
@@ -81,16 +89,16 @@ class World:
         self._still: StillField | None = None
         self.load(maps.first)
 
-    def load(self, network: RoadNetwork) -> None:
+    def load(self, network: RoadNetwork, layers: int = ALL_LAYERS) -> None:
         """Begin a new episode on this map, with only its signs and the spectator in it."""
-        self.network, self.scene = network, Scene.build(network, self._seed)
+        self.network = network
         self.episode += 1
         self.elapsed_s = 0.0
-        self.weather = list(CLEAR_NOON)
         self.drawings: list[Drawing] = []
         self.signage = Signage(network, self._new_id)
-        if self._still is None or self._still.scene is not self.scene:
-            self._still = StillField(network, self.scene, [sign.face for sign in self.signage.signs])
+        loaded = layers if self.has_layers else ALL_LAYERS
+        self.environment = Environment(Scene.build(network, self._seed), self.signage, loaded)
+        self.weather = list(CLEAR_NOON)
         self.actors: dict[int, Actor] = {sign.id: sign for sign in self.signage.signs}
         self.vehicles: list[Vehicle] = []
         self.walkers: list[Walker] = []
@@ -109,6 +117,17 @@ class World:
     @weather.setter
     def weather(self, weather: list[float]) -> None:
         self._weather, self._daylight = weather, Daylight.of(weather)
+        self.environment.dusk(self._daylight.lamps > 0.0)
+
+    @property
+    def scene(self) -> Scene:
+        """What stands still, as far as it is there."""
+        return self.environment.scene
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether layers of the map can be unloaded: CARLA's maps have them only where their name says so."""
+        return not self.strict or self.network.name.endswith(LAYERED)
 
     def report_unsupported(self, name: str) -> None:
         """Count a call that changes nothing here, and log the first of its name: one that is asynchronous has no reply
@@ -175,7 +194,7 @@ class World:
         for trigger in self.triggers:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
-            vehicle.prepare()
+            vehicle.prepare(delta_s)
             physics.advance(vehicle.body, physics_s, self.network.ground)
             vehicle.speed_limit_kmh = self.limits.at(vehicle.body.x, vehicle.body.y)
         self.signage.tell(self.vehicles, self.elapsed_s)
@@ -195,6 +214,7 @@ class World:
             self.signage,
             delta_s,
             self.rays,
+            self.imu_gravity_mps2,
         )
         # The world's message before all others, as CARLA's, but not until the first of them is made: a client that is
         # woken once for both takes a fifth less processor time than for each by itself.
@@ -221,7 +241,8 @@ class World:
 
     def rays(self) -> Field:
         """Return what rays can meet now."""
-        assert self._still is not None
+        if self._still is None or self._still.scene is not self.scene:  # another map, or an object was switched
+            self._still = StillField(self.network, self.scene, [sign.face for sign in self.signage.signs])
         movers = [actor.drawn(self.elapsed_s) for actor in self.moving()]
         return Field(self._still, movers, [sign.id for sign in self.signage.signs])
 
@@ -231,7 +252,7 @@ class World:
 
     def is_blocked(self, body: Body) -> bool:
         """Return whether something stands where a vehicle wants to."""
-        if body.is_in(self.network.ground):
+        if body.is_in(self.network.ground, _ABOVE_ROAD_M if self.strict else AIRBORNE_M):
             return True
         reach_m = body.model.reach_m
         near = [
@@ -243,20 +264,23 @@ class World:
         bodies = [copy.copy(one) for one in (body, *near)]
         if any(walker_hits.touches(body, walker) for walker in self.walkers) or props.is_blocked(body, self.props):
             return True
-        return any(contact.index_a == 0 for contact in collisions.resolve(bodies, self.scene))
+        return any(contact.index_a == 0 for contact in collisions.resolve(bodies, self.scene, self.environment.signs))
 
     def _collide(self) -> list[tuple[Vehicle, Vehicle | Walker | Prop | None, collisions.Contact]]:
         solid = [vehicle for vehicle in self.vehicles if vehicle.collides]
-        contacts = collisions.resolve([vehicle.body for vehicle in solid], self.scene)
+        contacts = collisions.resolve([vehicle.body for vehicle in solid], self.scene, self.environment.signs)
         # Without an impulse they touch but already part: no event, as in CARLA.
         hits = [contact for contact in contacts if any(contact.impulse)]
         people = [walker for walker in self.walkers if walker.collides]
         met = walker_hits.resolve([vehicle.body for vehicle in solid], people)
         struck = props.resolve([vehicle.body for vehicle in solid], [prop for prop in self.props if prop.collides])
+        for vehicle in self.vehicles:
+            vehicle.body.placed = False
         return [
             *((solid[c.index_a], None if c.index_b is None else solid[c.index_b], c) for c in hits),
             *((solid[hit.vehicle], people[hit.walker], hit.contact) for hit in met),
             *((solid[i], prop, contact) for i, prop, contact in struck),
+            *doors.resolve(solid),
         ]
 
     def _message(self) -> Sequence[Buffer]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carla_lite.motion.collisions import resolve
+from carla_lite.motion.collisions import PUSHED_MPS, resolve
 from carla_lite.motion.physics import MODEL3, Body, Control, advance
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox, StaticIndex
 from tests.unit.carla_lite.places import flat, scene
@@ -21,7 +21,7 @@ def wall(x: float, tag: int = TAG_BUILDING, solid: bool = True, z: float = 5.0) 
 
 
 def moving(x: float, speed: float, y: float = 0.0, yaw: float = 0.0) -> Body:
-    body = Body(x=x, y=y, yaw=yaw)
+    body = Body(x=x, y=y, yaw=yaw, placed=False)
     body.set_world_velocity(speed, 0.0)
     return body
 
@@ -78,6 +78,44 @@ def test_crowns_and_boxes_above_the_car_are_no_obstacle():
     assert resolve([moving(0.0, 10.0)], scene(crown, bridge)) == []
 
 
+def house(x: float, y: float = 0.0, half: float = 5.0, solid: bool = True, z: float = 5.0) -> StaticBox:
+    return StaticBox(x, y, z, half, half, 5.0, 0.3, (0, 0, 0), TAG_BUILDING if solid else TAG_VEGETATION, solid)
+
+
+@pytest.mark.parametrize(("x", "y"), [(0.0, 0.0), (3.0, 1.0), (-4.0, 2.0)])
+def test_a_car_set_into_a_house_is_put_outside_and_leaves_it(x: float, y: float):
+    body, world = Body(x=x, y=y), scene(house(0.0))
+    (contact,) = resolve([body], world)
+    assert math.hypot(*contact.impulse) == pytest.approx(MODEL3.mass_kg * PUSHED_MPS)
+    vx, vy, _ = body.world_velocity()
+    assert (vx, vy) == pytest.approx((contact.impulse[0] / MODEL3.mass_kg, contact.impulse[1] / MODEL3.mass_kg))
+    assert vx * body.x + vy * body.y > 0.0
+    assert not any(any(contact.impulse) for contact in resolve([body], world))
+
+
+def test_a_car_set_into_a_row_of_houses_is_put_beside_the_row():
+    along = [(10.0 * k * math.cos(0.3), 10.0 * k * math.sin(0.3)) for k in range(-3, 4)]
+    body, world = Body(x=4.5, y=0.5, yaw=0.3), scene(*(house(x, y) for x, y in along))
+    assert resolve([body], world)
+    assert not any(any(contact.impulse) for contact in resolve([body], world))
+
+
+def test_cars_set_into_one_another_part_and_keep_momentum():
+    bodies = [Body(), Body(x=2.0, yaw=0.4)]
+    (contact,) = resolve(bodies, scene())
+    assert math.hypot(*contact.impulse) == pytest.approx(0.5 * MODEL3.mass_kg * PUSHED_MPS, rel=0.5)
+    assert momentum(bodies) == pytest.approx((0.0, 0.0), abs=1e-6)
+
+
+def test_a_crown_or_plate_is_hit_only_from_its_middle():
+    crown = StaticBox(0.0, 0.0, 2.0, 1.5, 1.5, 1.5, 0.0, (0, 0, 0), TAG_VEGETATION, solid=False)
+    plate = StaticIndex([StaticBox(20.0, 0.0, 1.0, 0.02, 0.4, 0.4, 0.0, (0, 0, 0), 8, solid=False)])
+    for brushing in (Body(x=2.0, y=1.0), Body(x=20.0, y=1.2), moving(0.0, 5.0)):
+        assert resolve([brushing], scene(crown), plate) == []
+    inside = [Body(z=1.0), Body(x=20.0, y=0.4)]
+    assert [contact.static_tag for contact in resolve(inside, scene(crown), plate)] == [TAG_VEGETATION, 8]
+
+
 def test_a_car_that_does_not_move_by_physics_is_hit_like_a_wall():
     parked = Body(x=LENGTH - 0.1, simulate_physics=False)
     body = moving(0.0, 10.0)
@@ -110,7 +148,7 @@ def test_contacts_come_in_the_order_of_the_bodies():
     velocities=st.tuples(*[st.floats(-30, 30)] * 4),
 )
 def test_any_crash_keeps_momentum_and_gains_no_energy(dx, dy, yaws, velocities):
-    a, b = Body(yaw=yaws[0]), Body(x=dx, y=dy, yaw=yaws[1])
+    a, b = Body(yaw=yaws[0], placed=False), Body(x=dx, y=dy, yaw=yaws[1], placed=False)
     a.set_world_velocity(velocities[0], velocities[1])
     b.set_world_velocity(velocities[2], velocities[3])
 

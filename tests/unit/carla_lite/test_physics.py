@@ -87,7 +87,7 @@ def test_steady_cornering_stays_within_tyre_friction(speed_mps: float, steer: fl
     for tick in range(60):
         advance(body, 0.05, flat)
         if tick > 20:
-            assert math.hypot(body.ax, body.ay) <= MODEL3.tyre_friction * GRAVITY_MPS2 * 1.02
+            assert math.hypot(body.ax, body.ay) <= MODEL3.front_tyre_friction * GRAVITY_MPS2 * 1.02
 
 
 def test_a_tight_turn_at_speed_slides_wider_than_the_geometry():

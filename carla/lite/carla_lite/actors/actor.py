@@ -14,7 +14,7 @@ from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.blueprint import Blueprint
 from carla_lite.blueprints.catalogue import CATALOGUE, ids_of
 from carla_lite.blueprints.vehicles import VehicleBlueprint
-from carla_lite.motion.ackermann import Ackermann
+from carla_lite.motion.ackermann import Ackermann, AckermannController
 from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import BoxActor, Pose
@@ -161,8 +161,11 @@ class Vehicle(Actor):
         """Id and state of the traffic light that it is at."""
         self.gives_way = False
         """Whether a stop or yield sign tells it to wait."""
-        self.ackermann: Ackermann | None = None
-        self.constant_velocity: tuple[float, float] | None = None
+        self.ackermann = AckermannController()
+        self.constant_velocity: wire.Vector | None = None
+        self.posed_wheels: dict[int, tuple[float, float]] = {}
+        """Steering and pitch (degrees) that a client gave wheels while no physics turns them."""
+        self.open_doors: frozenset[int] = frozenset()
         self._built = model = blueprint.model
         self._box = wire.bounding_box((0.0, 0.0, model.box_centre_z_m), model.extent)
         if blueprint.told_m is not None:
@@ -198,12 +201,27 @@ class Vehicle(Actor):
     @place.setter
     def place(self, place: Pose) -> None:
         body = self.body
-        body.x, body.y, body.z = place.x, place.y, place.z
+        body.x, body.y, body.z, body.placed = place.x, place.y, place.z, True
         body.pitch, body.yaw, body.roll = place.pitch, place.yaw, place.roll
 
     def drive(self, control: Control) -> None:
         """Hold this control until the next one, or for one tick if the blueprint's ``sticky_control`` is false."""
-        self.ackermann, self.body.control, self._driven = None, control, True
+        self.ackermann.reset()
+        self.body.control, self._driven = control, True
+
+    def steer_to(self, target: Ackermann) -> None:
+        """Hold this speed and wheel angle until the next control of either kind."""
+        self.ackermann.target = target
+
+    @property
+    def simulate_physics(self) -> bool:
+        """Whether the motion model moves it; with it, its wheels are no longer posed by a client."""
+        return self.body.simulate_physics
+
+    @simulate_physics.setter
+    def simulate_physics(self, enabled: bool) -> None:
+        self.body.simulate_physics = enabled
+        self.posed_wheels.clear()
 
     def switch_lights(self, flags: int, elapsed_s: float) -> None:
         """Set the flags of VehicleLightState; indicators that were off begin to blink now."""
@@ -211,15 +229,18 @@ class Vehicle(Actor):
             self._blinking_since_s = elapsed_s
         self.light_state = flags
 
-    def prepare(self) -> None:
-        """Do what a client asked to be done before each step of the motion model."""
-        if self.ackermann is not None:
-            self.body.control = self.ackermann.control(self.body)
+    def prepare(self, delta_s: float) -> None:
+        """Do what a client asked to be done before the motion model moves it by a tick."""
+        target = self.ackermann.target
+        if target is not None:
+            self.body.control = self.ackermann.control(self.body, target, delta_s)
         elif not (self._sticky or self._driven):
             self.body.control = Control()
         self._driven = False
         if self.constant_velocity is not None:
-            self.body.vx, self.body.vy = self.constant_velocity
+            self.body.vx, self.body.vy, up = self.constant_velocity
+            if up:
+                self.body.vz = up
 
     def box(self) -> list[Any]:
         """Return the BoundingBox struct: its centre lies above the origin, which is on the ground."""
@@ -228,11 +249,13 @@ class Vehicle(Actor):
     @property
     def figures(self) -> list[Any]:
         """The VehiclePhysicsControl that was last applied, or the model's own; setting it changes the model."""
-        return self._figures or physics_control.report(self.body)
+        if self._figures is None:
+            return physics_control.report(self.body, self._built)
+        return physics_control.with_places(self._figures, self.body)
 
     @figures.setter
     def figures(self, figures: list[Any]) -> None:
-        self.body.model = physics_control.applied(self.body.model, self._built, figures)
+        self.body.model = physics_control.applied(self._built, figures)
         self._figures = figures
 
     @property

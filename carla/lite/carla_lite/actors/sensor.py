@@ -20,6 +20,7 @@ from carla_lite.actors.signage import Signage
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.actors.walkers import Walker
 from carla_lite.motion.collisions import Contact
+from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.rays.field import Field
@@ -51,6 +52,8 @@ class TickSnapshot:
     """The step of the world (s)."""
     solid: Callable[[], Field] | None = None
     """Returns what rays can meet now; None where no ray is ever cast."""
+    gravity_mps2: float = GRAVITY_MPS2
+    """What inertial sensors feel of it (``set_imui_sensor_gravity``)."""
 
     _rays: Field | None = None
     looks: dict[tuple[Pose, Lens, int], tuple[Look, Sequence[Drawn]]] = field(default_factory=dict)

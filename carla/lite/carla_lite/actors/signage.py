@@ -46,6 +46,8 @@ class Signage:
         self._stops: Stops[TrafficLight | GiveWaySign] = Stops()
         self._right_of_way = RightOfWay(network)
         self._near: dict[tuple[float, float, float], list[TrafficSign]] = {}
+        self.hidden: frozenset[int] = frozenset()
+        """The ids of those that a client took out of sight."""
         for sign in self.signs:
             sign.record(self.records, self._offsets[sign.id])
         holding: list[TrafficLight | GiveWaySign] = [*lights.values(), *self._right_of_way.signs]
@@ -96,7 +98,8 @@ class Signage:
             self._near[cell] = near
             if len(self._near) > _KEPT_CELLS:
                 del self._near[next(iter(self._near))]
-        return [sign.face for sign in near]
+        hidden = self.hidden
+        return [sign.face for sign in near if sign.id not in hidden] if hidden else [sign.face for sign in near]
 
 
 def _sign(signal: Signal, number: int, ground_m: float, index: int) -> TrafficSign:

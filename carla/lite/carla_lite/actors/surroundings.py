@@ -19,7 +19,6 @@ class Surroundings(Protocol):
     """A world as its actors see it. An actor is in the list of its kind as long as it is there."""
 
     network: RoadNetwork
-    scene: Scene
     limits: SpeedLimits
     streams: Streams
     settings: Settings
@@ -29,6 +28,10 @@ class Surroundings(Protocol):
     props: list[Any]
     sensors: list[Any]
     triggers: list[Any]
+
+    @property
+    def scene(self) -> Scene:
+        """What stands still."""
 
     def is_blocked(self, body: Body) -> bool:
         """Return whether something stands where a vehicle wants to."""

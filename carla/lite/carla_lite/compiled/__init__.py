@@ -26,6 +26,7 @@ FOLDER_VARIABLE = "LITE_COMPILED_DIR"
 
 MODULES = (
     "actors.actor",
+    "actors.doors",
     "actors.props",
     "actors.sensor",
     *sorted(f"actors.sensors.{file.stem}" for file in (PACKAGE / "actors" / "sensors").glob("[!_]*.py")),
@@ -37,6 +38,7 @@ MODULES = (
     "actors.walkers",
     "motion.ackermann",
     "motion.collisions",
+    "motion.drivetrain",
     "motion.physics",
     "motion.vehicles",
     "roads.ground",

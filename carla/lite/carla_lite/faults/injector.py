@@ -77,15 +77,16 @@ class Injector:
 
     def status(self) -> str:
         """Return the frame, the MiB held, the faults at work and waiting, how often clients called what is not
-        supported, and whether compiled code runs, as ``key=value`` with blanks between."""
+        supported, whether compiled code runs and the server is strict, as ``key=value`` with blanks between."""
         held_mib = sum(active.fault.held_mib for active in self._active if isinstance(active.fault, Memory))
         at_work = ";".join(str(active.fault) for active in self._active)
         waiting = ";".join(str(waiting.fault) for waiting in self._waiting)
         calls = self._server.unsupported if self._server is not None else {}
         unsupported = ";".join(f"{name}:{count}" for name, count in sorted(calls.items()))
         code = "yes" if compiled.running.compiled else "no"
+        strict = "yes" if self._server is not None and self._server.strict else "no"
         faults = f"held_mib={held_mib} active={at_work} waiting={waiting}"
-        return f"frame={self._frame} {faults} unsupported={unsupported} compiled={code}"
+        return f"frame={self._frame} {faults} unsupported={unsupported} compiled={code} strict={strict}"
 
     @property
     def halts(self) -> bool:

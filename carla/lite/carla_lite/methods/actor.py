@@ -6,9 +6,10 @@ import math
 import time
 from typing import Any
 
-from carla_lite.actors.actor import Actor, Vehicle
+from carla_lite.actors.actor import Actor, Vehicle, compose
 from carla_lite.actors.sensor import Sensor
 from carla_lite.methods.arguments import Direction, Location, Movable, Place, Solid
+from carla_lite.methods.components import socket
 from carla_lite.methods.table import method
 from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
 from carla_lite.protocol import wire
@@ -19,6 +20,7 @@ from carla_lite.world import World
 _LETTING_GO_S = 0.01
 # How far above their parent's origin CARLA's spring arms begin, by the type of attachment (ActorAttacher.cpp).
 _ARMS_UP_M = {1: 0.3, 2: 0.0}
+_KGCM2 = 1e-4  # kg m²
 
 
 @method
@@ -43,9 +45,11 @@ def spawn_actor(world: World, description: list[Any], place: Place, parent_id: i
 
 @method
 def spawn_actor_with_parent(
-    world: World, description: list[Any], place: Place, parent_id: int, attachment: int = 0, _socket: str = ""
+    world: World, description: list[Any], place: Place, parent_id: int, attachment: int = 0, bone: str = ""
 ) -> list[Any]:
-    """Spawn at a Transform relative to a parent: fixed to it, or at the end of a spring arm."""
+    """Spawn at a Transform relative to a parent, or to where a bone of it is now: fixed, or on a spring arm."""
+    if bone:
+        place = compose(socket(world.actor(parent_id, Actor), bone), place)
     _uid, name, values = description
     given = {attribute: value for attribute, _type, value in values}
     actor = world.spawn(name, given, place, parent_id)
@@ -110,8 +114,8 @@ def set_actor_target_angular_velocity(_world: World, body: Movable, velocity: Di
 @method
 def enable_actor_constant_velocity(_world: World, vehicle: Vehicle, velocity: Direction) -> None:
     """Hold a velocity in the vehicle's own frame (m/s)."""
-    forward, right, _ = (max(-MAX_SPEED_MPS, min(MAX_SPEED_MPS, speed)) for speed in velocity)
-    vehicle.constant_velocity = forward, right
+    forward, right, up = (max(-MAX_SPEED_MPS, min(MAX_SPEED_MPS, speed)) for speed in velocity)
+    vehicle.constant_velocity = forward, right, up
 
 
 @method
@@ -136,14 +140,19 @@ def add_actor_force(world: World, body: Movable, force: Direction) -> None:
 
 @method
 def add_actor_angular_impulse(_world: World, body: Movable, impulse: Direction) -> None:
-    """Turn a vehicle about its vertical axis (N m s)."""
+    """Turn a vehicle about its vertical axis (degrees kg cm² / s).
+
+    The client's ``add_angular_impulse`` documents degrees s. CARLA hands them to Unreal's AddAngularImpulseInDegrees
+    (CarlaActor.cpp), which counts in kilograms and centimetres.
+    """
     if isinstance(body, Body):
-        body.yaw_rate = _yaw_rate(body.yaw_rate + impulse[2] / body.model.yaw_inertia_kgm2)
+        turned = math.radians(impulse[2]) * _KGCM2
+        body.yaw_rate = _yaw_rate(body.yaw_rate + turned / body.model.yaw_inertia_kgm2)
 
 
 @method
 def add_actor_torque(world: World, body: Movable, torque: Direction) -> None:
-    """Turn a vehicle about its vertical axis with a torque (N m) for one tick."""
+    """Turn a vehicle about its vertical axis with a torque (degrees kg cm² / s²) for one tick."""
     add_actor_angular_impulse(world, body, _of_a_tick(world, torque))
 
 
@@ -161,7 +170,7 @@ def _yaw_rate(wanted_radps: float) -> float:
 def set_actor_simulate_physics(_world: World, solid: Solid, enabled: bool) -> None:
     """Freeze a vehicle, a walker or a prop where it is, or let it move again."""
     if solid:
-        (solid.body if isinstance(solid, Vehicle) else solid).simulate_physics = enabled
+        solid.simulate_physics = enabled
 
 
 @method

@@ -22,6 +22,8 @@ Reader: TypeAlias = Callable[[World, Any], Any]
 
 def _movable(world: World, number: int) -> Body | Walker | None:
     actor = world.actor(number, Actor)
+    if isinstance(actor, Prop):
+        world.report_unsupported("forces_on_props")
     return actor.body if isinstance(actor, Vehicle) else actor if isinstance(actor, Walker) else None
 
 
@@ -38,7 +40,8 @@ Location = Annotated[Vector, lambda _, raw: wire.location(raw)]
 Place = Annotated[Pose, lambda _, raw: Pose(*wire.place(raw))]
 """A place on a map and a rotation."""
 Movable = Annotated[Body | Walker | None, _movable]
-"""What forces act on, by an actor's id; None for sensors and the spectator, on which they have no effect."""
+"""What forces act on, by an actor's id; None for sensors and the spectator, on which they have no effect, and for
+props, which only vehicles push here."""
 Solid = Annotated[Vehicle | Walker | Prop | None, _solid]
 """What can be run into, by an actor's id; None likewise."""
 

@@ -31,6 +31,18 @@ def draw_debug_shape(world: World, shape: list[Any]) -> None:
     world.drawings.append(_shape(kind, figures, Drawing((blue, green, red), until_s)))
 
 
+@method
+def clear_debug_shape(world: World) -> None:
+    """Take away all shapes that were drawn; strings stay."""
+    world.drawings = [drawing for drawing in world.drawings if drawing.text]
+
+
+@method
+def clear_debug_string(world: World) -> None:
+    """Take away all strings that were drawn."""
+    world.drawings = [drawing for drawing in world.drawings if not drawing.text]
+
+
 def _shape(kind: int, figures: list[Any], blank: Drawing) -> Drawing:
     """Return the blank with its shape; RpcError if a place is none."""
     if kind == _STRING:

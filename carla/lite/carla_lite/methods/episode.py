@@ -1,17 +1,16 @@
-"""RPC methods of the episode: connection, settings, ticks, maps, weather, Traffic Managers' register, scenery."""
+"""RPC methods of the episode: connection, settings, ticks, maps, weather, Traffic Managers' register."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from carla_lite.blueprints.catalogue import CATALOGUE
 from carla_lite.methods.table import method
 from carla_lite.navigation import mesh as navigation_mesh
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RpcError, Vector
+from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
 
 # A client that asked for a token subscribes within a millisecond; one that never does must not stop the world.
@@ -92,7 +91,7 @@ def get_required_files(world: World, folder: str) -> list[str]:
 
     Every client asks as it connects, so only the name is made here; the mesh follows when the cache lacks it.
     """
-    return [navigation_mesh.file_name(world.network)] if folder == "Nav" else []
+    return [_mesh_name(world)] if folder == "Nav" else []
 
 
 @method
@@ -102,8 +101,8 @@ def request_file(world: World, name: str) -> bytes:
     Raises:
         RpcError: it is another one, such as the mesh of the map before.
     """
-    if name != navigation_mesh.file_name(world.network):
-        raise RpcError(f"file {name} does not exist here, expected {navigation_mesh.file_name(world.network)}")
+    if name != _mesh_name(world):
+        raise RpcError(f"file {name} does not exist here, expected {_mesh_name(world)}")
     return _mesh(world)
 
 
@@ -113,10 +112,14 @@ def get_navigation_mesh(world: World) -> bytes:
     return _mesh(world)
 
 
+def _mesh_name(world: World) -> str:
+    return navigation_mesh.file_name(world.network, verges=not world.strict)
+
+
 def _mesh(world: World) -> bytes:
     """Return the navigation mesh of the present map; empty where nobody can walk, which the log then says once."""
     try:
-        return navigation_mesh.build(world.network)
+        return navigation_mesh.build(world.network, verges=not world.strict)
     except ValueError as error:
         world.report_unsupported(f"controller.ai.walker on {world.network.name} ({error})")
         return b""
@@ -129,24 +132,12 @@ def copy_opendrive_to_file(world: World, xodr: str, _parameters: list[Any]) -> N
 
 
 @method
-def load_new_episode(world: World, name: str, reset_settings: bool, _layers: int) -> None:
-    """Begin a new episode on a map; an empty name means the present one."""
+def load_new_episode(world: World, name: str, reset_settings: bool, layers: int) -> None:
+    """Begin a new episode on a map with these of its layers; an empty name means the present one."""
     network = world.maps.load(name) if name else world.network
     if reset_settings:
         world.settings = wire.default_settings()
-    world.load(network)
-
-
-@method
-def load_map_layer(world: World, _layers: int) -> None:
-    """Accept the call: the scenery of a map is one piece, as on CARLA's maps without ``_Opt``."""
-    world.report_unsupported("load_map_layer")
-
-
-@method
-def unload_map_layer(world: World, _layers: int) -> None:
-    """Accept the call, likewise."""
-    world.report_unsupported("unload_map_layer")
+    world.load(network, layers)
 
 
 @method
@@ -174,26 +165,6 @@ def set_weather_parameters(world: World, weather: list[float]) -> None:
 
 
 @method
-def query_lights_state(_world: World, _client: str) -> list[Any]:
-    """Return no street light: there is none."""
-    return []
-
-
-@method
-def update_lights_state(world: World, _client: str, lights: list[Any], *_discard: Any) -> None:
-    """Accept the state of no light."""
-    if lights:
-        world.report_unsupported("update_lights_state")
-
-
-@method
-def update_day_night_cycle(world: World, _client: str, active: bool) -> None:
-    """Let lamps follow the sun, as they always do here."""
-    if not active:
-        world.report_unsupported("update_day_night_cycle")
-
-
-@method
 def is_traffic_manager_running(world: World, port: int) -> bool:
     """Return whether a Traffic Manager registered this port."""
     return port in world.traffic_managers
@@ -216,41 +187,3 @@ def add_traffic_manager_running(world: World, address: list[Any]) -> bool:
 def destroy_traffic_manager(world: World, port: int) -> bool:
     """Strike a Traffic Manager from the register; return whether it was there."""
     return world.traffic_managers.pop(port, None) is not None
-
-
-@method
-def get_environment_objects(world: World, label: int) -> list[Any]:
-    """Return what stands beside the road, signs among it, of one label or (255) of all."""
-    return [
-        [
-            wire.transform(*centre, yaw=yaw),
-            wire.bounding_box(centre, extent, yaw),
-            number,
-            f"{wire.LABELS[tag]}_{number}",
-            tag,
-        ]
-        for number, (tag, centre, extent, yaw) in enumerate(_standing(world))
-        if label in (_ANY, tag)
-    ]
-
-
-@method
-def get_all_level_BBs(  # noqa: N802 (the client's name)
-    world: World, label: int
-) -> list[Any]:
-    """Return the bounding boxes of what stands beside the road, in the world's frame."""
-    return [
-        wire.bounding_box(centre, extent, yaw) for tag, centre, extent, yaw in _standing(world) if label in (_ANY, tag)
-    ]
-
-
-def _standing(world: World) -> Iterator[tuple[int, Vector, Vector, float]]:
-    """Yield CityObjectLabel, middle, half sizes (m) and yaw (rad) of all that stands."""
-    for box in world.scene.statics.boxes:
-        yield box.tag, box.centre, box.extent, box.yaw
-    for sign in world.signage.signs:
-        face = sign.face
-        yield face.tag, (face.pose.x, face.pose.y, face.pose.z), face.extent, face.pose.yaw
-
-
-_ANY = 255

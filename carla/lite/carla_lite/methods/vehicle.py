@@ -1,14 +1,23 @@
-"""RPC methods of vehicles: controls, physics figures, lights."""
+"""RPC methods of vehicles: controls, physics figures, wheels, doors, lights."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from carla_lite.actors.actor import Vehicle
+from carla_lite.methods.arguments import Finite
 from carla_lite.methods.table import method
+from carla_lite.motion import telemetry
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Control
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
+
+# VehicleDoor: front left, front right, rear left, rear right, hood, trunk; 6 is all of them.
+_DOORS, _ALL_DOORS = range(4), 6
+_TWO_WHEELS = "2"
 
 
 @method
@@ -20,7 +29,20 @@ def apply_control_to_vehicle(_world: World, vehicle: Vehicle, control: list[Any]
 @method
 def apply_ackermann_control_to_vehicle(_world: World, vehicle: Vehicle, target: list[float]) -> None:
     """Hold this speed and wheel angle until the next control of either kind."""
-    vehicle.ackermann = Ackermann(*target)
+    vehicle.steer_to(Ackermann(*map(wire.finite, target)))
+
+
+@method
+def get_ackermann_controller_settings(_world: World, vehicle: Vehicle) -> list[float]:
+    """Return the gains of the controllers of speed and acceleration."""
+    return list(vehicle.ackermann.settings)
+
+
+@method
+def apply_ackermann_controller_settings(_world: World, vehicle: Vehicle, gains: list[float]) -> None:
+    """Set these gains."""
+    speed_kp, speed_ki, speed_kd, kp, ki, kd = map(wire.finite, gains)
+    vehicle.ackermann.settings = speed_kp, speed_ki, speed_kd, kp, ki, kd
 
 
 @method
@@ -33,6 +55,120 @@ def get_physics_control(_world: World, vehicle: Vehicle) -> list[Any]:
 def apply_physics_control(_world: World, vehicle: Vehicle, figures: list[Any]) -> None:
     """Adopt what the motion model has of these figures; the others are kept and given back."""
     vehicle.figures = figures
+
+
+@method
+def get_telemetry_data(_world: World, vehicle: Vehicle) -> list[object]:
+    """Return the VehicleTelemetryData of the last tick."""
+    return telemetry.telemetry(vehicle.body)
+
+
+@method
+def get_wheel_steer_angle(_world: World, vehicle: Vehicle, wheel: int) -> float:
+    """Return a wheel's angle (degrees, to the right positive)."""
+    at = _wheel(vehicle, wheel)
+    if not vehicle.simulate_physics:
+        return vehicle.posed_wheels.get(at, (0.0, 0.0))[0]
+    return math.degrees(telemetry.wheel_steer_rad(vehicle.body, at))
+
+
+@method
+def set_wheel_steer_direction(world: World, vehicle: Vehicle, wheel: int, angle_deg: Finite) -> None:
+    """Pose a wheel of a vehicle without physics; with physics nothing changes, as in CARLA, whose log says so."""
+    _pose(world, vehicle, "set_wheel_steer_direction", (_wheel(vehicle, wheel), angle_deg, None))
+
+
+@method
+def get_wheel_pitch_angle(_world: World, vehicle: Vehicle, wheel: int) -> float:
+    """Return how far a wheel has rolled (degrees, ahead negative), within ten half turns of 0."""
+    at = _wheel(vehicle, wheel)
+    if not vehicle.simulate_physics:
+        return vehicle.posed_wheels.get(at, (0.0, 0.0))[1]
+    return math.degrees(telemetry.wheel_pitch_rad(vehicle.body))
+
+
+@method
+def set_wheel_pitch_angle(world: World, vehicle: Vehicle, wheel: int, angle_deg: Finite) -> None:
+    """Pose a wheel of a vehicle without physics, likewise."""
+    _pose(world, vehicle, "set_wheel_pitch_angle", (_wheel(vehicle, wheel), None, angle_deg))
+
+
+def _wheel(vehicle: Vehicle, wheel: int) -> int:
+    """Return the wheel of CARLA's number: two-wheelers have one in front (0) and one behind (1)."""
+    if wheel not in telemetry.WHEELS:
+        raise RpcError(f"wheel {wheel} of {vehicle.blueprint.id} doesn't exist, expected 0 to 3")
+    if vehicle.attributes.get("number_of_wheels") == _TWO_WHEELS and wheel == telemetry.FRONT_RIGHT:
+        return telemetry.REAR_RIGHT
+    return wheel
+
+
+def _pose(world: World, vehicle: Vehicle, name: str, pose: tuple[int, float | None, float | None]) -> None:
+    at, steer_deg, pitch_deg = pose
+    if vehicle.simulate_physics:
+        world.report_unsupported(name)
+        return
+    steer, pitch = vehicle.posed_wheels.get(at, (0.0, 0.0))
+    vehicle.posed_wheels[at] = steer if steer_deg is None else steer_deg, pitch if pitch_deg is None else pitch_deg
+
+
+@method
+def open_vehicle_door(world: World, vehicle: Vehicle, door: int) -> None:
+    """Open a door, or all: it stands out from the side, where others run into it. No picture shows it."""
+    if doors := _doors(world, vehicle, door):
+        vehicle.open_doors |= doors
+
+
+@method
+def close_vehicle_door(world: World, vehicle: Vehicle, door: int) -> None:
+    """Close a door, or all."""
+    vehicle.open_doors -= _doors(world, vehicle, door)
+
+
+def _doors(world: World, vehicle: Vehicle, door: int) -> frozenset[int]:
+    """Return the doors that are meant: none of a vehicle without doors that open, as in CARLA, whose log says so."""
+    if door not in (*_DOORS, _ALL_DOORS):
+        raise RpcError(f"door {door} doesn't exist, expected 0 to 3, or {_ALL_DOORS} for all")
+    if vehicle.attributes.get("has_dynamic_doors") != "true":
+        world.report_unsupported("open_vehicle_door")
+        return frozenset()
+    return frozenset(_DOORS) if door == _ALL_DOORS else frozenset((door,))
+
+
+@method
+def restore_physx_physics(_world: World, _vehicle: Vehicle) -> None:
+    """Leave CarSim or Chrono, neither of which there is here."""
+
+
+@method
+def enable_carsim(_world: World, _vehicle: Vehicle, _file: str = "") -> None:
+    """Refuse: CarSim is a licensed program.
+
+    Raises:
+        RpcError: always.
+    """
+    raise RpcError("carla-lite has no CarSim: vehicles move by its own motion model, leave enable_carsim out")
+
+
+@method
+def use_carsim_road(world: World, vehicle: Vehicle, _enabled: bool) -> None:
+    """Refuse, likewise."""
+    enable_carsim(world, vehicle)
+
+
+@method
+def enable_chrono_physics(_world: World, _vehicle: Vehicle, *_figures: Any) -> None:
+    """Refuse: Chrono is a library of its own, and isn't built in here.
+
+    Raises:
+        RpcError: always.
+    """
+    raise RpcError("carla-lite has no Chrono: vehicles move by its own motion model, leave enable_chrono_physics out")
+
+
+@method
+def show_vehicle_debug_telemetry(world: World, _vehicle: Vehicle, _enabled: bool) -> None:
+    """Show nothing: telemetry is drawn on CARLA's window, and there is none; ``get_telemetry_data`` returns it."""
+    world.report_unsupported("show_vehicle_debug_telemetry")
 
 
 @method

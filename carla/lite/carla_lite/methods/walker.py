@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from carla_lite.actors.walkers import Walker, WalkerControl
 from carla_lite.methods.arguments import Finite, Place
+from carla_lite.methods.components import transform
 from carla_lite.methods.table import method
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Pose
@@ -35,7 +35,7 @@ def set_actor_dead(_world: World, walker: Walker) -> None:
 @method
 def get_bones_transform(_world: World, walker: Walker) -> list[Any]:
     """Return each bone's name and Transform in the world, in the walker's frame and in its parent's."""
-    return [[[bone, *map(_transform, poses)] for bone, *poses in walker.bones()]]
+    return [[[bone, *map(transform, poses)] for bone, *poses in walker.bones()]]
 
 
 @method
@@ -54,7 +54,3 @@ def blend_pose(_world: World, walker: Walker, blend: Finite) -> None:
 def get_pose_from_animation(_world: World, walker: Walker) -> None:
     """Make how the walker moves now its own pose."""
     walker.keep_pose()
-
-
-def _transform(pose: Pose) -> list[list[float]]:
-    return [[pose.x, pose.y, pose.z], [math.degrees(angle) for angle in (pose.pitch, pose.yaw, pose.roll)]]

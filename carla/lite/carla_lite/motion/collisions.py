@@ -19,6 +19,9 @@ from carla_lite.scenery.statics import StaticBox, StaticIndex
 
 RESTITUTION = 0.1
 FRICTION = 0.3
+# What a client set so deep into something else is driven out of it, as PhysX does.
+DEEP_M, PUSHED_MPS = 0.1, 1.0
+_NOTHING = StaticIndex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,9 @@ class Box:
     reach_m: float
 
 
-def resolve(bodies: Sequence[Body], scene: Scene) -> list[Contact]:
-    """Separate what overlaps, change velocities by the hit's impulse and return the contacts.
+def resolve(bodies: Sequence[Body], scene: Scene, signs: StaticIndex = _NOTHING) -> list[Contact]:
+    """Separate what overlaps, change velocities by the hit's impulse and return the contacts; ``signs`` are boxes that
+    the scene hasn't.
 
     A body with ``simulate_physics`` off is hit like a wall: it reports contacts but never moves.
     """
@@ -63,6 +67,9 @@ def resolve(bodies: Sequence[Body], scene: Scene) -> list[Contact]:
     for a, body in enumerate(bodies):
         if body.simulate_physics:
             _resolve_static(contacts, a, body, scene.statics)
+            if body.placed:  # what drives comes into none of these
+                _resolve_inside(contacts, a, body, scene.statics)
+                _resolve_inside(contacts, a, body, signs)
     return contacts
 
 
@@ -84,6 +91,13 @@ def strike(body: Body, static: StaticBox) -> tuple[float, float, float] | None:
     return None if hit is None else _collide(body, None, hit)
 
 
+def ram(body: Body, owner: Body, part: StaticBox) -> tuple[float, float, float] | None:
+    """Push a body and the owner of a box that stands out from it apart, and return the impulse on the body (N s, world
+    frame), or None if the body doesn't touch that box."""
+    hit = _overlap(_box_of(body), part)
+    return None if hit is None else _collide(body, owner, hit)
+
+
 def shove(body: Body, static: StaticBox) -> tuple[float, float] | None:
     """Return how far a box has to give way to a body (m, world frame), or None if they are apart."""
     hit = _overlap(_box_of(body), static)
@@ -98,8 +112,56 @@ def _resolve_static(contacts: list[Contact], index: int, body: Body, statics: St
             continue
         hit = _overlap(_box_of(body), static)
         if hit is not None:
+            if body.placed and hit.depth_m > DEEP_M:
+                hit = _way_out(body, static, statics, [(hit.depth_m, hit.nx, hit.ny)])
             contacts.append(Contact(index, None, static.tag, _collide(body, None, hit)))
             x, y = body.x, body.y
+
+
+def _resolve_inside(contacts: list[Contact], index: int, body: Body, statics: StaticIndex) -> None:
+    """Put a body that was set into a crown or a sign outside."""
+    for i in statics.at(body.x, body.y):
+        thing = statics.boxes[i]
+        if not thing.solid and _holds(thing, body):
+            contacts.append(Contact(index, None, thing.tag, _collide(body, None, _way_out(body, thing, statics))))
+
+
+def _holds(thing: StaticBox, body: Body) -> bool:
+    """Return whether the middle of a vehicle is in a tree's crown, or a sign's plate in the vehicle: one that drives by
+    only brushes them."""
+    dx, dy, dz = body.x - thing.x, body.y - thing.y, body.z + body.model.box_centre_z_m - thing.z
+    for at, half_height_m in ((thing, thing.half_height_m), (_box_of(body), body.model.half_height_m)):
+        along, across = abs(dx * at.cos + dy * at.sin), abs(dy * at.cos - dx * at.sin)
+        if along < at.half_length_m and across < at.half_width_m and abs(dz) < half_height_m:
+            return True
+    return False
+
+
+def _way_out(
+    body: Body, static: StaticBox, statics: StaticIndex, shortest: Sequence[tuple[float, float, float]] = ()
+) -> _Hit:
+    """Return the shortest way out of a box in which nothing else stands; houses stand in rows. A way is how far it is,
+    and where."""
+    box = _box_of(body)
+    x, y = body.x, body.y
+    c = abs(box.cos * static.cos + box.sin * static.sin)
+    s = abs(box.sin * static.cos - box.cos * static.sin)
+    long, wide = body.model.half_length_m, body.model.half_width_m
+    ways = [*shortest]
+    for u, v, half in (
+        (static.cos, static.sin, static.half_length_m + long * c + wide * s),
+        (-static.sin, static.cos, static.half_width_m + long * s + wide * c),
+    ):
+        at = (x - static.x) * u + (y - static.y) * v
+        ways += [(half - at, u, v), (half + at, -u, -v)]
+    ways.sort()
+    for depth_m, u, v in ways:
+        box.x, box.y = x + depth_m * u, y + depth_m * v
+        near = statics.solid_around(box.x, box.y, box.reach_m)
+        if not any(other is not static and _overlap(box, other) is not None for other in near):
+            return _Hit(u, v, depth_m, x, y)
+    depth_m, u, v = ways[0]
+    return _Hit(u, v, depth_m, x, y)
 
 
 def _box_of(body: Body) -> Box:
@@ -198,23 +260,28 @@ def _collide(a: Body, b: Body | None, hit: _Hit) -> tuple[float, float, float]:
         b.x -= hit.nx * part * inverse_b
         b.y -= hit.ny * part * inverse_b
 
-    normal = _impulse(a, b, hit, (hit.nx, hit.ny), RESTITUTION)
+    speed, mobility = _closing(a, b, hit, hit.nx, hit.ny)
+    normal = -(1.0 + RESTITUTION) * speed / mobility
+    if hit.depth_m > DEEP_M and (a.placed or (b is not None and b.placed)):
+        normal = max(normal, (PUSHED_MPS - min(speed, 0.0)) / mobility)
     if normal <= 0.0:  # already parting
         return 0.0, 0.0, 0.0
     _apply(a, b, hit, normal * hit.nx, normal * hit.ny)
-    sliding = _impulse(a, b, hit, (-hit.ny, hit.nx), 0.0)
+    speed, mobility = _closing(a, b, hit, -hit.ny, hit.nx)
+    sliding = -speed / mobility
     along = max(-FRICTION * normal, min(FRICTION * normal, sliding))
     _apply(a, b, hit, -along * hit.ny, along * hit.nx)
     return normal * hit.nx - along * hit.ny, normal * hit.ny + along * hit.nx, 0.0
 
 
-def _impulse(a: Body, b: Body | None, hit: _Hit, axis: tuple[float, float], restitution: float) -> float:
-    """Return the impulse along a unit axis on a that stops the two points of contact against each other (N s)."""
-    speed, mobility = _at_contact(a, hit, *axis)
+def _closing(a: Body, b: Body | None, hit: _Hit, x: float, y: float) -> tuple[float, float]:
+    """Return the speed at which the two points of contact part along a unit axis (m/s), and how much of it a unit
+    impulse adds (1/kg)."""
+    speed, mobility = _at_contact(a, hit, x, y)
     if b is not None:
-        other_speed, other_mobility = _at_contact(b, hit, *axis)
+        other_speed, other_mobility = _at_contact(b, hit, x, y)
         speed, mobility = speed - other_speed, mobility + other_mobility
-    return -(1.0 + restitution) * speed / mobility
+    return speed, mobility
 
 
 def _at_contact(body: Body, hit: _Hit, x: float, y: float) -> tuple[float, float]:

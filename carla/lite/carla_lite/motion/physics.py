@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import atan2, copysign, cos, pi, remainder, sin, sqrt, tau
 
-from carla_lite.motion.vehicles import GRAVITY_MPS2, MODEL3, STEERING_CURVE, VehicleModel
+from carla_lite.motion.drivetrain import SETTLES_S, Drivetrain
+from carla_lite.motion.vehicles import GRAVITY_MPS2, MODEL3, VehicleModel
 
 __all__ = ["MAX_SUBSTEP_S", "MODEL3", "Body", "Control", "Ground", "VehicleModel", "advance", "step"]
 
@@ -32,9 +32,8 @@ SLOW_MPS = 1e-3
 # 0.2 m/s; below that PhysX's tyres stick after a second (updateLowForwardSpeedTimer).
 HELD_SLOPE = 0.07
 AIRBORNE_M = 0.1  # what springs reach down: a bump is no flight
+THROWN_MPS = 1.0  # what leaves the road faster than this was pushed, and the springs don't hold it
 BURIED_M = 5.0  # who is deeper than this is below the ground, where programs keep cars for later, and falls on
-
-_STEERING = tuple((*low, *high) for low, high in pairwise(STEERING_CURVE))
 
 
 @dataclass(slots=True)
@@ -74,9 +73,15 @@ class Body:
     steer_angle: float = 0.0
     gear: int = 1
     rpm: float = 0.0
+    shifting_s: float = 0.0
+    """How long a gearbox stays in the gear that it took last; above ``SETTLES_S`` it is still changing."""
+    rolled_m: float = 0.0
+    """How far the wheels have rolled, backwards negative."""
     control: Control = field(default_factory=Control)
     simulate_physics: bool = True
     gravity: bool = True
+    placed: bool = field(default=True, compare=False, repr=False)
+    """Whether it was set down where it is, and has not been looked at for collisions since."""
     settled: tuple[object, ...] | None = field(default=None, compare=False, repr=False)
     """As what ``advance`` left it at rest, if another step would do the same."""
 
@@ -85,13 +90,13 @@ class Body:
         c, s = math.cos(self.yaw), math.sin(self.yaw)
         return c * self.vx - s * self.vy, s * self.vx + c * self.vy, self.vz
 
-    def is_in(self, ground: Ground) -> bool:
+    def is_in(self, ground: Ground, springs_m: float = AIRBORNE_M) -> bool:
         """Return whether a corner of its floor lies deeper in the ground than the springs reach, but not below it."""
         length, width = self.model.half_length_m, self.model.half_width_m
         c, s, climb = math.cos(self.yaw), math.sin(self.yaw), math.sin(self.pitch)
         corners = ((u * length, v * width) for u in (1, -1) for v in (1, -1))
         return any(
-            AIRBORNE_M < ground(self.x + c * u - s * v, self.y + s * u + c * v) - (self.z + climb * u) < BURIED_M
+            springs_m < ground(self.x + c * u - s * v, self.y + s * u + c * v) - (self.z + climb * u) < BURIED_M
             for u, v in corners
         )
 
@@ -123,7 +128,7 @@ def advance(body: Body, dt: float, ground: Ground) -> None:
 
 def _standing(body: Body, dt: float) -> tuple[object, ...] | None:
     """Return all that a step of a body at rest depends on and changes; None if it moves."""
-    if body.vx or body.vy or body.vz or body.yaw_rate:
+    if body.vx or body.vy or body.vz or body.yaw_rate or body.model.drive is not None:
         return None
     asked = body.control
     return (
@@ -152,7 +157,12 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
 
     body.steer_angle = delta = _steered(body, dt)
     c, s = cos(delta), sin(delta)
-    drive = _drive_force(body) if grounded else 0.0
+    geared = model.drive
+    if geared is not None:
+        drive = _geared_force(body, geared, dt)
+        drive = drive if grounded else 0.0
+    else:
+        drive = _drive_force(body) if grounded else 0.0
     pressed = control.brake
     brake = (pressed if 0.0 <= pressed <= 1.0 else _within(pressed, 0.0, 1.0)) * model.brake_force_n if pressed else 0.0
     hand = model.hand_brake_force_n if control.hand_brake else 0.0
@@ -163,10 +173,9 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     if not -weight <= demand <= weight:
         demand = _within(demand, -weight, weight)
     shift = demand * model.mass_height_m / model.wheelbase_m
-    friction = model.tyre_friction if grounded else 0.0
-    limit_f = friction * (load_f - shift)
+    limit_f = model.front_tyre_friction * (load_f - shift) if grounded else 0.0
     limit_f = limit_f if limit_f > 0.0 else 0.0
-    limit_r = friction * (load_r + shift)
+    limit_r = model.rear_tyre_friction * (load_r + shift) if grounded else 0.0
     limit_r = limit_r if limit_r > 0.0 else 0.0
     share, slip_force = model.anti_lock_share, model.slip_force_n
     grip_f, grip_r = share * limit_f, share * limit_r
@@ -205,11 +214,13 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     # Longitudinal: forces that push first, then those that only ever resist, so that they stop the car and hold it.
     lateral_f = -df * (c * (new_vy + a * new_r) - s * vx)
     pushing = c * drive_f + drive_r - s * lateral_f - model.drag_n_per_mps2 * vx * abs(vx)
-    pushing -= weight * sin(body.pitch)
+    if grounded:
+        pushing -= weight * sin(body.pitch)
     free_vx = vx + dt * (pushing / m + new_r * new_vy)
-    coasting = model.motor_drag_n_per_mps * abs(vx) if friction and drive == 0.0 else 0.0
-    resisting = c * brake_f + brake_r + coasting + (model.rolling_resistance * weight if friction else 0.0)
-    if vx == 0.0 and drive == 0.0 and friction:
+    grips = limit_f > 0.0 or limit_r > 0.0
+    coasting = model.motor_drag_n_per_mps * abs(vx) if grips and drive == 0.0 else 0.0
+    resisting = c * brake_f + brake_r + coasting + (model.rolling_resistance * weight if grips else 0.0)
+    if vx == 0.0 and drive == 0.0 and grips:
         resisting += HELD_SLOPE * weight
     lost = dt * resisting / m
     new_vx = 0.0 if abs(free_vx) <= lost else free_vx - copysign(lost, free_vx)
@@ -225,7 +236,9 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     body.x += dt * (cy * new_vx - sy * new_vy)
     body.y += dt * (sy * new_vx + cy * new_vy)
     body.yaw = remainder(body.yaw + dt * new_r, tau)
-    body.rpm = abs(new_vx) / model.wheel_radius_m * model.gear_ratio * 30.0 / pi
+    body.rolled_m += dt * new_vx
+    if geared is None:
+        body.rpm = abs(new_vx) / model.wheel_radius_m * model.gear_ratio * 30.0 / pi
 
 
 def _within(value: float, low: float, high: float) -> float:
@@ -240,8 +253,8 @@ def _steered(body: Body, dt: float) -> float:
     """Return the front wheels' new angle (rad): the asked one, reached at a limited rate."""
     model, steer, angle = body.model, body.control.steer, body.steer_angle
     kmh = 3.6 * abs(body.vx)
-    share = STEERING_CURVE[-1][1]
-    for low, at_low, high, at_high in _STEERING:
+    share = model.steering_curve[-1][1]
+    for low, at_low, high, at_high in model.steering:
         if kmh < high:
             share = at_low + (at_high - at_low) * (kmh - low) / (high - low)
             break
@@ -274,6 +287,28 @@ def _drive_force(body: Body) -> float:
     return throttle * gear * force * (left if 0.0 <= left <= 1.0 else _within(left, 0.0, 1.0))
 
 
+def _geared_force(body: Body, drive: Drivetrain, dt: float) -> float:
+    """Return the force of an engine with a gearbox at the wheels (N), and set gear and engine speed."""
+    model, control = body.model, body.control
+    before = body.gear
+    if control.reverse:
+        body.gear = -1
+    elif control.manual_gear_shift:
+        body.gear = max(-1, min(len(drive.gears), control.gear))
+    elif before < 1 or before > len(drive.gears):
+        body.gear = 1
+    elif drive.automatic and body.shifting_s <= 0.0:
+        body.gear = drive.better_gear(before, body.rpm)
+        if body.gear != before:
+            body.shifting_s = drive.shift_s + SETTLES_S
+    ratio = 0.0 if body.shifting_s > SETTLES_S + 1e-9 else drive.ratio(body.gear)
+    body.shifting_s = max(0.0, body.shifting_s - dt)
+    throttle = _within(control.throttle, 0.0, 1.0)
+    radius_m = model.wheel_radius_m
+    force, body.rpm = drive.drive(ratio, throttle, body.rpm, body.vx, radius_m, model.mass_kg, dt)
+    return force
+
+
 def _damping(lateral: float, forward: float, stiffness: float, available: float) -> float:
     """Return an axle's lateral force per sideways velocity (N s/m) at the present slip, at most ``available`` N."""
     lateral, forward = abs(lateral), abs(forward)
@@ -293,7 +328,9 @@ def _follow_ground(body: Body, dt: float, ground: Ground) -> bool:
     wheelbase = body.model.wheelbase_m
     height = (front * b + rear * a) / wheelbase
     falling = max(body.vz - GRAVITY_MPS2 * dt, -MAX_SPEED_MPS) if body.gravity else body.vz
-    if body.z + falling * dt > height + (AIRBORNE_M if body.gravity else -AIRBORNE_M) or body.z < height - BURIED_M:
+    thrown = body.vz > THROWN_MPS and body.vz - body.vx * sin(body.pitch) > THROWN_MPS
+    reach_m = AIRBORNE_M if body.gravity and not thrown else -AIRBORNE_M
+    if body.z + falling * dt > height + reach_m or body.z < height - BURIED_M:
         body.vz = falling
         body.z += falling * dt
         return False

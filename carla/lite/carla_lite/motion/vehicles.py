@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
+
+from carla_lite.motion.drivetrain import Drivetrain
 
 GRAVITY_MPS2 = 9.81
+TYRE_SCALE = 3.5
+"""CARLA gives its tyres this friction where the model's, a true coefficient, is about 1."""
 STEERING_CURVE: tuple[tuple[float, float], ...] = ((0.0, 1.0), (20.0, 0.9), (60.0, 0.8), (120.0, 0.7))
 """Share of the full wheel angle over the speed in km/h: the curve that CARLA 0.9 vehicles report."""
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: it computes fields of its own
 class VehicleModel:
-    """Parameters of a single-track model with an electric drive train (one gear, constant torque, then power).
+    """Parameters of a single-track model with an electric drive train (one gear, constant torque, then power), or with
+    the engine and gearbox that a client applied.
 
     Never changed once it is made.
     """
@@ -42,7 +48,8 @@ class VehicleModel:
     hand_brake_force_n: float
     max_steer_rad: float
     steer_rate_radps: float
-    tyre_friction: float
+    front_tyre_friction: float
+    rear_tyre_friction: float
     anti_lock_share: float
     """Share of the friction limit that drive and brakes may take: the rest keeps the car steerable (ABS, ESP)."""
     slip_force_n: float
@@ -52,6 +59,12 @@ class VehicleModel:
     drag_n_per_mps2: float
     rolling_resistance: float
     motor_drag_n_per_mps: float
+    mass_forward_m: float
+    """How far before the actor's origin the centre of mass lies: it loads the axles otherwise."""
+    steering_curve: tuple[tuple[float, float], ...]
+    """Share of the full wheel angle over the speed in km/h, ascending from 0."""
+    drive: Drivetrain | None
+    """The engine and gearbox that a client applied; None: the electric drive train of the fields above."""
 
     wheelbase_m: float = field(init=False, compare=False)
     """Distance between the axles. This and what follows is computed, since each step asks for it."""
@@ -68,18 +81,21 @@ class VehicleModel:
     """Radius of the circle around the footprint."""
     extent: tuple[float, float, float] = field(init=False, compare=False)
     """Half sizes of the bounding box, as CARLA reports them (m)."""
+    steering: tuple[tuple[float, float, float, float], ...] = field(init=False, compare=False)
+    """The steering curve's segments: speed and share where each begins and ends."""
 
     def __post_init__(self) -> None:
         self.wheelbase_m = wheelbase = self.front_axle_m + self.rear_axle_m
         self.weight_n = weight = self.mass_kg * GRAVITY_MPS2
         self.load_front_n, self.load_rear_n = (
-            weight * self.rear_axle_m / wheelbase,
-            weight * self.front_axle_m / wheelbase,
+            weight * (self.rear_axle_m + self.mass_forward_m) / wheelbase,
+            weight * (self.front_axle_m - self.mass_forward_m) / wheelbase,
         )
         self.top_speed_mps = self.max_rpm * math.pi / 30.0 / self.gear_ratio * self.wheel_radius_m
         self.peak_force_n = self.peak_torque_nm * self.gear_ratio / self.wheel_radius_m
         self.reach_m = math.hypot(self.half_length_m, self.half_width_m)
         self.extent = self.half_length_m, self.half_width_m, self.half_height_m
+        self.steering = tuple((*low, *high) for low, high in pairwise(self.steering_curve))
 
 
 MODEL3 = VehicleModel(
@@ -106,7 +122,8 @@ MODEL3 = VehicleModel(
     hand_brake_force_n=9_000.0,
     max_steer_rad=math.radians(70.0),
     steer_rate_radps=4.0,
-    tyre_friction=1.05,
+    front_tyre_friction=1.05,
+    rear_tyre_friction=1.05,
     anti_lock_share=0.95,
     # PhysX's default: 1000 N for each unit of slip and of gravity (m/s²) a tyre; two tyres an axle.
     slip_force_n=2 * 1000.0 * GRAVITY_MPS2,
@@ -115,4 +132,7 @@ MODEL3 = VehicleModel(
     drag_n_per_mps2=0.5 * 1.225 * 0.23 * 2.22,
     rolling_resistance=0.012,
     motor_drag_n_per_mps=25.0,
+    mass_forward_m=0.0,
+    steering_curve=STEERING_CURVE,
+    drive=None,
 )

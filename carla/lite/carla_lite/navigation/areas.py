@@ -51,15 +51,16 @@ class AreaMap:
     y_min: float
 
 
-def area_map(lanes: Sequence[Lane], crosswalks: Sequence[FloatArray]) -> AreaMap:
-    """Return the areas of a map: its lanes, and its crosswalks as outlines (n, 2) that may reach over the kerb."""
+def area_map(lanes: Sequence[Lane], crosswalks: Sequence[FloatArray], verges: bool = True) -> AreaMap:
+    """Return the areas of a map: its lanes, its crosswalks as outlines (n, 2) that may reach over the kerb, and on a
+    map without sidewalks the verges of its roads."""
     edges = np.concatenate([edge[:, :2] for lane in lanes for edge in (lane.left, lane.right)])
     low, high = edges.min(axis=0) - MARGIN_M, edges.max(axis=0) + MARGIN_M
     pixel_m = max(PIXEL_M, math.sqrt(float(np.prod(high - low)) / MAX_PIXELS))
     columns, rows = np.ceil((high - low) / pixel_m).astype(int).tolist()
     canvas = Canvas((rows, columns), pixel_m, *low.tolist())
     road, walked = canvas.road(lanes), canvas.sidewalks(lanes)
-    if not walked.any():
+    if verges and not walked.any():
         reach = 2 * round(VERGE_M / pixel_m) + 1
         walked = cv2.dilate(road, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (reach, reach))).astype(np.uint8)
     labels = np.where(walked, np.uint8(Area.SIDEWALK), np.uint8(Area.BLOCK))

@@ -21,9 +21,9 @@ from carla_lite.roads.network import RoadNetwork
 STEP_M = 4.0
 
 
-def file_name(network: RoadNetwork) -> str:
+def file_name(network: RoadNetwork, verges: bool = True) -> str:
     """Return the name under which a client asks for the map's mesh."""
-    content = hashlib.sha256(network.xodr.encode() + _sources())
+    content = hashlib.sha256(network.xodr.encode() + _sources() + (b"" if verges else b"strict"))
     return f"Carla/Maps/Nav/{network.name}-{content.hexdigest()[:16]}.bin"
 
 
@@ -35,13 +35,14 @@ def _sources() -> bytes:
 
 
 @lru_cache(maxsize=1)
-def build(network: RoadNetwork) -> bytes:
-    """Return the file: sidewalks, crosswalks, roads and medians at the ground's height.
+def build(network: RoadNetwork, verges: bool = True) -> bytes:
+    """Return the file: sidewalks, crosswalks, roads and medians at the ground's height. On a map without sidewalks the
+    verges of its roads stand for them, unless there shall be none.
 
     Raises:
         ValueError: nobody can walk there, or the map is too large for one tile.
     """
-    areas = area_map(network.lanes, [outline[:, :2] for outline in network.crossings.crosswalks])
+    areas = area_map(network.lanes, [outline[:, :2] for outline in network.crossings.crosswalks], verges)
     found = polygons(areas.labels, STEP_M / areas.pixel_m)
     x, y = (found.corners * areas.pixel_m + (areas.x_min, areas.y_min)).T
     up = np.array([network.height(*place) for place in zip(x.tolist(), y.tolist(), strict=True)])

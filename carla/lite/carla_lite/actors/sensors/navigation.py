@@ -16,7 +16,6 @@ import msgpack
 
 from carla_lite.actors.actor import Identity, Vehicle, enter
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
-from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 
@@ -66,7 +65,7 @@ class Imu(_NoisySensor):
         """Yield the reading of this snapshot."""
         where = self.pose
         x, y, z = self._acceleration(snapshot.elapsed_s, (where.x, where.y, where.z))
-        felt = _unrotated((x, y, z + GRAVITY_MPS2), where)
+        felt = _unrotated((x, y, z + snapshot.gravity_mps2), where)
         accel = [self.noisy(value, f"accel_{axis}") for value, axis in zip(felt, "xyz", strict=True)]
         gyro = [self.noisy(value, f"gyro_{axis}") for value, axis in zip(self._turning(), "xyz", strict=True)]
         # From north, which is -y in CARLA's frame, clockwise.

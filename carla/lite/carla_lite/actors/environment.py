@@ -1,0 +1,162 @@
+"""What a map has beside its roads: objects that clients list, hide and paint, layers, and the street lights.
+
+Owns the objects' numbers and names, which of them are there, and the scene of those. A switched object is neither seen
+nor hit. Never touches vehicles or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from carla_lite.actors.signage import Signage
+from carla_lite.actors.street_lights import StreetLights
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import RpcError, Vector
+from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.sign_faces import SignFace
+from carla_lite.scenery.statics import TAG_BUILDING, TAG_VEGETATION, StaticBox, StaticIndex
+
+ALL_LAYERS = 0xFFFF
+# MapLayer, as the client numbers it; the posts of signs are in none.
+_BUILDINGS, _FOLIAGE, _STREET_LIGHTS = 1, 4, 128
+_BLACK = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MapObject:
+    """One object: middle, half sizes (m), yaw (rad), CityObjectLabel, and the layer that it is part of (0: none)."""
+
+    number: int
+    tag: int
+    centre: Vector
+    extent: Vector
+    yaw: float
+    layer: int
+
+    @property
+    def name(self) -> str:
+        """The name by which clients know it."""
+        return f"{wire.LABELS[self.tag]}_{self.number}"
+
+
+class Environment:
+    """The objects of one episode. Their numbers are the boxes' of the map's scene, then the signs'."""
+
+    def __init__(self, built: Scene, signage: Signage, layers: int) -> None:
+        self._built, self._signage, self._layers = built, signage, ALL_LAYERS
+        boxes = built.statics.boxes
+        self.lights = StreetLights({i: (box.x, box.y, box.top) for i, box in enumerate(boxes) if box.lamp})
+        self._disabled: set[int] = set()
+        self._colours: dict[int, tuple[int, int, int]] = {}
+        self._switched: tuple[object, ...] = frozenset(), frozenset(), ()
+        self.scene = built
+        """The scene of what is there."""
+        self.signs = StaticIndex(map(_plate, self._plates()))
+        """What vehicles run into besides: the plates and heads of signs."""
+        self.load_layers(ALL_LAYERS & ~layers, False)
+
+    @cached_property
+    def _objects(self) -> list[MapObject]:
+        boxes = enumerate(self._built.statics.boxes)
+        objects = [MapObject(i, box.tag, box.centre, box.extent, box.yaw, _layer(box)) for i, box in boxes]
+        return objects + self._plates()
+
+    def _plates(self) -> list[MapObject]:
+        first = len(self._built.statics.boxes)
+        return [_sign(number, sign.face) for number, sign in enumerate(self._signage.signs, first)]
+
+    def listed(self) -> list[MapObject]:
+        """Return the objects of the loaded layers, disabled ones among them, as CARLA lists them."""
+        return [one for one in self._objects if not one.layer or one.layer & self._layers]
+
+    def seen(self) -> list[MapObject]:
+        """Return those that are there."""
+        return [one for one in self.listed() if one.number not in self._disabled]
+
+    def enable(self, numbers: Sequence[int], enabled: bool) -> None:
+        """Let objects be there, or not.
+
+        Raises:
+            RpcError: one of them doesn't exist; the others are switched nevertheless.
+        """
+        known = [number for number in numbers if number < len(self._objects)]
+        (self._disabled.difference_update if enabled else self._disabled.update)(known)
+        self._show()
+        if unknown := set(numbers) - set(known):
+            raise RpcError(f"environment object {min(unknown)} does not exist; get_environment_objects() lists them")
+
+    def load_layers(self, layers: int, loaded: bool) -> None:
+        """Load layers, or unload them."""
+        self._layers = self._layers | layers if loaded else self._layers & ~layers
+        self._show()
+
+    def dusk(self, night: bool) -> None:
+        """Tell whether it is night now."""
+        self.lights.dusk(night)
+        self._show()
+
+    def update_lights(self, states: Sequence[list[Any]]) -> None:
+        """Adopt what a client's light manager changed.
+
+        Raises:
+            RpcError: a light doesn't exist, as those of the map before that a client still has; the others are changed.
+        """
+        refused = [refusal for state in states if (refusal := self.lights.update(state))]
+        self._show()
+        if refused:
+            raise RpcError(refused[0])
+
+    def paint(self, names: Sequence[str], bgr: tuple[int, int, int] | None) -> None:
+        """Give objects a colour (None: leave it), by their names.
+
+        Raises:
+            RpcError: none of them exists.
+        """
+        wanted = set(names)
+        found = [one.number for one in self.listed() if one.name in wanted]
+        if not found:
+            raise RpcError("unable to find Actor to apply the texture: get_names_of_all_objects() lists what there is")
+        if bgr is not None:
+            self._colours.update(dict.fromkeys(found, bgr))
+            self._show()
+
+    def _show(self) -> None:
+        """Make the scene again if what is there, or how it looks, has changed."""
+        hidden = frozenset(self._disabled)
+        if self._layers != ALL_LAYERS:
+            hidden |= {one.number for one in self._objects if one.layer and not one.layer & self._layers}
+        switched = hidden, self.lights.dark, tuple(sorted(self._colours.items()))
+        if switched == self._switched:
+            return
+        self._switched = switched
+        boxes, built = self._built.statics.boxes, self._built
+        kept = [self._look(number, box) for number, box in enumerate(boxes) if number not in hidden]
+        self.scene = Scene(StaticIndex(kept), built.height, lambda: built.ground) if any(switched) else built
+        signs = enumerate(self._signage.signs, len(boxes))
+        self._signage.hidden = frozenset(sign.id for number, sign in signs if number in hidden)
+        self.signs = StaticIndex(_plate(one) for one in self._plates() if one.number not in hidden)
+
+    def _look(self, number: int, box: StaticBox) -> StaticBox:
+        """Return a box as it is seen now."""
+        if number in self._colours:
+            box = replace(box, colour=self._colours[number])
+        return replace(box, lamp=False) if number in self.lights.dark else box
+
+
+def _layer(box: StaticBox) -> int:
+    if box.lamp:
+        return _STREET_LIGHTS
+    return {TAG_BUILDING: _BUILDINGS, TAG_VEGETATION: _FOLIAGE}.get(box.tag, 0)
+
+
+def _sign(number: int, face: SignFace) -> MapObject:
+    at = face.pose
+    return MapObject(number, face.tag, (at.x, at.y, at.z), face.extent, at.yaw, 0)
+
+
+def _plate(sign: MapObject) -> StaticBox:
+    """Return what a vehicle runs into, besides the post."""
+    return StaticBox(*sign.centre, *sign.extent, sign.yaw, _BLACK, sign.tag, solid=False)

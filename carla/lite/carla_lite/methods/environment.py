@@ -1,0 +1,146 @@
+"""RPC methods of what stands beside the roads: environment objects, map layers, boxes, textures, street lights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from carla_lite.actors.actor import compose
+from carla_lite.methods.table import method
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import RpcError
+from carla_lite.scenery.projection import Pose
+from carla_lite.world import World
+
+_ANY = 255
+_DIFFUSE = 2
+
+
+@method
+def get_environment_objects(world: World, label: int) -> list[Any]:
+    """Return what stands beside the road, signs among it, of one label or (255) of all."""
+    return [
+        [
+            wire.transform(*one.centre, yaw=one.yaw),
+            wire.bounding_box(one.centre, one.extent, one.yaw),
+            one.number,
+            one.name,
+            one.tag,
+        ]
+        for one in world.environment.listed()
+        if label in (_ANY, one.tag)
+    ]
+
+
+@method
+def enable_environment_objects(world: World, numbers: list[int], enabled: bool) -> None:
+    """Let objects be there, to be seen and hit, or not."""
+    world.environment.enable(numbers, enabled)
+
+
+@method
+def get_all_level_BBs(  # noqa: N802 (the client's name)
+    world: World, label: int
+) -> list[Any]:
+    """Return the bounding boxes of all that is there, in the world's frame: the map's objects, then actors, as CARLA's
+    (BoundingBoxCalculator.cpp)."""
+    still = [
+        wire.bounding_box(one.centre, one.extent, one.yaw)
+        for one in world.environment.seen()
+        if label in (_ANY, one.tag)
+    ]
+    return still + [_box(actor) for actor in world.moving() if label in (_ANY, actor.blueprint.semantic_tags[0])]
+
+
+def _box(actor: Any) -> list[Any]:
+    (x, y, z), extent, *_ = actor.box()
+    at = compose(actor.pose, Pose(x, y, z, 0.0, 0.0, 0.0))
+    turn = [math.degrees(angle) for angle in (at.pitch, at.yaw, at.roll)]
+    return [[at.x, at.y, at.z], extent, turn, actor.id]
+
+
+@method
+def load_map_layer(world: World, layers: int) -> None:
+    """Let layers of the map be there: buildings, foliage and street lights; the others are empty here."""
+    _switch_layers(world, "load_map_layer", layers, True)
+
+
+@method
+def unload_map_layer(world: World, layers: int) -> None:
+    """Take layers of the map away."""
+    _switch_layers(world, "unload_map_layer", layers, False)
+
+
+def _switch_layers(world: World, name: str, layers: int, loaded: bool) -> None:
+    if world.has_layers:
+        world.environment.load_layers(layers, loaded)
+    else:  # as in CARLA, whose maps are one piece but for those whose names end with _Opt
+        world.report_unsupported(name)
+
+
+@method
+def get_names_of_all_objects(world: World) -> list[str]:
+    """Return the names of what textures can be applied to."""
+    return [one.name for one in world.environment.listed()]
+
+
+@method
+def apply_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: list[Any]) -> None:
+    """Give objects the mean colour of a diffuse texture; of others nothing is shown."""
+    _paint(world, names, parameter, texture, 1.0)
+
+
+@method
+def apply_float_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: list[Any]) -> None:
+    """Likewise, of colours from 0 to 1."""
+    _paint(world, names, parameter, texture, 255.0)
+
+
+def _paint(world: World, names: list[str], parameter: int, texture: list[Any], scale: float) -> None:
+    width, height, pixels = texture
+    if parameter != _DIFFUSE:
+        world.report_unsupported("apply_texture")
+        world.environment.paint(names, None)
+        return
+    if not pixels or len(pixels) != width * height:
+        raise RpcError(f"a texture of {width} × {height} has {len(pixels)} pixels, expected {width * height} and one")
+    red, green, blue = (int(part) for part in _mean_colour(pixels, scale))
+    world.environment.paint(names, (blue, green, red))
+
+
+def _mean_colour(pixels: list[Any], scale: float) -> list[float]:
+    mean = np.array([pixel[:3] for pixel in pixels], float).mean(axis=0) * scale
+    found: list[float] = np.clip(np.nan_to_num(np.rint(mean)), 0.0, 255.0).tolist()
+    return found
+
+
+@method
+def query_lights_state(world: World, _client: str) -> list[Any]:
+    """Return the street lights, as long as their layer is loaded."""
+    return world.environment.lights.states(one.number for one in world.environment.listed())
+
+
+@method
+def update_lights_state(world: World, _client: str, lights: list[Any], *_discard: Any) -> None:
+    """Adopt what a client changed. Turned off by night, a lamp is dark; colours and intensities are only kept."""
+    world.environment.update_lights(lights)
+
+
+@method
+def update_day_night_cycle(world: World, _client: str, active: bool) -> None:
+    """Let dusk and dawn switch the street lights, or not."""
+    world.environment.lights.follow_the_sun = active
+
+
+@method
+def get_imui_gravity(world: World) -> float:
+    """Return the gravity that inertial sensors feel (m/s²)."""
+    return world.imu_gravity_mps2
+
+
+@method
+def set_imui_gravity(world: World, gravity_mps2: float) -> None:
+    """Set it."""
+    world.imu_gravity_mps2 = wire.finite(gravity_mps2)

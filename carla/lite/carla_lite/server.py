@@ -18,6 +18,7 @@ from carla_lite.methods import table
 from carla_lite.protocol.channel import Channel, listen
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
+from carla_lite.recording.folder import Folder
 from carla_lite.world import World
 
 # The loop calls the hook at least this often.
@@ -46,7 +47,9 @@ class FaultHook(Protocol):
 class Server:
     """Listens on ``port`` (RPC) and ``port + 1`` (streams) from construction on; a context manager that closes both."""
 
-    def __init__(self, host: str, port: int, maps: Maps, seed: int, tick_s: float = 0.0) -> None:
+    def __init__(
+        self, host: str, port: int, maps: Maps, seed: int, tick_s: float = 0.0, recordings: Folder | None = None
+    ) -> None:
         """Listen and build the world, whose ticks take ``tick_s`` at least.
 
         Raises:
@@ -56,7 +59,7 @@ class Server:
         rpc_listener = self._sockets.enter_context(listen(host, port))
         stream_listener = self._sockets.enter_context(listen(host, port + 1))
         self._streams = Streams(stream_listener)
-        self._world = World(self._streams, maps, seed)
+        self._world = World(self._streams, maps, seed, recordings)
         self._world.tick_s = tick_s
         self._hook: FaultHook | None = None
         self._pacemaker: Channel | None = None
@@ -69,6 +72,7 @@ class Server:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._world.recorder.leave_episode()
         self._rpc.close()
         self._streams.close()
         self.selector.close()

@@ -32,6 +32,8 @@ from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
+from carla_lite.recording.folder import Folder
+from carla_lite.recording.studio import Studio
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Conditions, Pose
@@ -47,6 +49,9 @@ _HEAD_BYTES = wire.HEADER.size + wire.WORLD_HEAD.size
 LISTED_ONLY = frozenset(CATALOGUE) - frozenset(KINDS)
 """The ids of what programs find in the library and can't spawn."""
 
+# Of actors that left, and how far ahead of all others an id may be.
+_REMEMBERED, _FARTHEST_ID = 4096, 1_000_000
+
 _ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
 
 
@@ -56,9 +61,10 @@ class World:
     Frames and actor ids go on over episodes, and episodes are numbered from a random start: clients cache by them.
     """
 
-    def __init__(self, streams: Streams, maps: Maps, seed: int) -> None:
+    def __init__(self, streams: Streams, maps: Maps, seed: int, recordings: Folder | None = None) -> None:
         self.streams = streams
         self.maps = maps
+        self.recorder = Studio(self, recordings or Folder())
         self.traffic_managers: dict[int, str] = {}
         self.batch_answered_s = 0.0
         """When the last batch was done, by the monotonic clock."""
@@ -75,11 +81,14 @@ class World:
         self._seed = seed
         self._next_id = self.unseen = 1
         """The first id that no world message has shown."""
+        self._gone: dict[int, str] = {}
+        """What the last actors were that left, by id."""
         self._buffer = bytearray()
         self.load(maps.first)
 
     def load(self, network: RoadNetwork) -> None:
         """Begin a new episode on this map, with only its signs and the spectator in it."""
+        self.recorder.leave_episode()
         self.network, self.scene = network, Scene.build(network, self._seed)
         self.episode += 1
         self.elapsed_s = 0.0
@@ -92,6 +101,7 @@ class World:
         self.props: list[Prop] = []
         self.sensors: list[Sensor] = []
         self.triggers: list[FrictionTrigger] = []
+        self._gone.clear()
         self.limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
         heap.give_back()
@@ -128,8 +138,8 @@ class World:
             raise RpcError(f"actor {number} is a {found.blueprint.id}, expected a {kind.__name__.lower()}")
         return found
 
-    def spawn(self, name: str, given: dict[str, str], place: Pose, parent_id: int = 0) -> Actor:
-        """Add an actor; with a parent, ``place`` is relative to it.
+    def spawn(self, name: str, given: dict[str, str], place: Pose, parent_id: int = 0, wanted_id: int = 0) -> Actor:
+        """Add an actor; with a parent, ``place`` is relative to it. It has the id that is wanted, if that is free.
 
         Raises:
             RpcError: unknown blueprint or parent, an attribute out of range, or no room for a vehicle.
@@ -143,7 +153,7 @@ class World:
         parent = self.actor(parent_id, Actor) if parent_id else None
         if parent is not None and not kind.attaches:
             place, parent = compose(parent.pose, place), None
-        actor = kind(Identity(self._new_id(), blueprint, attributes, parent), place)
+        actor = kind(Identity(self._free_id(wanted_id, name), blueprint, attributes, parent), place)
         actor.entered(self)
         return self._add(actor)
 
@@ -155,6 +165,9 @@ class World:
         for actor in [gone, *(other for other in self.actors.values() if other.hangs_on(gone))]:
             del self.actors[actor.id]
             actor.left(self)
+            self._gone[actor.id] = actor.blueprint.id
+            if len(self._gone) > _REMEMBERED:
+                del self._gone[next(iter(self._gone))]
         return True
 
     def tick(self) -> int:
@@ -178,6 +191,8 @@ class World:
         for gone in [walker.id for walker in self.walkers if walker.is_gone]:
             self.destroy(gone)
         collided = self._collide()
+        if self.recorder.active:
+            self.recorder.tick(delta_s, collided)
         snapshot = TickSnapshot(
             self.frame,
             self.elapsed_s,
@@ -264,6 +279,15 @@ class World:
     def _new_id(self) -> int:
         self._next_id += 1
         return self._next_id - 1
+
+    def _free_id(self, wanted: int, name: str) -> int:
+        """Return the id that is wanted, where clients can't take it for another actor's: they keep descriptions."""
+        if self._next_id <= wanted < self._next_id + _FARTHEST_ID:
+            self._next_id = wanted + 1
+            return wanted
+        if wanted not in self.actors and self._gone.get(wanted) == name:
+            return wanted
+        return self._new_id()
 
     def _add(self, actor: A) -> A:
         self.actors[actor.id] = actor

@@ -103,12 +103,14 @@ def test_a_replay_shows_each_recorded_frame(session, folder):
         "Total time recorded: 9.95",
         "Replaying from 0 s - 9.95 s (9.95 s) at 1.0x",
     ]
+    people = [actor for actor in session.actors if isinstance(actor, carla.Walker)]
     lamps = []
     for number, frame in enumerate(recorded):
         session.world.tick()
         shown = moving(session)
         assert shown.keys() == frame.keys()
         assert [each for each in frame if not near(frame[each], shown[each])] == [], f"tick {number + 1}"
+        assert [session.world.get_actor(each.id).get_control().speed for each in people] == pytest.approx([1.4, 1.4])
         lamps.append(len({each.get_state() for each in session.world.get_actors().filter("traffic.traffic_light")}))
     assert max(lamps) > 1
     car = session.world.get_actor(session.actors[0].id)
@@ -237,6 +239,22 @@ def test_actors_come_and_go_as_recorded(session):
     session.client.stop_replayer(False)
     session.world.tick()
     assert two.id not in [each.id for each in session.world.get_actors()]
+
+
+def test_a_walker_that_a_car_knocks_over_lies_in_the_replay(session):
+    car = session.car(0)
+    session.ticks(5)
+    where = car.get_transform()
+    where.location += where.get_forward_vector() * 15.0 + carla.Location(z=1.0)
+    person = session.world.spawn_actor(session.blueprint("walker.pedestrian.0001", is_invincible="false"), where)
+    session.actors.append(person)
+    car.apply_control(carla.VehicleControl(throttle=1.0))
+    recorded = record(session, "fall.log", 80)
+    assert recorded[-1][person.id][3] == -90.0
+    session.client.replay_file("fall.log", 0.0, 0.0, 0)
+    for frame in recorded:
+        session.world.tick()
+        assert near(moving(session)[person.id], frame[person.id])
 
 
 def test_collisions_and_blocked_cars_are_told(session):

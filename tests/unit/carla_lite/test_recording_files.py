@@ -279,6 +279,10 @@ BROKEN = {
         one_frame(packet(8, counted(struct.pack("<I3f?i", 1, NAN, 0.0, 0.0, False, 0)))),
         "ANIM_VEHICLE: a number is",
     ),
+    "an actor of 128 kB": (
+        one_frame(packet(2, counted(added(1, 0, "x", a="b" * 65_000, c="d" * 65_000)))),
+        "EVENT_ADD: actor 1 has 1300",
+    ),
     "wheels without end": (one_frame(packet(21, counted(struct.pack("<II", 1, 0xFFFFFFFF)))), "WHEELS: 38654705655"),
 }
 
@@ -302,6 +306,15 @@ def test_a_file_that_ends_within_a_frame_is_read_up_to_it(world):
     assert "Total time recorded: 40\n" in told
     assert "The file ends within frame 3" in told
     assert "The file ends within frame 3" in world.recorder.tell("torn.log", lambda it: queries.file_info(it, False))
+
+
+def test_a_packet_larger_than_any_frame_is_not_read(world):
+    path = world.recorder._folder.path / "large.log"
+    path.write_bytes(header() + start(1, -1.0, 0.0) + packet(6, b"", 1 << 30))
+    os.truncate(path, 1 << 31)
+    with pytest.raises(RpcError, match="a packet has 1073741824 bytes"):
+        world.recorder.replay("large.log", 0.0, 0.0, 0, False, OFFSET)
+    path.unlink()
 
 
 def test_parents_in_a_circle_are_refused(world):

@@ -140,7 +140,7 @@ class _Cursor:
     """Walks through the bytes of records of different sizes."""
 
     def __init__(self, data: memoryview) -> None:
-        self._data, self._at = data, 0
+        self._data, self.at = data, 0
 
     def take(self, numbers: struct.Struct) -> tuple[Any, ...]:
         begin = self._step(numbers.size)
@@ -157,10 +157,10 @@ class _Cursor:
         return list(row.iter_unpack(self._data[begin : begin + size]))
 
     def _step(self, size: int) -> int:
-        begin = self._at
+        begin = self.at
         if size > len(self._data) - begin:
             raise RecordingError(f"{size} bytes are said to follow, and there are {len(self._data) - begin}")
-        self._at += size
+        self.at += size
         return begin
 
 
@@ -186,13 +186,17 @@ class _Varied(Layout):
 
 class _AddedLayout(_Varied):
     _head, _uid, _type = struct.Struct("<IB6f"), struct.Struct("<I"), struct.Struct("<B")
+    # Blueprints have some 60 attributes of 40 bytes.
+    _most_bytes = 1 << 16
 
     def read_one(self, cursor: _Cursor) -> Added:
-        head = cursor.take(self._head)
+        begin, head = cursor.at, cursor.take(self._head)
         _check(head)
         (uid,), name = cursor.take(self._uid), cursor.text()
         (count,) = cursor.take(_COUNT)
         attributes = tuple(Attribute(cursor.take(self._type)[0], cursor.text(), cursor.text()) for _ in range(count))
+        if cursor.at - begin > self._most_bytes:
+            raise RecordingError(f"actor {head[0]} has {cursor.at - begin} bytes, expected at most {self._most_bytes}")
         return Added._make((*head, uid, name, attributes))
 
     def write_one(self, record: Added) -> bytes:

@@ -170,7 +170,10 @@ def actors_blocked(recording: Recording, min_time_s: float, min_distance_cm: flo
 
 def _enter(actors: dict[int, Added], frame: Frame) -> list[int]:
     """Add who enters to the actors, and return their ids. Those that leave stay known: CARLA tells of them, too."""
-    entering = {added.id: added._replace(attributes=()) for added in frame.records(Packet.EVENT_ADD)}
+    entering = {
+        added.id: added._replace(attributes=(), blueprint=added.blueprint[:100])
+        for added in frame.records(Packet.EVENT_ADD)
+    }
     actors.update(entering)
     if len(actors) > _MOST_ACTORS:
         raise RecordingError(f"frame {frame.number} has more than {_MOST_ACTORS} actors")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from carla_lite.actors.actor import Actor, Vehicle, compose
@@ -44,6 +45,7 @@ from carla_lite.recording.records import (
 )
 from carla_lite.recording.stage import Hits, Stage
 from carla_lite.recording.writing import Writer
+from carla_lite.scenery import skeleton
 from carla_lite.scenery.projection import Pose
 
 _CM, _LARGEST = 100.0, 3.4e38
@@ -231,4 +233,11 @@ def _single(value: float) -> float:
 
 
 def _bones(walker: Walker) -> Bones:
-    return Bones(walker.id, tuple(Bone(name, *_placed(local)) for name, _, _, local in walker.bones()))
+    posture, height_m = walker.drawn().posture, 2.0 * walker.half_height_m
+    places = (_bone_place(local, height_m) for local in posture)
+    return Bones(walker.id, tuple(Bone(name, *place) for name, place in zip(skeleton.BONES, places, strict=True)))
+
+
+@lru_cache(maxsize=4096)  # most bones, all fingers among them, are as in the frame before
+def _bone_place(local: skeleton.Joint, height_m: float) -> tuple[float, float, float, float, float, float]:
+    return _placed(skeleton.pose(local, height_m))

@@ -35,6 +35,8 @@ _SLACK_S = 1e-6
 # Where CARLA's replayer spawns, to be in nothing's way.
 _SPAWN_Z_M = 1000.0
 _SAME_SIGN_M = 1.0
+# Walkers that a car has knocked over have a pitch of -90 degrees.
+_LIES_RAD = -0.25 * math.pi
 _MOST_ACTORS = 5000
 _EVENTS = (Packet.EVENT_ADD, Packet.EVENT_DEL, Packet.EVENT_PARENT)
 _SHOWN = (Packet.POSITION, Packet.STATE, Packet.ANIM_VEHICLE, Packet.ANIM_WALKER, Packet.VEHICLE_LIGHT, Packet.WHEELS)
@@ -252,6 +254,8 @@ class Replayer:
 
     def _move(self, actor: Actor, place: Pose, delta_s: float) -> None:
         before, actor.place = actor.place, place
+        if isinstance(actor, Walker) and place.pitch < _LIES_RAD:
+            actor.hit(0.0, 0.0)
         if isinstance(actor, Vehicle) and actor.id in self._moved:
             way = place.x - before.x, place.y - before.y, place.z - before.z
             actor.body.set_world_velocity(*(part / delta_s for part in way))

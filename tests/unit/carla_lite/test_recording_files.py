@@ -62,6 +62,14 @@ def position(number: int, x: float, y: float, yaw: float = 0.0) -> bytes:
     return struct.pack("<I6f", number, x, y, 30.0, 0.0, 0.0, yaw)
 
 
+def by_hand_physics() -> bytes:
+    head = struct.pack("<I5f?7f", 4040, 5000.0, 1.0, 0.15, 2.0, 0.35, True, 10.0, 4.0, 1845.0, 0.3, 0.5, 0.0, -0.25)
+    lists = (((0.0, 400.0), (5000.0, 300.0)), ((1.0, 0.5, 0.65),), ((0.0, 1.0),), ((3.5,) * 9 + (1.0, 2.0, 3.0),))
+    return head + b"".join(
+        struct.pack("<I", len(rows)) + b"".join(struct.pack(f"<{len(row)}f", *row) for row in rows) for rows in lists
+    )
+
+
 def by_hand() -> bytes:
     """Return a recording as CARLA 0.9.15's sources lay it out: a hero hits a wall, a car stands, one leaves."""
     hero = added(4040, 1, CAR, 1000.0, 2000.0, role_name="hero", color="255,0,0")
@@ -72,13 +80,25 @@ def by_hand() -> bytes:
         packet(4, counted()),
         packet(5, counted()),
         packet(6, counted(position(1, 0.0, 0.0), position(4040, 1000.0, 2000.0, 170.0), position(4041, 5000.0, 0.0))),
-        packet(7, counted()),
+        packet(7, counted(struct.pack("<I?fb", 3, True, 1.25, 2))),
         packet(8, counted(struct.pack("<I3f?i", 4040, 0.25, 0.5, 0.0, False, 1))),
         packet(10, counted(struct.pack("<II", 4040, 1 | 2))),
         packet(
             21, counted(struct.pack("<II", 4040, 4) + b"".join(struct.pack("<Bff", i, 20.0, 5.0) for i in range(4)))
         ),
         packet(22, counted()),
+        packet(23, counted(struct.pack("<IB?", 4040, 4, True))),
+        packet(9, counted(struct.pack("<If", 50, 1.5))),
+        packet(11, counted(struct.pack("<i5f?B", 9, 10.0, 0.5, 0.25, 1.0, 1.0, True, 2))),
+        packet(24, counted(struct.pack("<14f", *range(14)))),
+        packet(12, counted(struct.pack("<I6f", 4040, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0))),
+        packet(13, counted(struct.pack("<I6f", 4040, 0.0, 0.0, 75.0, 239.5, 108.25, 74.5))),
+        packet(17, counted(struct.pack("<I6f", 3, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0))),
+        packet(14, struct.pack("<d", 0.125)),
+        packet(15, counted(by_hand_physics())),
+        packet(16, counted(struct.pack("<I3f", 3, 10.0, 3.0, 2.0))),
+        packet(18, struct.pack("<Q", 77)),
+        packet(19, counted(struct.pack("<IH", 50, 1) + text("crl_root") + struct.pack("<6f", 0, 0, 1.5, 0, 0, 90))),
         packet(200, b"of a program's own"),
     ]
     second = [
@@ -124,6 +144,9 @@ def test_a_file_by_hand_is_told_as_carla_would(write, monkeypatch):
         " Create 1: spectator (0) at (0, 0, 30)\n"
         " Create 4040: vehicle.tesla.model3 (1) at (1000, 2000, 30)\n  role_name = hero\n  color = 255,0,0\n"
         " Create 4041: vehicle.audi.tt (1) at (5000, 0, 30)\n"
+        " Weathers: 1\n  Cloudiness: 0 Precipitation: 1 PrecipitationDeposits: 2 WindIntensity: 3 SunAzimuthAngle: 4 "
+        "SunAltitudeAngle: 5 FogDensity: 6 FogDistance: 7 FogFalloff: 8 Wetness: 9 ScatteringIntensity: 10 "
+        "MieScatteringScale: 11 RayleighScatteringScale: 12 DustStorm: 13\n"
         "Frame 2 at 40 seconds\n Collision id 0 between 4040 (hero)  with 4294967295\n"
         "Frame 3 at 42.5 seconds\n Destroy 4041\n Collision id 1 between 4040 (hero)  with 4294967295\n"
         "\nFrames: 3\nDuration: 42.5 seconds\n"
@@ -135,7 +158,23 @@ def test_all_of_a_file_by_hand_is_told(write):
         told = queries.file_info(recording, True)
     for line in (
         " Positions: 3\n  Id: 1 Location: (0, 0, 30) Rotation: (0, 0, 0)\n",
-        " State traffic lights: 0\n",
+        " State traffic lights: 1\n  Id: 3 state: 2 frozen: 1 elapsedTime: 1.25\n",
+        " Walker animations: 1\n  Id: 50 speed: 1.5\n",
+        " Vehicle door animations: 1\n  Id: 4040\n  Doors opened:  Hood \n",
+        " Scene light changes: 1\n  Id: 9 enabled: True intensity: 10 RGB_color: (0.5, 0.25, 1)\n",
+        " Weathers: 1\n  Cloudiness: 0 Precipitation: 1 PrecipitationDeposits: 2 WindIntensity: 3 SunAzimuthAngle: 4 ",
+        " Dynamic actors: 1\n  Id: 4040 linear_velocity: (1, 2, 3) angular_velocity: (4, 5, 6)\n",
+        " Actor bounding boxes: 1\n  Id: 4040 origin: (0, 0, 75) extension: (239.5, 108.25, 74.5)\n",
+        " Actor trigger volumes: 1\n  Id: 3 origin: (1, 2, 3) extension: (4, 5, 6)\n",
+        " Current platform time: 0.125\n",
+        " Physics Control events: 1\n  Id: 4040\n   max_rpm = 5000\n   MOI = 1\n   damping_rate_full_throttle = 0.15\n",
+        "   use_gear_auto_box = true\n   gear_switch_time = 0\n   clutch_strength = 10\n   final_ratio = 4\n",
+        "   mass = 1845\n   drag_coefficient = 0.3\n   center_of_mass = (0.5, 0, -0.25)\n",
+        "   torque_curve = (0, 400) (5000, 300)\n   steering_curve = (0, 1)\n   forward_gears:\n"
+        "    gear 0: ratio 1 down_ratio 0.5 up_ratio 0.65\n   wheels:\n    wheel 0: tire_friction 3.5 damping_rate 3.5 "
+        "max_steer_angle 3.5 radius 3.5 max_brake_torque 3.5 max_handbrake_torque 3.5 position (1, 2, 3)\n",
+        " Traffic Light time events: 1\n  Id: 3 green_time: 10 yellow_time: 3 red_time: 2\n",
+        ' Walkers Bones: 1\n  Id: 50\n     Bone: "crl_root" relative: Loc(0, 0, 1.5) Rot(0, 0, 90)\n\n',
         " Vehicle animations: 1\n  Id: 4040 Steering: 0.25 Throttle: 0.5 Brake: 0 Handbrake: 0 Gear: 1\n",
         " Vehicle light animations: 1\n  Id: 4040 Position LowBeam\n",
     ):

@@ -356,6 +356,26 @@ def test_a_packet_larger_than_any_frame_is_not_read(world):
     path.unlink()
 
 
+def test_a_replay_whose_file_breaks_lets_its_actors_go(world, capsys):
+    path = world.recorder._folder.path / "breaks.log"
+    car = packet(2, counted(added(2_000_000, 1, CAR, 1000.0)))
+    stands = packet(6, counted(position(2_000_000, 1000.0, 0.0)))
+    frames = [start(number, 0.05, 0.05 * number) + stands + packet(1) for number in range(1, 2000)]
+    path.write_bytes(header() + start(0, 0.05, 0.0) + car + stands + packet(1) + b"".join(frames))
+    world.recorder.replay("breaks.log", 0.0, 0.0, 0, False, OFFSET)
+    world.tick()
+    actor = world.vehicles[-1]
+    assert not actor.body.simulate_physics
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(bytes(5000))
+    for _ in range(1500):
+        world.tick()
+    assert "the replay ends: " in capsys.readouterr().out
+    assert actor.body.simulate_physics
+    world.destroy(actor.id)
+
+
 def test_parents_in_a_circle_are_refused(world):
     props = [added(number, 0, "static.prop.constructioncone", 100.0 * number) for number in (900_001, 900_002)]
     circle = counted(

@@ -38,6 +38,8 @@ _SAME_SIGN_M = 1.0
 # Walkers that a car has knocked over have a pitch of -90 degrees.
 _LIES_RAD = -0.25 * math.pi
 _MOST_ACTORS = 5000
+# Of blueprints that the log names, one actor each.
+_MOST_MISSING = 20
 _EVENTS = (Packet.EVENT_ADD, Packet.EVENT_DEL, Packet.EVENT_PARENT)
 _SHOWN = (Packet.POSITION, Packet.STATE, Packet.ANIM_VEHICLE, Packet.ANIM_WALKER, Packet.VEHICLE_LIGHT, Packet.WHEELS)
 REPLAYED = frozenset((*_EVENTS, *_SHOWN))
@@ -111,6 +113,7 @@ class Replayer:
         self._actors: dict[int, Actor] = {}
         self._heroes: set[int] = set()
         self._moved: set[int] = set()
+        self._missing: set[str] = set()
         self._now_s = part.start_s
         self.ended = False
         self._reach(self._now_s)
@@ -128,9 +131,14 @@ class Replayer:
 
         Unless actors are kept, the recording's other events happen first, in which most actors leave.
         """
-        if not keep_actors:
-            self._reach(math.inf)
-        self.abandon()
+        try:
+            if not keep_actors:
+                self._reach(math.inf)
+        finally:
+            self.abandon()
+            self._release()
+
+    def _release(self) -> None:
         for number in self._actors:
             actor = self._actor(number)
             if isinstance(actor, Vehicle):
@@ -208,7 +216,10 @@ class Replayer:
         try:
             actor = self._stage.spawn(added.blueprint, attributes, high, 0, wanted_id)
         except RpcError as error:
-            print(f"carla-lite: actor {added.id} of a recording doesn't enter: {error}", flush=True)
+            if added.blueprint not in self._missing and len(self._missing) < _MOST_MISSING:
+                self._missing.add(added.blueprint)
+                why = "".join(each if each.isprintable() else "?" for each in str(error))
+                print(f"carla-lite: actor {added.id} of a recording doesn't enter: {why}", flush=True)
             return None
         actor.place = place
         return actor

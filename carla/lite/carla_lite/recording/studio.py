@@ -140,7 +140,7 @@ class Studio:
             if recorder is not None:
                 recorder.abandon()
             elif running is not None:
-                running.abandon()
+                running.stop(keep_actors=True)
             self._recorder = self._replayer = None
             self.active = False
 

@@ -3,9 +3,10 @@
 Owns the time of a replay, which recorded actor is which here, and what a frame does to them. CARLA's replayer is
 followed (CarlaReplayer.cpp, CarlaReplayerHelper.cpp): at a time between two frames an actor is on its way from the
 place of the frame before the last one to that of the last one, so each tick of the recording's step shows one of its
-frames, the first tick the first one. Otherwise than there a frame that a fast replay skips still counts as the one
-before, the recording's last frame is shown, actors have the speed at which they are moved (CARLA's have none), and at
-the end only those are stopped that were replayed.
+frames, the first tick the first one. Otherwise than there controls and lights are those of the nearer of the two
+frames (CARLA's: of the last one), a frame that a fast replay skips still counts as the one before, the recording's last
+frame is shown, actors have the speed at which they are moved (CARLA's have none), and at the end only those are stopped
+that were replayed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from carla_lite.scenery.projection import Pose
 _CM = 0.01
 # Of coordinates (cm) and angles (degrees) that a world has.
 _FARTHEST_CM, _LARGEST_DEG = 1e8, 1e5
+# From this share of the way on an actor is nearer to the place where it goes.
+_NEARER = 0.5
 # From this time factor on CARLA moves actors from frame to frame.
 _LEAPS = 2.0
 # Sums of a tick's and of a recording's steps differ by less.
@@ -106,6 +109,7 @@ class Replayer:
         """
         self._stage, self._recording, self._part, self._manner = stage, recording, part, manner
         self._frames: Iterator[Frame] = recording.frames(REPLAYED)
+        self._earlier: Frame | None = None
         self._present: Frame | None = None
         self._next = next(self._frames, None)
         self._before: dict[int, Position] = {}
@@ -158,9 +162,9 @@ class Replayer:
         entering: dict[int, Added] = {}
         leaving: list[int] = []
         parents: dict[int, int] = {}
-        steps, skipped = 0, self._present
+        steps = 0
         while self._next is not None and self._next.elapsed_s <= time_s + _SLACK_S:
-            skipped, self._present = self._present, self._next
+            self._earlier, self._present = self._present, self._next
             steps += 1
             entering.update((added.id, added) for added in _entering(self._present))
             if len(entering) + len(self._actors) > _MOST_ACTORS:
@@ -173,7 +177,7 @@ class Replayer:
                     parents[child] = parent
             self._next = next(self._frames, None)
         if steps:
-            self._before = self._places if steps == 1 else _places(skipped)
+            self._before = self._places if steps == 1 else _places(self._earlier)
             self._places = _places(self._present)
         for number in leaving:
             if (actor := self._actor(number)) is not None:
@@ -258,7 +262,7 @@ class Replayer:
             actor = self._shown(number)
             if actor is not None and actor.parent is None:
                 self._move(actor, _between(self._before.get(number, last), last, share), delta_s)
-        self._animate(self._present)
+        self._animate(self._earlier if self._earlier is not None and share < _NEARER else self._present)
         followed = self._actor(self._part.follow_id)
         if followed is not None:
             self._stage.spectator.place = compose(followed.pose, self._part.offset)

@@ -305,6 +305,7 @@ BROKEN = {
     "wrong magic": (header(magic="CARLA_RECORDED"), "doesn't begin with CARLA_RECORDER"),
     "header alone": (header(), "no whole frame"),
     "a first frame without an end": (header() + start(1, 0.0, 0.0), "no whole frame"),
+    "a first frame of number 0": (header() + start(0, 0.0, 0.0) + packet(1), None),
     "more records than bytes": (one_frame(packet(6, counted(count=65535))), "POSITION: 65535 records"),
     "a packet of 4 GB": (one_frame() + packet(2, b"", 0xFFFFFFFF), None),
     "a string longer than its packet": (one_frame(packet(2, counted(added(1, 0, "x")[:-4], count=1))), "EVENT_ADD"),

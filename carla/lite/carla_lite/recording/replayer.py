@@ -86,14 +86,14 @@ def check(recording: Recording) -> Length:
         RecordingError: something of it is broken, or there is no whole frame.
     """
     total_s = last_step_s = 0.0
-    number = 0
+    frame = None
     for frame in recording.frames(REPLAYED):
-        last_step_s, total_s, number = frame.elapsed_s - total_s, frame.elapsed_s, frame.number
+        last_step_s, total_s = frame.elapsed_s - total_s, frame.elapsed_s
         for packet in REPLAYED - {Packet.EVENT_ADD, Packet.POSITION}:
             frame.records(packet)
         _places(frame)
         _entering(frame)
-    if not number:
+    if frame is None:
         raise RecordingError("it has no whole frame")
     return Length(total_s, last_step_s)
 
@@ -264,7 +264,7 @@ class Replayer:
                 self._move(actor, _between(self._before.get(number, last), last, share), delta_s)
         self._animate(self._earlier if self._earlier is not None and share < _NEARER else self._present)
         followed = self._actor(self._part.follow_id)
-        if followed is not None:
+        if followed is not None and followed is not self._stage.spectator:
             self._stage.spectator.place = compose(followed.pose, self._part.offset)
 
     def _move(self, actor: Actor, place: Pose, delta_s: float) -> None:

@@ -93,8 +93,8 @@ def file_info(recording: Recording, show_all: bool) -> str:
 
 
 def collisions(recording: Recording, first: str, second: str) -> str:
-    """Return the collisions between two categories of actors: h(ero), v(ehicle), w(alker), t(raffic light), o(ther) or
-    a(ny). One that lasts over several frames is told once."""
+    """Return the collisions between two categories of actors: h (hero), v (vehicle), w (walker), t (traffic light),
+    o (all others) or a (any). One that lasts over several frames is told once."""
     text, frame = _Text(recording), None
     text.add(f"{'Time':>8} {'Types':>6} {'Id':>6} {'Actor 1':<35} {'Id':>6} {'Actor 2':<35}\n")
     actors: dict[int, Added] = {}

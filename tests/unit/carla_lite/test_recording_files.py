@@ -259,8 +259,7 @@ RECORDS: dict[Packet, type[Any]] = {
 
 def records_of(kind: type[Any]) -> st.SearchStrategy[Any]:
     fields = [
-        of_kind[hint] if hint in of_kind else names[name].map(tuple)  # type: ignore[arg-type]
-        for name, hint in get_type_hints(kind).items()
+        of_kind[hint] if hint in of_kind else names[name].map(tuple) for name, hint in get_type_hints(kind).items()
     ]
     return st.builds(kind, *fields)
 

@@ -29,6 +29,7 @@ from carla_lite.faults.fault import Fault, FaultError
 from carla_lite.faults.injector import Injector
 from carla_lite.maps import Maps
 from carla_lite.protocol.channel import listen
+from carla_lite.recording.folder import DEFAULT_FOLDER, DEFAULT_MIB, Folder
 from carla_lite.roads.network import KNOWN, MAP_NAMES, MapError
 from carla_lite.server import Server
 from carla_lite.view import launch
@@ -70,6 +71,17 @@ def main(
             help="Offer every .xodr file of this folder by its name, such as Town01, and as Town01_Opt.",
         ),
     ] = None,
+    recordings: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR",
+            envvar="LITE_RECORDINGS",
+            help="Folder of the recordings that clients make and replay by name; made when the first one is.",
+        ),
+    ] = DEFAULT_FOLDER,
+    recordings_mib: Annotated[
+        int, typer.Option(min=1, envvar="LITE_RECORDINGS_MIB", help="MiB that all recordings together may have.")
+    ] = DEFAULT_MIB,
     seed: Annotated[int, typer.Option(min=0, help="Of what stands beside the road.")] = 0,
     tick_ms: Annotated[
         float,
@@ -129,10 +141,11 @@ def main(
     with contextlib.ExitStack() as ends:
         # Before the others: a client that waits for the RPC port can then use this one.
         control = None if control_port is None else ends.enter_context(_control(control_port))
+        folder = Folder(recordings, recordings_mib << 20)
         window_socket = ends.enter_context(_window_socket(view_port)) if view else None
         injector.before_listening()
         try:
-            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000, strict))
+            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000, strict, folder))
         except OSError as error:
             _fail(_port_sentence(error, host, port), _NO_PORT)
         port = server.port

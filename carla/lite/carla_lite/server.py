@@ -18,6 +18,7 @@ from carla_lite.methods import table
 from carla_lite.protocol.channel import Channel, listen_pair
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
+from carla_lite.recording.folder import Folder
 from carla_lite.world import World
 
 # The loop calls the hook at least this often.
@@ -46,7 +47,16 @@ class FaultHook(Protocol):
 class Server:
     """Listens on ``port`` (RPC) and ``port + 1`` (streams) from construction on; a context manager that closes both."""
 
-    def __init__(self, host: str, port: int, maps: Maps, seed: int, tick_s: float = 0.0, strict: bool = False) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        maps: Maps,
+        seed: int,
+        tick_s: float = 0.0,
+        strict: bool = False,
+        recordings: Folder | None = None,
+    ) -> None:
         """Listen and build the world, whose ticks take ``tick_s`` at least; port 0 takes two that are free.
 
         Raises:
@@ -56,7 +66,7 @@ class Server:
         rpc_listener, stream_listener = map(self._sockets.enter_context, listen_pair(host, port))
         self.port: int = rpc_listener.getsockname()[1]
         self._streams = Streams(stream_listener)
-        self._world = World(self._streams, maps, seed, strict)
+        self._world = World(self._streams, maps, seed, strict, recordings)
         self._world.tick_s = tick_s
         self._hook: FaultHook | None = None
         self._pacemaker: Channel | None = None
@@ -69,6 +79,7 @@ class Server:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._world.recorder.leave_episode()
         self._rpc.close()
         self._streams.close()
         self.selector.close()

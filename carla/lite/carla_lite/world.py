@@ -36,6 +36,8 @@ from carla_lite.protocol.channel import Buffer
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
 from carla_lite.rays.field import Field, StillField
+from carla_lite.recording.folder import Folder
+from carla_lite.recording.studio import Studio
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Conditions, Pose
@@ -53,6 +55,8 @@ LISTED_ONLY = frozenset(CATALOGUE) - frozenset(KINDS)
 
 # CARLA's spawner refuses a vehicle that touches the road (carla #4006, #2323): its spawn points are above it.
 _ABOVE_ROAD_M = -0.02
+# Of actors that left, and how far ahead of all others an id may be.
+_REMEMBERED, _FARTHEST_ID = 4096, 1_000_000
 _ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
 
 
@@ -62,9 +66,12 @@ class World:
     Frames and actor ids go on over episodes, and episodes are numbered from a random start: clients cache by them.
     """
 
-    def __init__(self, streams: Streams, maps: Maps, seed: int, strict: bool = False) -> None:
+    def __init__(
+        self, streams: Streams, maps: Maps, seed: int, strict: bool = False, recordings: Folder | None = None
+    ) -> None:
         self.streams = streams
         self.maps = maps
+        self.recorder = Studio(self, recordings or Folder())
         self.strict = strict
         """Whether what CARLA refuses, or hasn't, is refused, or not there, where carla-lite is more generous."""
         self.traffic_managers: dict[int, str] = {}
@@ -85,12 +92,15 @@ class World:
         self._seed = seed
         self._next_id = self.unseen = 1
         """The first id that no world message has shown."""
+        self._gone: dict[int, str] = {}
+        """What the last actors were that left, by id."""
         self._buffer = bytearray()
         self._still: StillField | None = None
         self.load(maps.first)
 
     def load(self, network: RoadNetwork, layers: int = ALL_LAYERS) -> None:
         """Begin a new episode on this map, with only its signs and the spectator in it."""
+        self.recorder.leave_episode()
         self.network = network
         self.episode += 1
         self.elapsed_s = 0.0
@@ -105,6 +115,7 @@ class World:
         self.props: list[Prop] = []
         self.sensors: list[Sensor] = []
         self.triggers: list[FrictionTrigger] = []
+        self._gone.clear()
         self.limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
         heap.give_back()
@@ -152,8 +163,8 @@ class World:
             raise RpcError(f"actor {number} is a {found.blueprint.id}, expected a {kind.__name__.lower()}")
         return found
 
-    def spawn(self, name: str, given: dict[str, str], place: Pose, parent_id: int = 0) -> Actor:
-        """Add an actor; with a parent, ``place`` is relative to it.
+    def spawn(self, name: str, given: dict[str, str], place: Pose, parent_id: int = 0, wanted_id: int = 0) -> Actor:
+        """Add an actor; with a parent, ``place`` is relative to it. It has the id that is wanted, if that is free.
 
         Raises:
             RpcError: unknown blueprint or parent, an attribute out of range, or no room for a vehicle.
@@ -168,7 +179,7 @@ class World:
         parent = self.actor(parent_id, Actor) if parent_id else None
         if parent is not None and not kind.attaches:
             place, parent = compose(parent.pose, place), None
-        actor = kind(Identity(self._new_id(), blueprint, attributes, parent), place)
+        actor = kind(Identity(self._free_id(wanted_id, name), blueprint, attributes, parent), place)
         actor.entered(self)
         return self._add(actor)
 
@@ -180,6 +191,9 @@ class World:
         for actor in [gone, *(other for other in self.actors.values() if other.hangs_on(gone))]:
             del self.actors[actor.id]
             actor.left(self)
+            self._gone[actor.id] = actor.blueprint.id
+            if len(self._gone) > _REMEMBERED:
+                del self._gone[next(iter(self._gone))]
         return True
 
     def tick(self) -> int:
@@ -203,6 +217,8 @@ class World:
         for gone in [walker.id for walker in self.walkers if walker.is_gone]:
             self.destroy(gone)
         collided = self._collide()
+        if self.recorder.active:
+            self.recorder.tick(delta_s, collided)
         snapshot = TickSnapshot(
             self.frame,
             self.elapsed_s,
@@ -303,6 +319,15 @@ class World:
     def _new_id(self) -> int:
         self._next_id += 1
         return self._next_id - 1
+
+    def _free_id(self, wanted: int, name: str) -> int:
+        """Return the id that is wanted, where clients can't take it for another actor's: they keep descriptions."""
+        if self._next_id <= wanted < self._next_id + _FARTHEST_ID:
+            self._next_id = wanted + 1
+            return wanted
+        if wanted not in self.actors and self._gone.get(wanted) == name:
+            return wanted
+        return self._new_id()
 
     def _add(self, actor: A) -> A:
         self.actors[actor.id] = actor

@@ -1,0 +1,266 @@
+"""What a recording is made of: the records of CARLA's recorder as plain data.
+
+Owns names, order and units: places in centimetres and angles in degrees, as Unreal has them, unless a record says
+otherwise. Source: CARLA's ``Recorder/CarlaRecorder*.h``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+NO_ACTOR = 0xFFFFFFFF
+"""Stands in a collision for what is no actor."""
+
+
+class ActorKind(IntEnum):
+    """What CARLA's registry calls an actor (FCarlaActor::ActorType)."""
+
+    OTHER = 0
+    VEHICLE = 1
+    WALKER = 2
+    TRAFFIC_LIGHT = 3
+    TRAFFIC_SIGN = 4
+    SENSOR = 5
+
+
+class Attribute(NamedTuple):
+    """One attribute of an actor that enters."""
+
+    type: int
+    id: str
+    value: str
+
+
+class Added(NamedTuple):
+    """An actor that enters; its place is relative to the parent of one that is attached."""
+
+    id: int
+    kind: int
+    x: float
+    y: float
+    z: float
+    roll: float
+    pitch: float
+    yaw: float
+    uid: int
+    blueprint: str
+    attributes: tuple[Attribute, ...]
+
+    @property
+    def is_hero(self) -> bool:
+        """Whether its role is the hero's."""
+        return any(each.id == "role_name" and each.value == "hero" for each in self.attributes)
+
+
+class Removed(NamedTuple):
+    """An actor that leaves."""
+
+    id: int
+
+
+class Parented(NamedTuple):
+    """An actor that is fixed to another."""
+
+    id: int
+    parent: int
+
+
+class Collided(NamedTuple):
+    """A collision that a sensor of the first actor reports."""
+
+    number: int
+    first: int
+    second: int
+    first_is_hero: bool
+    second_is_hero: bool
+
+
+class Position(NamedTuple):
+    """Where an actor is in the world."""
+
+    id: int
+    x: float
+    y: float
+    z: float
+    roll: float
+    pitch: float
+    yaw: float
+
+
+class LightState(NamedTuple):
+    """A traffic light; the states are numbered as on the wire."""
+
+    id: int
+    frozen: bool
+    elapsed_s: float
+    state: int
+
+
+class VehicleControl(NamedTuple):
+    """A vehicle's control."""
+
+    id: int
+    steer: float
+    throttle: float
+    brake: float
+    hand_brake: bool
+    gear: int
+
+
+class WalkerSpeed(NamedTuple):
+    """The speed that a walker is asked to walk at (m/s)."""
+
+    id: int
+    speed: float
+
+
+class Lamps(NamedTuple):
+    """The flags of a vehicle's lights, as on the wire."""
+
+    id: int
+    flags: int
+
+
+class SceneLight(NamedTuple):
+    """A street light."""
+
+    id: int
+    intensity: float
+    red: float
+    green: float
+    blue: float
+    alpha: float
+    on: bool
+    type: int
+
+
+class Motion(NamedTuple):
+    """How an actor moves (m/s) and turns (degrees/s)."""
+
+    id: int
+    vx: float
+    vy: float
+    vz: float
+    wx: float
+    wy: float
+    wz: float
+
+
+class Box(NamedTuple):
+    """A box: of an actor relative to it, of a sign's trigger in the world."""
+
+    id: int
+    x: float
+    y: float
+    z: float
+    extent_x: float
+    extent_y: float
+    extent_z: float
+
+
+class Time(NamedTuple):
+    """Seconds, or the number of a frame."""
+
+    value: float
+
+
+class Physics(NamedTuple):
+    """A vehicle's figures. The lists hold points (2 numbers), gears (3), points (2) and wheels (12 numbers)."""
+
+    id: int
+    max_rpm: float
+    moi: float
+    damping_full: float
+    damping_engaged: float
+    damping_disengaged: float
+    autobox: bool
+    clutch_strength: float
+    final_ratio: float
+    mass: float
+    drag: float
+    centre_x: float
+    centre_y: float
+    centre_z: float
+    torque_curve: list[tuple[float, ...]]
+    gears: list[tuple[float, ...]]
+    steering_curve: list[tuple[float, ...]]
+    wheels: list[tuple[float, ...]]
+
+
+class LightTimes(NamedTuple):
+    """How long a traffic light shows each state (s)."""
+
+    id: int
+    green: float
+    yellow: float
+    red: float
+
+
+class Bone(NamedTuple):
+    """Where a bone is relative to its parent."""
+
+    name: str
+    x: float
+    y: float
+    z: float
+    roll: float
+    pitch: float
+    yaw: float
+
+
+class Bones(NamedTuple):
+    """The bones of a walker."""
+
+    id: int
+    bones: tuple[Bone, ...]
+
+
+class Wheel(NamedTuple):
+    """How a wheel is steered and how far it has turned (degrees)."""
+
+    place: int
+    steer: float
+    turned: float
+
+
+class Wheels(NamedTuple):
+    """The wheels of a vehicle."""
+
+    id: int
+    wheels: tuple[Wheel, ...]
+
+
+class Biker(NamedTuple):
+    """The speed of a two-wheeler (cm/s) and of its engine (share of the fastest)."""
+
+    id: int
+    speed: float
+    engine: float
+
+
+class Door(NamedTuple):
+    """Doors that open or close."""
+
+    id: int
+    doors: int
+    is_open: bool
+
+
+class Weather(NamedTuple):
+    """The weather, in the wire's order; CARLA's development version after 0.9.16 records it."""
+
+    cloudiness: float
+    precipitation: float
+    precipitation_deposits: float
+    wind_intensity: float
+    sun_azimuth_angle: float
+    sun_altitude_angle: float
+    fog_density: float
+    fog_distance: float
+    fog_falloff: float
+    wetness: float
+    scattering_intensity: float
+    mie_scattering_scale: float
+    rayleigh_scattering_scale: float
+    dust_storm: float

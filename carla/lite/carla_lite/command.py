@@ -26,6 +26,7 @@ from carla_lite.faults.fault import Fault, FaultError
 from carla_lite.faults.injector import Injector
 from carla_lite.maps import Maps
 from carla_lite.protocol.channel import listen
+from carla_lite.protocol.dialect import DIALECTS, LATEST, Dialect
 from carla_lite.roads.network import KNOWN, MAP_NAMES, MapError
 from carla_lite.server import Server
 from carla_lite.view import launch
@@ -42,6 +43,12 @@ def _first_port(text: str | int) -> int:
     if not first.isdecimal() or not 1 <= int(first) <= 65534:
         raise typer.BadParameter(f"{text!r} is no port, expected 1 to 65534")
     return int(first)
+
+
+def _dialect(text: str) -> Dialect:
+    if text not in DIALECTS:
+        raise typer.BadParameter(f"{text!r} is no version that is spoken, expected {' or '.join(DIALECTS)}")
+    return DIALECTS[text]
 
 
 @app.command(epilog=f"Faults:\n\n{spec.help_text()}")
@@ -74,6 +81,15 @@ def main(
             min=0.0, max=10_000.0, envvar="LITE_TICK_MS", help="A tick takes so long at least, as a card's would."
         ),
     ] = 0.0,
+    client: Annotated[
+        Dialect,
+        typer.Option(
+            metavar="VERSION",
+            parser=_dialect,
+            envvar="LITE_CLIENT",
+            help=f"Version of the carla clients that connect, {' or '.join(DIALECTS)}: a client doesn't say its own.",
+        ),
+    ] = LATEST.version,  # type: ignore[assignment]  # read by the parser
     fault: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,7 +114,7 @@ def main(
     ] = False,
     view_port: Annotated[int, typer.Option(min=0, max=65535, help="Of the window; default: a free one.")] = 0,
 ) -> None:
-    """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16."""
+    """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16 or 0.9.15."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     injector = Injector(_faults(fault or []))
@@ -112,7 +128,7 @@ def main(
         window_socket = ends.enter_context(_window_socket(view_port)) if view else None
         injector.before_listening()
         try:
-            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000))
+            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000, client))
         except OSError as error:
             _fail(_port_sentence(error, host, port), _NO_PORT)
         if control is not None:

@@ -16,6 +16,7 @@ from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.maps import Maps
 from carla_lite.methods import table
 from carla_lite.protocol.channel import Channel, listen
+from carla_lite.protocol.dialect import LATEST, Dialect
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
 from carla_lite.world import World
@@ -46,8 +47,10 @@ class FaultHook(Protocol):
 class Server:
     """Listens on ``port`` (RPC) and ``port + 1`` (streams) from construction on; a context manager that closes both."""
 
-    def __init__(self, host: str, port: int, maps: Maps, seed: int, tick_s: float = 0.0) -> None:
-        """Listen and build the world, whose ticks take ``tick_s`` at least.
+    def __init__(
+        self, host: str, port: int, maps: Maps, seed: int, tick_s: float = 0.0, dialect: Dialect = LATEST
+    ) -> None:
+        """Listen and build the world, whose ticks take ``tick_s`` at least, for clients of one version.
 
         Raises:
             OSError: a port is in use.
@@ -56,7 +59,7 @@ class Server:
         rpc_listener = self._sockets.enter_context(listen(host, port))
         stream_listener = self._sockets.enter_context(listen(host, port + 1))
         self._streams = Streams(stream_listener)
-        self._world = World(self._streams, maps, seed)
+        self._world = World(self._streams, maps, seed, dialect)
         self._world.tick_s = tick_s
         self._hook: FaultHook | None = None
         self._pacemaker: Channel | None = None

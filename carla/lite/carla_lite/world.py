@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
@@ -30,6 +31,7 @@ from carla_lite.motion import collisions, physics
 from carla_lite.motion.physics import Body
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
+from carla_lite.protocol.dialect import LATEST, Dialect
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
 from carla_lite.roads.network import RoadNetwork
@@ -47,6 +49,8 @@ _HEAD_BYTES = wire.HEADER.size + wire.WORLD_HEAD.size
 LISTED_ONLY = frozenset(CATALOGUE) - frozenset(KINDS)
 """The ids of what programs find in the library and can't spawn."""
 
+# A Traffic Manager asks for all vehicles' lights at each of its steps; on a busy machine they are seconds apart.
+_TRAFFIC_S = 5.0
 _ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
 
 
@@ -56,12 +60,15 @@ class World:
     Frames and actor ids go on over episodes, and episodes are numbered from a random start: clients cache by them.
     """
 
-    def __init__(self, streams: Streams, maps: Maps, seed: int) -> None:
+    def __init__(self, streams: Streams, maps: Maps, seed: int, dialect: Dialect = LATEST) -> None:
         self.streams = streams
+        self.dialect = dialect
         self.maps = maps
         self.traffic_managers: dict[int, str] = {}
         self.batch_answered_s = 0.0
         """When the last batch was done, by the monotonic clock."""
+        self.traffic_asked_s = 0.0
+        """When a Traffic Manager last took a step, by the same clock."""
         self.tick_s = 0.0
         """How long a tick takes at least, for whoever waits for one."""
         self.stream = streams.open(self._message)
@@ -86,13 +93,16 @@ class World:
         self.weather = list(CLEAR_NOON)
         self.drawings: list[Drawing] = []
         self.signage = Signage(network, self._new_id)
-        self.actors: dict[int, Actor] = {sign.id: sign for sign in self.signage.signs}
+        self.actors: dict[int, Actor] = {}
+        for sign in self.signage.signs:
+            self._add(sign)
         self.vehicles: list[Vehicle] = []
         self.walkers: list[Walker] = []
         self.props: list[Prop] = []
         self.sensors: list[Sensor] = []
         self.triggers: list[FrictionTrigger] = []
         self.limits = SpeedLimits(network)
+        self.geo_reference = replace(network.geo_reference, mercator=self.dialect.mercator)
         self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
         heap.give_back()
 
@@ -104,6 +114,18 @@ class World:
     @weather.setter
     def weather(self, weather: list[float]) -> None:
         self._weather, self._daylight = weather, Daylight.of(weather)
+
+    def warn_of_traffic(self) -> None:
+        """Say so if a map is loaded beside an asynchronous Traffic Manager that is at work: the client's process may
+        then end by SIGSEGV (wire protocol, section 5, no. 8)."""
+        at_work = time.monotonic() - self.traffic_asked_s < _TRAFFIC_S
+        if self.traffic_managers and at_work and not self.settings.synchronous:
+            print(
+                "carla-lite: a map is loaded beside a Traffic Manager in asynchronous mode: the process that has it "
+                "may end by SIGSEGV, which no server can prevent; call its shut_down() first, or stay in synchronous "
+                "mode (load_world(name, False))",
+                flush=True,
+            )
 
     def report_unsupported(self, name: str) -> None:
         """Count a call that changes nothing here, and log the first of its name: one that is asynchronous has no reply
@@ -182,7 +204,7 @@ class World:
             self.frame,
             self.elapsed_s,
             self.scene,
-            self.network.geo_reference,
+            self.geo_reference,
             Conditions(self._daylight, self.drawings),
             self.moving(),
             collided,
@@ -250,7 +272,7 @@ class World:
         if len(self._buffer) < size:
             self._buffer = bytearray(2 * size)
         into = self._buffer
-        wire.HEADER.pack_into(into, 0, wire.WORLD, self.frame, self.elapsed_s, *(0.0,) * 6)
+        wire.HEADER.pack_into(into, 0, self.dialect.world, self.frame, self.elapsed_s, *(0.0,) * 6)
         now_s, delta_s = time.time(), self.settings.delta_s
         wire.WORLD_HEAD.pack_into(into, wire.HEADER.size, self.episode, now_s, delta_s, 0, 0, 0, 0)
         signs = self.signage.records
@@ -266,5 +288,6 @@ class World:
         return self._next_id - 1
 
     def _add(self, actor: A) -> A:
+        actor.blueprint = actor.blueprint.numbered(self.dialect.first_type)
         self.actors[actor.id] = actor
         return actor

@@ -45,6 +45,17 @@ def test_a_client_of_each_version_drives_and_sees(start_server: StartServer, ver
     assert (found["wheels"], found["lights"] > 4, found["limit"] > 0) == (4, True, True)
 
 
+@pytest.mark.parametrize(("spoken", "version"), [("0.9.15", "0.9.16"), ("0.9.16", "0.9.15")])
+def test_a_client_of_another_version_is_refused_in_a_sentence(
+    start_server: StartServer, capfd: pytest.CaptureFixture[str], spoken: str, version: str
+) -> None:
+    ended = drive(start_server(extra=("--client", spoken)), version)
+    assert ended.returncode == 1, "an exception, not a signal"
+    said = f"this server speaks to clients of {spoken}, yours is {version}: start carla-lite with --client {version}"
+    assert f"RuntimeError: {said}" in ended.stderr
+    assert f"carla-lite: {said}" in capfd.readouterr().out
+
+
 def test_a_version_that_is_not_spoken_is_refused_in_a_sentence() -> None:
     arguments = [sys.executable, "-m", "carla_lite", "--client", "0.9.10"]
     ended = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

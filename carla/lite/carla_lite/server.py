@@ -17,6 +17,7 @@ from carla_lite.maps import Maps
 from carla_lite.methods import table
 from carla_lite.protocol.channel import Channel, listen
 from carla_lite.protocol.dialect import LATEST, Dialect
+from carla_lite.protocol.peer import client_version
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
 from carla_lite.world import World
@@ -124,7 +125,20 @@ class Server:
             raise DeferredReply(name)
         if name in _PACE:
             self._pacemaker = self._rpc.caller
+        if name == "version" and (refusal := self._refusal()):
+            return table.failure(refusal)
         return table.answer(self._world, name, args)
+
+    def _refusal(self) -> str | None:
+        """Return why the calling client can't be served, if it is known to be of another version: it would be ended by
+        the first world message."""
+        caller, spoken = self._rpc.caller, self._world.dialect.version
+        found = None if caller is None else client_version(caller.peer)
+        if found in (None, spoken):
+            return None
+        refusal = f"this server speaks to clients of {spoken}, yours is {found}: start carla-lite with --client {found}"
+        print(f"carla-lite: {refusal}", flush=True)
+        return refusal
 
     def _left(self, client: Channel) -> None:
         """Say so if the world now waits for a client that is gone: it does so for ever, as CARLA's."""

@@ -1,7 +1,7 @@
 """What differs on the wire between the versions of the client that this server can speak to.
 
 A client never says its version, and the calls with which it connects are the same in both; so one server speaks to
-clients of one version, which its command line names.
+clients of one version, which its command line names. ``peer`` tells a client of this machine that is of another.
 """
 
 from __future__ import annotations

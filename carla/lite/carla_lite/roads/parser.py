@@ -8,6 +8,7 @@ the first character that isn't part of it, and roads of one id are one road. Wha
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import defaultdict
@@ -107,6 +108,18 @@ def _number(node: Node, key: str) -> float:
     return number(node.attribute(key).value())
 
 
+def _station(node: Node, key: str = "s") -> float:
+    """Return where on its road a record begins.
+
+    Raises:
+        ValueError: at "nan", with which the client's order of a road's records is undefined.
+    """
+    s = _number(node, key)
+    if math.isnan(s):
+        raise ValueError(f"a <{node.name()}> begins at {key}=nan, which is no station")
+    return s
+
+
 def _text(node: Node, key: str) -> str:
     return str(node.attribute(key).value())
 
@@ -118,10 +131,11 @@ def _road(road_id: int, nodes: Sequence[Node]) -> Road:
     pieces = (_geometry(one) for node in nodes for one in node.child("planView").children("geometry"))
     found = [piece for piece in pieces if piece is not None]
     speeds = (
-        (_number(one, "s"), limit)
+        (s, limit)
         for node in nodes
         for one in node.children("type")
-        if (limit := _speed_mps(one.child("speed"))) is not None
+        for s, limit in [(_station(one), _speed_mps(one.child("speed")))]
+        if limit is not None
     )
     return Road(
         road_id=road_id,
@@ -149,7 +163,7 @@ def _profile(groups: Iterable[Iterable[Node]], start: str) -> Profile:
 
 def _cubics(nodes: Iterable[Node], start: str) -> Iterator[_Cubic]:
     for node in nodes:
-        yield (_number(node, start), *(_number(node, key) for key in "abcd"))  # type: ignore[misc]
+        yield (_station(node, start), *(_number(node, key) for key in "abcd"))  # type: ignore[misc]
 
 
 def _geometry(node: Node) -> Geometry | None:
@@ -158,9 +172,9 @@ def _geometry(node: Node) -> Geometry | None:
     kind = shape.name()
     if kind not in SHAPE_ATTRIBUTES:
         return None
-    s, x, y, heading, length = (_number(node, key) for key in ("s", "x", "y", "hdg", "length"))
+    x, y, heading, length = (_number(node, key) for key in ("x", "y", "hdg", "length"))
     parameters = tuple(_number(shape, key) for key in SHAPE_ATTRIBUTES[kind].split())
-    return Geometry(s, x, y, heading, length, kind, parameters, _text(shape, "pRange") == "arcLength")
+    return Geometry(_station(node), x, y, heading, length, kind, parameters, _text(shape, "pRange") == "arcLength")
 
 
 def _junction(node: Node, end: str) -> str | None:
@@ -172,12 +186,13 @@ def _junction(node: Node, end: str) -> str | None:
 def _crosswalks(node: Node) -> Iterator[Crosswalk]:
     """Yield a road's crosswalks, those with an outline of at least three corners."""
     for found in node.child("objects").children("object"):
+        if _text(found, "type") != "crosswalk":
+            continue
         corners = tuple(
             (_number(one, "u"), _number(one, "v")) for one in found.child("outline").children("cornerLocal")
         )
-        s, t, heading = (_number(found, key) for key in ("s", "t", "hdg"))
-        is_somewhere = all(map(math.isfinite, chain((s, t, heading), *corners)))
-        if _text(found, "type") == "crosswalk" and len(corners) >= 3 and is_somewhere:
+        s, t, heading = _station(found), _number(found, "t"), _number(found, "hdg")
+        if len(corners) >= 3 and all(map(math.isfinite, chain((s, t, heading), *corners))):
             yield Crosswalk(s, t, heading, corners)
 
 
@@ -226,7 +241,7 @@ def _sections(road_id: int, length: float, nodes: Iterable[Node]) -> tuple[Secti
             for section in lanes.children("laneSection"):
                 _describe(road_id, section, found)
     starts = sorted({start for start, _, _ in found})
-    ends = dict(zip(starts, [*starts[1:], length], strict=True))
+    ends = dict(itertools.pairwise([*starts, length]))
     # By its number the client finds the first: of two roads with one id it never looks at the second's.
     firsts = {index: (start, lanes) for start, index, lanes in reversed(found)}
     return tuple(
@@ -262,7 +277,7 @@ def _describe(road_id: int, section: Node, found: Sequence[_Open]) -> None:
 
 def _mark(node: Node) -> RoadMark:
     """Return one roadMark; without a sensible width it takes the usual one of its weight."""
-    offset, width, color = _number(node, "sOffset"), _number(node, "width"), _text(node, "color").lower()
+    offset, width, color = _station(node, "sOffset"), _number(node, "width"), _text(node, "color").lower()
     usual = 0.25 if _text(node, "weight") == "bold" else 0.12
     return RoadMark(
         offset=offset if 0.0 <= offset < math.inf else 0.0,
@@ -322,7 +337,7 @@ def _reference(road_id: int, node: Node) -> SignalReference:
 
 def _signal(at: SignalReference, node: Node, kind: str, subtype: str, turn: str) -> SignalRecord:
     t, up, heading = (_number(node, key) for key in ("t", "zOffset", turn))
-    return SignalRecord(at, _text(node, "name"), kind, subtype, t, up, heading)
+    return SignalRecord(at, _text(node, "name"), kind, subtype, t, up if math.isfinite(up) else 0.0, heading)
 
 
 def _junctions(root: Node) -> Iterator[Junction]:

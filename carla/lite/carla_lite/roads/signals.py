@@ -120,7 +120,8 @@ def _signal(
     kind, road = _TYPES[record.type], roads[record.at.road_id]
     s, aside = np.array([min(record.at.s, road.length)]), np.array([record.t])
     ((x, y, z),) = place(road, s, aside).tolist()
-    yaw = -(float(road.line(s)[3][0]) + record.turn)
+    # A sign that is turned by no number stands along the road; a light would end the client.
+    yaw = -(float(road.line(s)[3][0]) + (record.turn if math.isfinite(record.turn) else 0.0))
     if kind is SignalType.LIGHT:
         x, y = x + _LIGHT_AHEAD_M * math.cos(yaw), y + _LIGHT_AHEAD_M * math.sin(yaw)
     return Signal(

@@ -54,7 +54,8 @@ def test_a_piece_has_its_start_and_tangent(geometry: Geometry) -> None:
     assert (x[0], y[0], turn[0]) == pytest.approx((geometry.x, geometry.y, geometry.heading), abs=1e-6)
     tangent = np.arctan2(np.diff(y), np.diff(x))
     middle = (turn[1:] + turn[:-1]) / 2
-    assert np.abs(np.angle(np.exp(1j * (tangent - middle)))).max() < 0.01
+    # A cubic is half a metre's chords, as in the client, between whose ends the tangent turns.
+    assert np.abs(np.angle(np.exp(1j * (tangent - middle)))).max() < 0.02
 
 
 @given(geometries())

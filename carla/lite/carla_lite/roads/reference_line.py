@@ -74,7 +74,8 @@ class Geometry:
     def _local(self, d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return u, v, heading in the piece's own frame; the client extends only cubics beyond their length."""
         if self.kind in ("poly3", "paramPoly3"):
-            return chords(d, *self._table())
+            points, slopes = self._table()
+            return chords(d, points, slopes, self.length + (POLY3_STEP_M if self.kind == "poly3" else 0.0))
         d = self._clamped(d)
         if self.kind == "line":
             return d, np.zeros_like(d), np.zeros_like(d)
@@ -128,11 +129,14 @@ def spiral(d: FloatArray, length: float, start: float, end: float) -> tuple[Floa
     return np.interp(d, table, u), np.interp(d, table, v), d * (start + rate * d / 2)
 
 
-def chords(d: FloatArray, points: FloatArray, slopes: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def chords(
+    d: FloatArray, points: FloatArray, slopes: FloatArray, length: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return u, v, heading at distances d along the chords through some points (n, 2), with the slopes (n, 2) there;
-    beyond the last point the last chord goes on."""
+    the one that reaches ``length`` goes on beyond."""
     table = np.concatenate([points, slopes], axis=1)
     along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(table[:, :2], axis=0).T))])
+    along = along[: max(int(np.searchsorted(along, length, side="right")), 1) + 1]
     after = np.clip(np.searchsorted(along, d, side="right"), 1, len(along) - 1)
     # The client's own order of operations, which shows where a chord is longer than all maps.
     share = ((along[after] - d) / (along[after] - along[after - 1]))[:, None]

@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeAlias
@@ -236,12 +236,12 @@ def _sections(road_id: int, length: float, nodes: Iterable[Node]) -> tuple[Secti
                 one.predecessor = lane.child("link").child("predecessor").attribute("id").as_int()
                 one.successor = lane.child("link").child("successor").attribute("id").as_int()
     found.sort(key=lambda one: one[0])
+    beside = {start: list(group) for start, group in itertools.groupby(found, key=lambda one: one[0])}
     for node in nodes:
         for lanes in node.children("lanes"):
             for section in lanes.children("laneSection"):
-                _describe(road_id, section, found)
-    starts = sorted({start for start, _, _ in found})
-    ends = dict(itertools.pairwise([*starts, length]))
+                _describe(road_id, section, beside)
+    ends = dict(itertools.pairwise([*beside, length]))
     # By its number the client finds the first: of two roads with one id it never looks at the second's.
     firsts = {index: (start, lanes) for start, index, lanes in reversed(found)}
     return tuple(
@@ -255,15 +255,17 @@ def _lanes(section: Node) -> Iterator[Node]:
     return (lane for side in _SIDES for lane in section.child(side).children("lane"))
 
 
-def _describe(road_id: int, section: Node, found: Sequence[_Open]) -> None:
+def _describe(road_id: int, section: Node, beside: Mapping[float, Sequence[_Open]]) -> None:
     """Add widths, marks and limits to the lane that the client takes: of several sections at this station the first
     that has it (Road::GetLaneByDistance)."""
     s = _number(section, "s")
-    at = max((start for start, _, _ in found if start <= s), default=s)
-    beside = [(start, lanes) for start, _, lanes in found if start == at]
+    # Only of a second <lanes> there may be no section here.
+    at = s if s in beside else max((start for start in beside if start <= s), default=s)
     for node in _lanes(section):
         lane_id = node.attribute("id").as_int()
-        start, lane = next(((start, lanes[lane_id]) for start, lanes in beside if lane_id in lanes), (s, None))
+        start, lane = next(
+            ((start, lanes[lane_id]) for start, _, lanes in beside.get(at, ()) if lane_id in lanes), (s, None)
+        )
         if lane is None:
             raise ValueError(
                 f"road {road_id}: no lane section at s={s:g} has the lane {lane_id} that <lanes> describes"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from carla_lite.roads.opendrive import Junction, LaneRecord, OpenDrive, Road, Section
 
@@ -68,13 +68,15 @@ def _connections(drive: OpenDrive) -> Iterator[str]:
 
 def _links(road: Road, drive: OpenDrive, junctions: dict[int, Junction]) -> Iterator[str]:
     """Yield the lanes whose successor, or predecessor against the road, is nowhere (MapBuilder::GetLaneNext)."""
-    for section in road.sections:
+    numbers: set[int] = set()
+    for index, section in enumerate(road.sections):
         where = f"road {road.road_id}, lane section at s={section.start:g}"
-        if section is not next(one for one in road.sections if one.number == section.number):
+        if section.number in numbers:
             yield f"{where}: another road has the same id and other lanes"
             return
+        numbers.add(section.number)
         for lane in section.lanes:
-            targets = _next_lanes(road, section, lane, drive, junctions)
+            targets = _next_lanes(road, index, lane, drive, junctions)
             if None in targets:
                 yield f"{where}: the lane that its lane {lane.lane_id} leads to does not exist"
             elif lane.kind == "driving" and lane.lane_id:
@@ -86,18 +88,16 @@ def _links(road: Road, drive: OpenDrive, junctions: dict[int, Junction]) -> Iter
 
 
 def _next_lanes(
-    road: Road, section: Section, lane: LaneRecord, drive: OpenDrive, junctions: dict[int, Junction]
+    road: Road, index: int, lane: LaneRecord, drive: OpenDrive, junctions: dict[int, Junction]
 ) -> list[tuple[Section, LaneRecord] | None]:
-    """Return what a lane leads to, None for each that the client would look for in vain."""
-    along = road.runs_along(lane.lane_id)
+    """Return what a lane of the road's section ``index`` leads to, None for each that the client would look for in
+    vain."""
+    along, here = road.runs_along(lane.lane_id), road.sections[index].start
     wanted = lane.successor if along else lane.predecessor
     other_id = road.successor if along else road.predecessor
-    if along:
-        beyond = [one for one in road.sections if one.start > section.start]
-    else:
-        beyond = [one for one in reversed(road.sections) if one.start < section.start] if section.start > 0 else []
-    if (beyond and along) or (not along and section.start > 0):
-        return [_first(beyond, wanted)] if wanted or not lane.lane_id else []
+    if road.sections[-1].start > here if along else here > 0:
+        others = road.sections[index + 1 :] if along else road.sections[:index][::-1]
+        return [_first((one for one in others if one.start != here), wanted)] if wanted or not lane.lane_id else []
     if other_id in drive.roads:
         other = drive.roads[other_id]
         ordered = other.sections if other.runs_along(wanted) else other.sections[::-1]
@@ -106,7 +106,7 @@ def _next_lanes(
     return [] if junction is None else list(_in_junction(junction, road.road_id, lane.lane_id, drive))
 
 
-def _first(sections: list[Section] | tuple[Section, ...], lane_id: int) -> tuple[Section, LaneRecord] | None:
+def _first(sections: Iterable[Section], lane_id: int) -> tuple[Section, LaneRecord] | None:
     found = ((section, section.lane(lane_id)) for section in sections)
     return next(((section, lane) for section, lane in found if lane is not None), None)
 

@@ -44,7 +44,7 @@ def traffic(server: Server, *ways: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-@pytest.mark.parametrize("way", ["Lite02", "reload"])
+@pytest.mark.parametrize("way", ["Lite02", pytest.param("reload", marks=pytest.mark.long)])
 def test_a_map_loaded_beside_asynchronous_traffic_ends_the_client(
     start_server: StartServer, capfd: pytest.CaptureFixture[str], way: str
 ) -> None:

@@ -7,6 +7,7 @@ import math
 import carla
 import pytest
 
+ONE_SERVER = True
 ROAD = """<OpenDRIVE xmlns="http://code.asam.net/simulation/standard/opendrive_schema"><header/>
  <road id="A1" length="120" junction="-1" rule="{rule}">
   <planView><geometry hdg="0.4" length="120"><line/></geometry></planView>
@@ -16,7 +17,7 @@ ROAD = """<OpenDRIVE xmlns="http://code.asam.net/simulation/standard/opendrive_s
   <signals>{signals}</signals></road></OpenDRIVE>"""
 
 
-@pytest.mark.parametrize(("width", "rule"), [(3.5, "RHT"), (3.5, "LHT"), (2.3, "RHT"), (2.3, "LHT")])
+@pytest.mark.parametrize(("width", "rule"), [(3.5, "LHT"), (2.3, "RHT")])
 def test_a_road_that_leaves_much_out_is_driven_along_its_lanes(session, width: float, rule: str):
     world = session.client.generate_opendrive_world(ROAD.format(width=width, rule=rule, signals=""))
     settings = world.get_settings()

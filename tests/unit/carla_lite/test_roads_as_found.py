@@ -141,7 +141,7 @@ def test_the_roads_that_are_changed_load_as_they_are(oracle: Oracle) -> None:
 
 
 def test_changes_in_one_place_end_as_in_the_client(oracle: Oracle) -> None:
-    assert found_in(BASE, 1, 150, oracle) == []
+    assert found_in(BASE, 1, 120, oracle) == []
 
 
 @pytest.mark.long

@@ -36,6 +36,9 @@ TEXTS: dict[str, Callable[[str], str]] = {
     "left-hand traffic, small": lambda text: text.replace("<road ", '<road rule="lht" ', 1),
     "a word after the end": lambda text: text + "end",
     "two roots": lambda text: text + "<OpenDRIVE/>",
+    "origin in words": lambda text: text.replace("+lat_0=49", "+lat_0=north"),
+    "origin on two lines": lambda text: text.replace(" +lon_0", "\n+lon_0"),
+    "no origin": lambda text: text.replace("+lat_0=49", "+lat_0=1e999"),
     "nothing": lambda _text: "",
     "cut": lambda text: text[: len(text) // 2],
 }

@@ -7,10 +7,9 @@ a sphere, whatever the file's +proj says.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
-from carla_lite.roads.parser import number
+from carla_lite.roads.parser import is_number, number
 
 _EQUATOR_M = 6378137.0
 # Times the scale of UTM.
@@ -28,11 +27,16 @@ class GeoReference:
 
     @classmethod
     def read(cls, text: str) -> GeoReference:
-        """Return the origin that the text of a geoReference names by ``+lat_0`` and ``+lon_0``."""
-        found = {key: number(value) for key, value in re.findall(r"\+(lat_0|lon_0)=(\S*)", text)}
-        if found.keys() != {"lat_0", "lon_0"} or not all(map(math.isfinite, found.values())):
+        """Return the origin that the text of a geoReference names by ``+lat_0`` and ``+lon_0``, between blanks.
+
+        Raises:
+            ValueError: one is no number, at which the client's ``stod`` throws (GeoReferenceParser.cpp).
+        """
+        pairs = (part.split("=") for part in text.split(" "))
+        found = {pair[0]: _stod(*pair) for pair in pairs if len(pair) == 2 and pair[0] in ("+lat_0", "+lon_0")}
+        if len(found) != 2 or not all(map(math.isfinite, found.values())):
             return cls()
-        return cls(found["lat_0"], found["lon_0"])
+        return cls(found["+lat_0"], found["+lon_0"])
 
     def transform(self, x: float, y: float) -> tuple[float, float]:
         """Return latitude and longitude (degrees) of a place in CARLA's frame (m).
@@ -46,3 +50,10 @@ class GeoReference:
         east, north = x / _RADIUS_M, y / _RADIUS_M + math.radians(self.latitude)
         latitude = math.asin(math.sin(north) / math.cosh(east))
         return math.degrees(latitude), self.longitude + math.degrees(math.atan2(math.sinh(east), math.cos(north)))
+
+
+def _stod(key: str, text: str) -> float:
+    value = number(text)
+    if not is_number(text) or (math.isinf(value) and "inf" not in text.lower()):
+        raise ValueError(f"the geoReference has {key}={text!r}")
+    return value

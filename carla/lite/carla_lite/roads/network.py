@@ -72,7 +72,10 @@ class RoadNetwork:
         edges = np.concatenate([edge[:, :2] for lane in lanes for edge in (lane.left, lane.right)])
         (x_min, y_min), (x_max, y_max) = edges.min(axis=0).tolist(), edges.max(axis=0).tolist()
         bounds = (x_min, y_min, x_max, y_max)
-        origin = GeoReference.read(drive.geo_reference)
+        try:
+            origin = GeoReference.read(drive.geo_reference)
+        except ValueError as error:
+            raise MapError(f"map {name}: {error}, expected a number: the carla client can't load that") from None
         return cls(name, xodr, lanes, markings, bounds, signals.read(drive, lanes), crossings(roads), origin)
 
     def renamed(self, name: str) -> RoadNetwork:
@@ -104,7 +107,9 @@ class RoadNetwork:
 
 def _check_length(name: str, drive: OpenDrive) -> None:
     lanes_m = sum(
-        (section.end - section.start) * len(section.lanes) for road in drive.roads.values() for section in road.sections
+        max(section.end - section.start, 0.0) * len(section.lanes)
+        for road in drive.roads.values()
+        for section in road.sections
     )
     if not lanes_m <= _LONGEST_M:
         raise MapError(

@@ -92,6 +92,11 @@ def read(name: str, xodr: str) -> OpenDrive:
     return OpenDrive(roads, signals, references, tuple(_junctions(root)), controllers, geo_reference)
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text begins with a number."""
+    return _NUMBER.match(text) is not None
+
+
 def number(text: str) -> float:
     """Return the number that a text begins with, by C's rules: 0 if there is none, "nan" and "inf" are some."""
     found = _NUMBER.match(text)
@@ -323,7 +328,7 @@ def _is_sign(node: Node) -> bool:
         return False
     if name[:6] in ("Speed_", "speed_"):
         limit = name[13:] if "STATIC" in name else name[6:]
-        if _NUMBER.match(limit) is None:
+        if not is_number(limit):
             raise ValueError(f"object {name!r} is a speed limit by its name, but {limit!r} is no number")
         return True
     return "Stencil_STOP" in name

@@ -19,7 +19,7 @@ from carla_lite.roads.crossings import NO_CROSSINGS, Crossings, crossings
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.roads.ground import ground
 from carla_lite.roads.lanes import Lane, Marking, is_wide, lanes_of, markings_of
-from carla_lite.roads.opendrive import MapError, OpenDrive
+from carla_lite.roads.opendrive import FARTHEST_M, MapError, OpenDrive
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.roads.signals import Signals
 from carla_lite.roads.spawn_points import SpawnPoint
@@ -31,8 +31,6 @@ MAP_NAMES = generator.NAMES
 KNOWN = f"{', '.join(MAP_NAMES)}, {generator.HOW_NAMED}"
 # Some 300 B a metre; CARLA's largest town has a third of it.
 _LONGEST_M = 2e6
-# Where the wire's locations end (``protocol.wire``).
-_FARTHEST_M = 1e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +118,7 @@ def _check_length(name: str, drive: OpenDrive) -> None:
 
 def _is_near(points: FloatArray) -> bool:
     # A comparison, which no number that is none passes.
-    return bool((np.abs(points) <= _FARTHEST_M).all())
+    return bool((np.abs(points) <= FARTHEST_M).all())
 
 
 def _placed(name: str, lanes: Iterable[Lane]) -> Iterator[Lane]:
@@ -131,7 +129,7 @@ def _placed(name: str, lanes: Iterable[Lane]) -> Iterator[Lane]:
         elif lane.kind == "driving":
             raise MapError(
                 f"map {name}, road {lane.road_id}: its lane {lane.lane_id} runs through no place within "
-                f"±{_FARTHEST_M / 1000:.0f} km (a curvature of 0, no number, or one too large): export the map again"
+                f"±{FARTHEST_M / 1000:.0f} km (a curvature of 0, no number, or one too large): export the map again"
             )
 
 

@@ -12,6 +12,8 @@ from carla_lite.roads.reference_line import Profile, ReferenceLine
 
 # A road without a speed record: the limit inside towns of most countries.
 DEFAULT_SPEED_MPS = 50 / 3.6
+# Where the wire's locations end (``protocol.wire``).
+FARTHEST_M = 1e6
 
 
 # OpenDRIVE's country codes of lights (SignalType.cpp).

@@ -17,7 +17,7 @@ import numpy as np
 
 from carla_lite.roads import polyline
 from carla_lite.roads.lanes import Lane, place
-from carla_lite.roads.opendrive import LIGHT_TYPES, OpenDrive, Road, Section, SignalRecord, SignalReference
+from carla_lite.roads.opendrive import FARTHEST_M, LIGHT_TYPES, OpenDrive, Road, Section, SignalRecord, SignalReference
 from carla_lite.roads.reference_line import FloatArray
 
 # Along its lane from a junction to the middle of a stop: half its length, and what CARLA leaves before the junction.
@@ -90,17 +90,18 @@ class Signals:
 
 
 def read(drive: OpenDrive, lanes: Sequence[Lane]) -> Signals:
-    """Return the signals of a file whose lanes are known."""
+    """Return the signals of a file whose lanes are known, without those that stand further away than any map."""
     places: dict[str, list[SignalReference]] = defaultdict(list)
     for reference in drive.references:
         places[reference.signal_id].append(reference)
-    signals = tuple(
+    signals = (
         _signal(drive.roads, record, places[record.at.signal_id], lanes)
         for record in drive.signals
         # Of painted ones CARLA makes no actor.
         if record.type in _TYPES and record.name != _PAINTED
     )
-    return Signals(signals, tuple(_groups(drive, [one.id for one in signals if one.type is SignalType.LIGHT])))
+    near = tuple(one for one in signals if max(abs(one.x), abs(one.y), abs(one.z)) <= FARTHEST_M)
+    return Signals(near, tuple(_groups(drive, [one.id for one in near if one.type is SignalType.LIGHT])))
 
 
 def _has(reference: SignalReference, lane: Lane) -> bool:

@@ -29,6 +29,7 @@ from carla_lite.faults.fault import Fault, FaultError
 from carla_lite.faults.injector import Injector
 from carla_lite.maps import Maps
 from carla_lite.protocol.channel import listen
+from carla_lite.protocol.dialect import DIALECTS, LATEST, Dialect
 from carla_lite.recording.folder import DEFAULT_FOLDER, DEFAULT_MIB, Folder
 from carla_lite.roads.network import KNOWN, MAP_NAMES, MapError
 from carla_lite.server import Server
@@ -46,6 +47,12 @@ def _first_port(text: str | int) -> int:
     if not first.isdecimal() or not 0 <= int(first) <= 65534:
         raise typer.BadParameter(f"{text!r} is no port, expected 1 to 65534, or 0")
     return int(first)
+
+
+def _dialect(text: str) -> Dialect:
+    if text not in DIALECTS:
+        raise typer.BadParameter(f"{text!r} is no version that is spoken, expected {' or '.join(DIALECTS)}")
+    return DIALECTS[text]
 
 
 @app.command(epilog=f"Faults:\n\n{spec.help_text()}")
@@ -97,6 +104,15 @@ def main(
             help="Refuse, or don't have, what CARLA refuses or hasn't; docs/carla-lite.md lists it.",
         ),
     ] = False,
+    client: Annotated[
+        Dialect,
+        typer.Option(
+            metavar="VERSION",
+            parser=_dialect,
+            envvar="LITE_CLIENT",
+            help=f"Version of the carla clients that connect, {' or '.join(DIALECTS)}: a client doesn't say its own.",
+        ),
+    ] = LATEST.version,  # type: ignore[assignment]  # read by the parser
     fault: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,7 +146,7 @@ def main(
     ] = False,
     view_port: Annotated[int, typer.Option(min=0, max=65535, help="Of the window; default: a free one.")] = 0,
 ) -> None:
-    """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16."""
+    """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16 or 0.9.15."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     injector = Injector(_faults(fault or []))
@@ -145,7 +161,7 @@ def main(
         window_socket = ends.enter_context(_window_socket(view_port)) if view else None
         injector.before_listening()
         try:
-            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000, strict, folder))
+            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000, strict, folder, client))
         except OSError as error:
             _fail(_port_sentence(error, host, port), _NO_PORT)
         port = server.port

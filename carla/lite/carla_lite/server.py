@@ -16,6 +16,8 @@ from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.maps import Maps
 from carla_lite.methods import table
 from carla_lite.protocol.channel import Channel, listen_pair
+from carla_lite.protocol.dialect import LATEST, Dialect
+from carla_lite.protocol.peer import client_version
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
 from carla_lite.recording.folder import Folder
@@ -56,6 +58,7 @@ class Server:
         tick_s: float = 0.0,
         strict: bool = False,
         recordings: Folder | None = None,
+        dialect: Dialect = LATEST,
     ) -> None:
         """Listen and build the world, whose ticks take ``tick_s`` at least; port 0 takes two that are free.
 
@@ -66,7 +69,7 @@ class Server:
         rpc_listener, stream_listener = map(self._sockets.enter_context, listen_pair(host, port))
         self.port: int = rpc_listener.getsockname()[1]
         self._streams = Streams(stream_listener)
-        self._world = World(self._streams, maps, seed, strict, recordings)
+        self._world = World(self._streams, maps, seed, strict, recordings, dialect)
         self._world.tick_s = tick_s
         self._hook: FaultHook | None = None
         self._pacemaker: Channel | None = None
@@ -137,7 +140,20 @@ class Server:
             raise DeferredReply(name)
         if name in _PACE:
             self._pacemaker = self._rpc.caller
+        if name == "version" and (refusal := self._refusal()):
+            return table.failure(refusal)
         return table.answer(self._world, name, args)
+
+    def _refusal(self) -> str | None:
+        """Return why the calling client can't be served, if it is known to be of another version: it would be ended by
+        the first world message."""
+        caller, spoken = self._rpc.caller, self._world.dialect.version
+        found = None if caller is None else client_version(caller.peer)
+        if found in (None, spoken):
+            return None
+        refusal = f"this server speaks to clients of {spoken}, yours is {found}: start carla-lite with --client {found}"
+        print(f"carla-lite: {refusal}", flush=True)
+        return refusal
 
     def _left(self, client: Channel) -> None:
         """Say so if the world now waits for a client that is gone: it does so for ever, as CARLA's."""

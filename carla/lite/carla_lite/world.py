@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ from carla_lite.motion.physics import AIRBORNE_M, Body
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
+from carla_lite.protocol.dialect import LATEST, Dialect
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
 from carla_lite.rays.field import Field, StillField
@@ -57,6 +59,8 @@ LISTED_ONLY = frozenset(CATALOGUE) - frozenset(KINDS)
 _ABOVE_ROAD_M = -0.02
 # Of actors that left, and how far ahead of all others an id may be.
 _REMEMBERED, _FARTHEST_ID = 4096, 1_000_000
+# A Traffic Manager asks for all vehicles' lights at each of its steps; on a busy machine they are seconds apart.
+_TRAFFIC_S = 5.0
 _ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
 
 
@@ -67,9 +71,16 @@ class World:
     """
 
     def __init__(
-        self, streams: Streams, maps: Maps, seed: int, strict: bool = False, recordings: Folder | None = None
+        self,
+        streams: Streams,
+        maps: Maps,
+        seed: int,
+        strict: bool = False,
+        recordings: Folder | None = None,
+        dialect: Dialect = LATEST,
     ) -> None:
         self.streams = streams
+        self.dialect = dialect
         self.maps = maps
         self.recorder = Studio(self, recordings or Folder())
         self.strict = strict
@@ -77,6 +88,8 @@ class World:
         self.traffic_managers: dict[int, str] = {}
         self.batch_answered_s = 0.0
         """When the last batch was done, by the monotonic clock."""
+        self.traffic_asked_s = 0.0
+        """When a Traffic Manager last took a step, by the same clock."""
         self.tick_s = 0.0
         """How long a tick takes at least, for whoever waits for one."""
         self.stream = streams.open(self._message)
@@ -109,7 +122,9 @@ class World:
         loaded = layers if self.has_layers else ALL_LAYERS
         self.environment = Environment(Scene.build(network, self._seed), self.signage, loaded)
         self.weather = list(CLEAR_NOON)
-        self.actors: dict[int, Actor] = {sign.id: sign for sign in self.signage.signs}
+        self.actors: dict[int, Actor] = {}
+        for sign in self.signage.signs:
+            self._add(sign)
         self.vehicles: list[Vehicle] = []
         self.walkers: list[Walker] = []
         self.props: list[Prop] = []
@@ -117,6 +132,7 @@ class World:
         self.triggers: list[FrictionTrigger] = []
         self._gone.clear()
         self.limits = SpeedLimits(network)
+        self.geo_reference = replace(network.geo_reference, mercator=self.dialect.mercator)
         self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
         heap.give_back()
 
@@ -139,6 +155,18 @@ class World:
     def has_layers(self) -> bool:
         """Whether layers of the map can be unloaded: CARLA's maps have them only where their name says so."""
         return not self.strict or self.network.name.endswith(LAYERED)
+
+    def warn_of_traffic(self) -> None:
+        """Say so if a map is loaded beside an asynchronous Traffic Manager that is at work: the client's process may
+        then end by SIGSEGV (wire protocol, section 5, no. 8)."""
+        at_work = time.monotonic() - self.traffic_asked_s < _TRAFFIC_S
+        if self.traffic_managers and at_work and not self.settings.synchronous:
+            print(
+                "carla-lite: a map is loaded beside a Traffic Manager in asynchronous mode: the process that has it "
+                "may end by SIGSEGV, which no server can prevent; call its shut_down() first, or stay in synchronous "
+                "mode (load_world(name, False))",
+                flush=True,
+            )
 
     def report_unsupported(self, name: str) -> None:
         """Count a call that changes nothing here, and log the first of its name: one that is asynchronous has no reply
@@ -223,7 +251,7 @@ class World:
             self.frame,
             self.elapsed_s,
             self.scene,
-            self.network.geo_reference,
+            self.geo_reference,
             Conditions(self._daylight, self.drawings),
             self.moving(),
             collided,
@@ -305,7 +333,7 @@ class World:
         if len(self._buffer) < size:
             self._buffer = bytearray(2 * size)
         into = self._buffer
-        wire.HEADER.pack_into(into, 0, wire.WORLD, self.frame, self.elapsed_s, *(0.0,) * 6)
+        wire.HEADER.pack_into(into, 0, self.dialect.world, self.frame, self.elapsed_s, *(0.0,) * 6)
         now_s, delta_s = time.time(), self.settings.delta_s
         wire.WORLD_HEAD.pack_into(into, wire.HEADER.size, self.episode, now_s, delta_s, 0, 0, 0, 0)
         signs = self.signage.records
@@ -330,5 +358,6 @@ class World:
         return self._new_id()
 
     def _add(self, actor: A) -> A:
+        actor.blueprint = actor.blueprint.numbered(self.dialect.first_type)
         self.actors[actor.id] = actor
         return actor

@@ -129,7 +129,7 @@ def write(tmp_path: Path) -> Callable[[bytes], Path]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with listen("127.0.0.1", 0) as listener:
-        yield World(Streams(listener), Maps("Lite01"), 0, Folder(tmp_path_factory.mktemp("recordings")))
+        yield World(Streams(listener), Maps("Lite01"), 0, recordings=Folder(tmp_path_factory.mktemp("recordings")))
 
 
 def test_a_file_by_hand_is_told_as_carla_would(write, monkeypatch):

@@ -50,10 +50,30 @@ def test_lane_offset_moves_every_lane() -> None:
     assert only.centre[:, 1] == pytest.approx(np.full(101, -20.0))
 
 
-def test_a_border_is_read_where_there_is_no_width() -> None:
+def test_a_border_is_no_width_as_in_the_client() -> None:
     bordered = '<lane id="-2" type="shoulder"><border sOffset="0" a="-5" b="0" c="0" d="0"/></lane>'
     network = RoadNetwork.parse("border", straight_road(right=lane(-1) + bordered))
-    assert {one.lane_id: float(one.width_m[0]) for one in network.lanes} == {-1: 3.5, -2: 1.5}
+    assert {one.lane_id: float(one.width_m[0]) for one in network.lanes} == {-1: 3.5}
+
+
+def test_lanes_keep_left_where_the_road_says_so() -> None:
+    xodr = straight_road(left=lane(1), right=lane(-1)).replace("<road ", '<road rule="LHT" ')
+    back, there = sorted(RoadNetwork.parse("left", xodr).lanes, key=lambda one: one.lane_id)
+    assert there.centre[[0, -1], :2].tolist() == [[0.0, -21.75], [100.0, -21.75]]
+    assert back.centre[[0, -1], :2].tolist() == [[100.0, -18.25], [0.0, -18.25]]
+    assert there.right[0, 1] == back.right[0, 1] == -20.0
+
+
+@pytest.mark.parametrize(
+    ("change", "places"),
+    [
+        (("3.5", "2.3"), [(0.0, -18.85, 0.0), (100.0, -21.15, 3.141593)]),
+        (('junction="-1"', 'junction=""'), [(0.0, -18.25, 0.0), (100.0, -21.75, 3.141593)]),
+    ],
+)
+def test_a_map_without_room_has_carlas_spawn_points(change: tuple[str, str], places: list[object]) -> None:
+    network = RoadNetwork.parse("narrow", straight_road(left=lane(1), right=lane(-1)).replace(*change))
+    assert sorted((one.x, round(one.y, 6), round(abs(one.yaw), 6)) for one in network.spawn_points()) == places
 
 
 def test_painted_lines_begin_and_end_at_their_offsets() -> None:
@@ -81,6 +101,8 @@ def test_a_kerb_is_a_marking_of_its_own_kind() -> None:
     ("maximum", "unit", "expected_mps"),
     [
         ("90", "km/h", 25.0),
+        *((f" 90{rest}", unit, 25.0) for rest in ("", " or so") for unit in ("KM/H", "kmh", "kph")),
+        ("3", "furlong", 50 / 3.6),
         ("25", "mph", 11.176),
         ("13", "m/s", 13.0),
         ("13", "", 13.0),
@@ -150,14 +172,20 @@ MISTAKES = {
     "not XML": ("this is no map", "is not XML"),
     "no roads": ("<OpenDRIVE><header/></OpenDRIVE>", "has no roads"),
     "another format": ("<net><road id='1'/></net>", "root element <net>"),
-    "no lane with a width": (straight_road(), "no lane with a width"),
-    "a word for a number": (straight_road(right=lane(-1)).replace('length="100"', 'length="long"'), "length='long'"),
-    "no plan view": (straight_road(right=lane(-1)).replace("planView", "plan"), "planView/geometry"),
-    "an unknown shape": (straight_road(right=lane(-1)).replace("<line/>", "<bezier/>"), "line, arc, spiral"),
-    "an unknown unit": (
-        straight_road(right=lane(-1), of_type='<type s="0"><speed max="3" unit="furlong"/></type>'),
-        "furlong",
+    "no lane": (straight_road(), "no lane"),
+    "a word for a number": (
+        straight_road(right=lane(-1)).replace('length="100"', 'length="long"'),
+        "whose length is 0",
     ),
+    "no plan view": (straight_road(right=lane(-1)).replace("planView", "plan"), "no <geometry> of the planView"),
+    "an unknown shape": (straight_road(right=lane(-1)).replace("<line/>", "<bezier/>"), "line, arc, spiral"),
+    "an arc without a bend": (
+        straight_road(right=lane(-1)).replace("<line/>", "<arc/>"),
+        "curvature 0, expected a <line>",
+    ),
+    "a place beyond all maps": (straight_road(right=lane(-1)).replace('x="0"', 'x="1e9"'), "no place within ±1000 km"),
+    "a place that is none": (straight_road(right=lane(-1)).replace('x="0"', 'x="nan"'), "no place within"),
+    "more road than fits": (straight_road(right=lane(-1)).replace('"100"', '"1e8"'), "200000 km of lanes"),
 }
 
 
@@ -184,5 +212,12 @@ def test_a_missing_map_names_what_exists(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "picture.xodr"
     path.write_bytes(b"\x89PNG\xff\xfe\x00")
-    with pytest.raises(MapError, match="cannot be read"):
+    with pytest.raises(MapError, match="is not XML"):
         roads.load(str(path))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_a_file_is_read_in_any_encoding_that_unreal_reads(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "Town.xodr"
+    path.write_bytes(straight_road(right=lane(-1)).replace("<road ", '<road name="Straße" ').encode(encoding))
+    assert len(roads.load(str(path)).lanes) == 1

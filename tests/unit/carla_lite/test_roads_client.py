@@ -60,6 +60,7 @@ LENGTH = 40.13467627  # that of the cubic (40 p, 9 p² − 6 p³) from p = 0 to 
 SHAPES = {
     "line": "<line/>",
     "arc": '<arc curvature="-0.02"/>',
+    "arc around a far centre": '<arc curvature="1e-6"/>',
     "spiral": '<spiral curvStart="0.0" curvEnd="0.03"/>',
     "spiral from an arc": '<spiral curvStart="0.03" curvEnd="-0.01"/>',
     "poly3": '<poly3 a="0" b="0" c="0.006" d="-0.0001"/>',

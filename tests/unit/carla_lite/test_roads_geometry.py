@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from carla_lite.roads.lanes import lanes_of
 from carla_lite.roads.opendrive import LaneRecord, Road, Section
-from carla_lite.roads.reference_line import FloatArray, Geometry, Profile, ReferenceLine
+from carla_lite.roads.reference_line import FAR_CENTRE_M, FloatArray, Geometry, Profile, ReferenceLine
 
 coordinate = st.floats(-500, 500)
 heading = st.floats(-3.1, 3.1)
 length = st.floats(1, 60)
-curvature = st.floats(-1 / 16, 1 / 16)
+# Where the client adds an arc's centre in single precision, so do we: not here.
+curvature = st.floats(-1 / 16, 1 / 16).filter(lambda value: not 0.0 < abs(value) < 1.01 / FAR_CENTRE_M)
 
 
 def constant(value: float) -> Profile:
@@ -53,7 +54,8 @@ def test_a_piece_has_its_start_and_tangent(geometry: Geometry) -> None:
     assert (x[0], y[0], turn[0]) == pytest.approx((geometry.x, geometry.y, geometry.heading), abs=1e-6)
     tangent = np.arctan2(np.diff(y), np.diff(x))
     middle = (turn[1:] + turn[:-1]) / 2
-    assert np.abs(np.angle(np.exp(1j * (tangent - middle)))).max() < 0.01
+    # A cubic is half a metre's chords, as in the client, between whose ends the tangent turns.
+    assert np.abs(np.angle(np.exp(1j * (tangent - middle)))).max() < 0.02
 
 
 @given(geometries())
@@ -85,7 +87,7 @@ def test_edges_never_cross_and_left_is_left_for_both_directions(
     geometry: Geometry, widths: list[float], step_m: float
 ) -> None:
     sides = [(side * (i + 1), width) for side in (1, -1) for i, width in enumerate(widths)]
-    records = tuple(LaneRecord(lane_id, "driving", constant(width), None, (), None) for lane_id, width in sides)
+    records = tuple(LaneRecord(lane_id, "driving", constant(width)) for lane_id, width in sides)
     lanes = list(lanes_of(road_along(geometry, records), step_m))
     assert len(lanes) == len(sides)
     for lane in lanes:
@@ -101,7 +103,7 @@ def test_edges_never_cross_and_left_is_left_for_both_directions(
 
 @given(geometries(), st.floats(0.3, 5))
 def test_samples_keep_the_step_and_reach_both_ends(geometry: Geometry, step_m: float) -> None:
-    road = road_along(geometry, (LaneRecord(-1, "driving", constant(3.0), None, (), None),))
+    road = road_along(geometry, (LaneRecord(-1, "driving", constant(3.0)),))
     (lane,) = lanes_of(road, step_m)
     x, y, _ = geometry(np.array([0.0, geometry.length]))
     assert lane.left[[0, -1], :2] == pytest.approx(np.stack([x, -y], axis=1), abs=1e-6)

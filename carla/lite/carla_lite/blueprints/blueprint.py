@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -22,7 +22,7 @@ class Attribute:
     """One attribute of a blueprint; ``recommended`` are the values that CARLA's own scripts choose from."""
 
     id: str
-    type: Kind
+    type: int  # a Kind; 0.9.15's client counts from 0
     value: str
     recommended: tuple[str, ...] = ()
     modifiable: bool = True
@@ -48,6 +48,12 @@ class Blueprint:
         """Return the ActorDefinition struct; the tags are the parts of the id, as in CARLA."""
         tags = ",".join(self.id.split("."))
         return [self.uid, self.id, tags, [attribute.describe() for attribute in self.attributes]]
+
+    def numbered(self, first: int) -> Blueprint:
+        """Return it with the types of its attributes numbered from ``first``."""
+        if first == Kind.BOOL:
+            return self
+        return replace(self, attributes=tuple(replace(one, type=one.type - 1 + first) for one in self.attributes))
 
     def values(self, given: dict[str, str]) -> dict[str, str]:
         """Return the attributes' values, ``given`` over the defaults; unknown names are dropped."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import resource
 import signal
 import time
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,9 @@ from carla_lite.actors.sensors.camera import ImageSensor
 from carla_lite.faults.carla_log import LINES
 from carla_lite.faults.fault import Fault, Lasting, above, key, whole
 
-_SIGNALS = {name: int(signal.Signals[f"SIG{name}"]) for name in ("SEGV", "ABRT", "KILL", "BUS", "FPE", "ILL", "TERM")}
+_DEADLY = ("SEGV", "ABRT", "KILL", "BUS", "FPE", "ILL", "TERM")
+# Of those the ones that this system has.
+_SIGNALS = {one.name[3:]: int(one) for name in _DEADLY for one in signal.Signals if one.name == f"SIG{name}"}
 # All that CARLA answers off its game thread: CarlaServer.cpp binds every other method to it (BIND_SYNC).
 _OFF_THE_GAME_THREAD = frozenset({"version", "get_available_maps"})
 _BLACK = b"\x00\x00\x00\xff"  # BGRA
@@ -50,8 +51,10 @@ class Crash(Fault):
 
     def begin(self) -> NoReturn:
         """Die without another word, and without a core file."""
+        import resource  # here, for a system without it can run all but this fault
+
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if self.signal != signal.SIGKILL:
+        if self.signal != _SIGNALS["KILL"]:
             signal.signal(self.signal, signal.SIG_DFL)
         os.kill(os.getpid(), self.signal)
         # The first process of a container can't kill itself: the kernel drops the signal. What a shell would report:

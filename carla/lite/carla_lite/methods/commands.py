@@ -74,12 +74,13 @@ def _run(world: World, number: int, args: list[Any]) -> int:
 
 
 def _spawn(world: World, args: list[Any]) -> int:
-    description, place, parent, attachment, socket, after = args
+    # A client of 0.9.15 knows neither attachment nor socket.
+    description, place, parent, *rest, after = args
     parent_id = wire.optional(parent)
     if parent_id is None:  # the attachment's byte is then uninitialised
         actor = call(world, "spawn_actor", [description, place])
     else:
-        actor = call(world, "spawn_actor_with_parent", [description, place, parent_id, attachment, socket])
+        actor = call(world, "spawn_actor_with_parent", [description, place, parent_id, *rest])
     actor_id = int(actor[0])
     for command in after:
         ((number, args),) = command

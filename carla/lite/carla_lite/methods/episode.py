@@ -22,9 +22,9 @@ _TRAFFIC_MANAGER_S = 0.5e-3
 
 
 @method
-def version(_world: World) -> str:
-    """Return the version whose protocol is spoken."""
-    return wire.VERSION
+def version(world: World) -> str:
+    """Return the version whose protocol is spoken; to a client of another one it is a warning on standard error."""
+    return world.dialect.version
 
 
 @method
@@ -137,13 +137,14 @@ def load_new_episode(world: World, name: str, reset_settings: bool, layers: int)
     network = world.maps.load(name) if name else world.network
     if reset_settings:
         world.settings = wire.default_settings()
+    world.warn_of_traffic()
     world.load(network, layers)
 
 
 @method
-def get_actor_definitions(_world: World) -> list[Any]:
+def get_actor_definitions(world: World) -> list[Any]:
     """Return the blueprint library."""
-    return [blueprint.describe() for blueprint in CATALOGUE.values()]
+    return [blueprint.numbered(world.dialect.first_type).describe() for blueprint in CATALOGUE.values()]
 
 
 @method

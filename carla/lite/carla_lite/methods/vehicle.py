@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 from carla_lite.actors.actor import Vehicle
@@ -185,5 +186,6 @@ def set_vehicle_light_state(world: World, vehicle: Vehicle, flags: list[int]) ->
 
 @method
 def get_vehicle_light_states(world: World) -> list[Any]:
-    """Return every vehicle's id and flags."""
+    """Return every vehicle's id and flags; Traffic Managers ask at each step."""
+    world.traffic_asked_s = time.monotonic()
     return [[vehicle.id, vehicle.light_state] for vehicle in world.vehicles]

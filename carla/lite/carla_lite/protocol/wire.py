@@ -13,14 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-VERSION = "0.9.16"
 # Of the names that load_world takes, and of a map's own name, which lacks the content folder (CarlaServer.cpp).
 OFFERED_PREFIX, MAP_PREFIX = "/Game/Carla/Maps/", "Carla/Maps/"
 
 Vector: TypeAlias = tuple[float, float, float]
 
-WORLD = 17
-"""Type of the world's messages (section 3.3); a sensor's class has that of its own."""
 # CARLA's own words: scripts look for them.
 NO_ROOM = "Spawn failed because of collision at spawn position"
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_lite.protocol.wire import Vector
-from carla_lite.roads.ground import CELL_M, FLAT_M, raster
+from carla_lite.roads.ground import FLAT_M, cell_of, raster
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.meshes import FACES, StaticMesh
 from carla_lite.scenery.projection import Pose
@@ -174,10 +174,11 @@ def ground(points: FloatArray, thing: int) -> Faces:
         around = [(x - BEYOND_M, y - BEYOND_M), (x + 4.0 * BEYOND_M, y - BEYOND_M), (x - BEYOND_M, y + 4.0 * BEYOND_M)]
         outline = np.array([[(*corner, level) for corner in around]])
         return Faces(outline, np.array([[0.0, 0.0, 1.0]]), np.array([thing]))
-    heights = raster(points, low)
+    cell_m = cell_of(points)
+    heights = raster(points, low, cell_m)
     every = max(1, math.ceil(math.sqrt(heights.size / MOST_CELLS)))
     rows, columns = (np.unique([*range(0, size, every), size - 1]) for size in heights.shape)
-    xs, ys = low[0] + CELL_M * columns, low[1] + CELL_M * rows
+    xs, ys = low[0] + cell_m * columns, low[1] + cell_m * rows
     xs, ys = (np.concatenate([[at[0] - BEYOND_M], at, [at[-1] + BEYOND_M]]) for at in (xs, ys))
     grid = np.dstack([*np.meshgrid(xs, ys), np.pad(heights[np.ix_(rows, columns)], 1, mode="edge")])
     a, b, c, d = (part.reshape(-1, 3) for part in (grid[:-1, :-1], grid[:-1, 1:], grid[1:, 1:], grid[1:, :-1]))

@@ -352,8 +352,9 @@ def _hold(actor: Vehicle | Walker, held: bool) -> None:
     """Take an actor's physics and collisions away, or give them back; it stands in both cases."""
     actor.collides = not held
     if isinstance(actor, Vehicle):
-        actor.ackermann = actor.constant_velocity = None
-        actor.body.simulate_physics = not held
+        actor.ackermann.reset()
+        actor.constant_velocity = None
+        actor.simulate_physics = not held
         actor.body.set_world_velocity(0.0, 0.0)
         actor.body.yaw_rate = 0.0
     else:

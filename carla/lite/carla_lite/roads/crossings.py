@@ -69,7 +69,7 @@ def _mouths(roads: Sequence[Road]) -> Iterator[_Mouth]:
     """Yield the ends of roads at junctions where at least three meet, if there is something to drive on."""
     arms = Counter(junction for road in roads for junction in road.junctions if junction is not None)
     for road in roads:
-        if road.in_junction or road.length < MIN_ROAD_M:
+        if road.in_junction or road.length < MIN_ROAD_M or not (road.sections and road.line.pieces):
             continue
         for junction, s, outwards in zip(road.junctions, (0.0, road.length), (-1, 1), strict=True):
             if junction is not None and arms[junction] >= JUNCTION_ARMS:
@@ -95,7 +95,8 @@ def _derived(mouth: _Mouth) -> FloatArray:
 
 def _stop_lines(mouth: _Mouth, crosswalks: Sequence[FloatArray]) -> Iterator[FloatArray]:
     """Yield one line across each group of neighbouring lanes that lead into the junction."""
-    incoming = [lane for lane in _lanes(mouth) if lane[1] == "driving" and lane[0] * mouth.outwards < 0]
+    out = mouth.outwards > 0
+    incoming = [lane for lane in _lanes(mouth) if lane[1] == "driving" and mouth.road.runs_along(lane[0]) is out]
     if not incoming:
         return
     low, high = min(lane[2] for lane in incoming), max(lane[3] for lane in incoming)
@@ -116,7 +117,7 @@ def _depth(mouth: _Mouth, outline: FloatArray, low: float, high: float) -> float
 
 def _objects(road: Road) -> Iterator[FloatArray]:
     """Yield the outlines of the road's crosswalk objects."""
-    for crosswalk in road.crosswalks:
+    for crosswalk in road.crosswalks if road.line.pieces else ():
         centre = place(road, np.array([crosswalk.s]), np.array([crosswalk.t]))[0]
         turn = float(road.line(np.array([crosswalk.s]))[3][0]) + crosswalk.heading
         u, v = np.array(crosswalk.corners).T

@@ -5,6 +5,7 @@ Owns a raster of heights around the lanes; a map without hills is one number. Kn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from math import floor
 
@@ -15,11 +16,13 @@ from carla_lite.roads.reference_line import FloatArray
 
 FLAT_M = 1e-3
 CELL_M = 1.0
+# A height is a float of Python's, 32 B: 128 MiB in all. Where hills are wider than 2 × 2 km the cells grow.
+MAX_CELLS = 4 << 20
 
 
 def ground(points: FloatArray) -> Callable[[float, float], float]:
     """Return what gives the height in metres at (x, y), CARLA's frame: that of the nearest of all lane samples (n, 3),
-    interpolated between cells of one metre; beyond the map that of its edge.
+    interpolated between cells of one metre or, of a large map, more; beyond the map that of its edge.
     """
     # A function, since an object that can be called costs twice as much.
     if np.ptp(points[:, 2]) < FLAT_M:
@@ -27,11 +30,12 @@ def ground(points: FloatArray) -> Callable[[float, float], float]:
         return lambda _x, _y: level
     low = points[:, :2].min(axis=0)
     west, north = low.tolist()
-    rows = raster(points, low).tolist()  # lists, because scalar access to arrays is slow
+    cell_m = cell_of(points)
+    rows = raster(points, low, cell_m).tolist()  # lists, because scalar access to arrays is slow
 
     def height(x: float, y: float) -> float:
         # Of the cells whose centres surround the point.
-        column, row = (x - west) / CELL_M, (y - north) / CELL_M
+        column, row = (x - west) / cell_m, (y - north) / cell_m
         i = min(max(floor(row), 0), len(rows) - 2)
         j = min(max(floor(column), 0), len(rows[0]) - 2)
         u, v = min(max(column - j, 0.0), 1.0), min(max(row - i, 0.0), 1.0)
@@ -43,9 +47,14 @@ def ground(points: FloatArray) -> Callable[[float, float], float]:
     return height
 
 
-def raster(points: FloatArray, low: FloatArray) -> FloatArray:
+def cell_of(points: FloatArray) -> float:
+    """Return the side of a raster's cells around these points, in metres."""
+    return max(CELL_M, math.sqrt(float(np.prod(np.ptp(points[:, :2], axis=0))) / MAX_CELLS))
+
+
+def raster(points: FloatArray, low: FloatArray, cell_m: float) -> FloatArray:
     """Return heights (rows along y, columns along x) of cells from ``low`` on; an empty cell takes the nearest's."""
-    cells = np.rint((points[:, :2] - low) / CELL_M).astype(np.intp)
+    cells = np.rint((points[:, :2] - low) / cell_m).astype(np.intp)
     columns, rows = cells.max(axis=0) + 2
     index = cells[:, 1] * columns + cells[:, 0]
     count = np.bincount(index, minlength=rows * columns)

@@ -1,7 +1,7 @@
 """Lanes and painted lines as sampled polylines in CARLA's frame, made from the roads of an OpenDRIVE file.
 
-Owns the flip from OpenDRIVE's frame (y to the left) to CARLA's (y to the right) and the direction of travel: traffic
-keeps right, so a lane with a negative id runs along its road, one with a positive id against it. Reads no XML.
+Owns the flip from OpenDRIVE's frame (y to the left) to CARLA's (y to the right) and the direction of travel: where
+traffic keeps right a lane with a negative id runs along its road, one with a positive id against it. Reads no XML.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from carla_lite.roads.opendrive import LaneRecord, Road, RoadMark, Section
 from carla_lite.roads.reference_line import FloatArray
 
-# Sections and lanes thinner than this are artefacts of an export; they have no direction and no surface.
+# Sections shorter and lanes thinner than this are artefacts of an export; they have no direction, or no surface.
 MIN_LENGTH_M = 1e-3
 MIN_WIDTH_M = 1e-2
 
@@ -40,7 +40,7 @@ class Lane:
     """One lane of one section; the polylines share n, run in the direction of travel and are in CARLA's frame."""
 
     road_id: int
-    section: int
+    section: int  # its number in the file
     lane_id: int
     kind: str  # OpenDRIVE's type: "driving", "sidewalk", "shoulder" …
     in_junction: bool
@@ -49,29 +49,37 @@ class Lane:
     right: FloatArray  # (n, 3)
     width_m: FloatArray  # (n,)
     speed_limit_mps: float
+    along: bool = True
+    """Whether it runs the way in which its road's stations grow."""
 
 
 def lanes_of(road: Road, step_m: float) -> Iterator[Lane]:
     """Yield the lanes of a road sampled at most ``step_m`` apart and always at both ends of each section."""
-    for index, section in enumerate(road.sections):
-        if section.end - section.start < MIN_LENGTH_M:
+    for section in road.sections if road.line.pieces else ():
+        if not section.end - section.start >= MIN_LENGTH_M:
             continue
         s = stations(section.start, section.end, step_m)
         for record, inner, outer in offsets(road, section, s):
-            if record.lane_id and np.abs(outer - inner).max() >= MIN_WIDTH_M:
-                yield lane_of(road, index, record, s, (inner, outer))
+            if record.lane_id:
+                yield lane_of(road, section.number, record, s, (inner, outer))
 
 
-def lane_of(road: Road, index: int, record: LaneRecord, s: FloatArray, edges: tuple[FloatArray, FloatArray]) -> Lane:
-    """Return the lane between two lateral offsets (n,)."""
+def is_wide(lane: Lane) -> bool:
+    """Return whether a lane has a surface."""
+    return bool(lane.width_m.max() >= MIN_WIDTH_M)
+
+
+def lane_of(road: Road, section: int, record: LaneRecord, s: FloatArray, edges: tuple[FloatArray, FloatArray]) -> Lane:
+    """Return the lane between the lateral offsets (n,) of its inner and outer edge."""
+    is_along = road.runs_along(record.lane_id)
+    along = slice(None) if is_along else slice(None, None, -1)
     # Inner is the edge nearer to the reference line: the left one for both directions of right-hand traffic.
-    along = slice(None) if record.lane_id < 0 else slice(None, None, -1)
-    left, right = (place(road, s, edge)[along] for edge in edges)
+    left, right = (place(road, s, edge)[along] for edge in (edges if road.keeps_right else edges[::-1]))
     limit = record.speed_limit_mps or road.speed_limit_mps(float(s[0] + s[-1]) / 2)
     width = np.abs(edges[1] - edges[0])[along]
     return Lane(
         road.road_id,
-        index,
+        section,
         record.lane_id,
         record.kind,
         road.in_junction,
@@ -80,15 +88,16 @@ def lane_of(road: Road, index: int, record: LaneRecord, s: FloatArray, edges: tu
         right,
         width,
         limit,
+        is_along,
     )
 
 
 def markings_of(road: Road, step_m: float) -> Iterator[Marking]:
     """Yield the visible lines of a road, each at the outer edge of its lane (or on the lane offset for lane 0)."""
-    for section in road.sections:
+    for section in road.sections if road.line.pieces else ():
         for record in section.lanes:
             for mark, start, end in spans(record.marks, section):
-                if end - start < MIN_LENGTH_M:
+                if not end - start >= MIN_LENGTH_M:
                     continue
                 s = stations(start, end, step_m)
                 edge = next(outer for one, _, outer in offsets(road, section, s) if one is record)
@@ -125,11 +134,7 @@ def offsets(road: Road, section: Section, s: FloatArray) -> Iterator[tuple[LaneR
         for record in sorted(
             (one for one in section.lanes if one.lane_id * side > 0), key=lambda one: abs(one.lane_id)
         ):
-            outer = inner
-            if record.border is not None:
-                outer = base + record.border(s - section.start)
-            elif record.width is not None:
-                outer = inner + side * np.maximum(record.width(s - section.start), 0.0)
+            outer = inner if record.width is None else inner + side * record.width(s - section.start)
             yield record, inner, outer
             inner = outer
     yield from ((record, base, base) for record in section.lanes if record.lane_id == 0)
@@ -138,5 +143,6 @@ def offsets(road: Road, section: Section, s: FloatArray) -> Iterator[tuple[LaneR
 def place(road: Road, s: FloatArray, offset: FloatArray) -> FloatArray:
     """Return points (n, 3) in CARLA's frame at lateral offsets from the reference line."""
     x, y, z, heading = road.line(s)
+    heading = heading.astype(np.float32).astype(np.float64)  # as the client's DirectedPoint::ApplyLateralOffset
     # The flip of y between the two frames happens here and nowhere else.
     return np.stack([x - offset * np.sin(heading), -(y + offset * np.cos(heading)), z], axis=1)

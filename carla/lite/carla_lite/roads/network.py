@@ -5,20 +5,22 @@ Owns the way from a map's name or path to a network. The geometry lives in the m
 
 from __future__ import annotations
 
+import codecs
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from carla_lite.roads import signals, spawn_points
+from carla_lite.roads import parser, signals, spawn_points, unloadable
 from carla_lite.roads.crossings import NO_CROSSINGS, Crossings, crossings
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.roads.ground import ground
-from carla_lite.roads.lanes import Lane, Marking, lanes_of, markings_of
-from carla_lite.roads.opendrive import MapError, read_roads
+from carla_lite.roads.lanes import Lane, Marking, is_wide, lanes_of, markings_of
+from carla_lite.roads.opendrive import FARTHEST_M, MapError, OpenDrive
+from carla_lite.roads.reference_line import FloatArray
 from carla_lite.roads.signals import Signals
 from carla_lite.roads.spawn_points import SpawnPoint
 from carla_lite.towns import generator
@@ -27,6 +29,8 @@ __all__ = ["KNOWN", "MAP_NAMES", "Lane", "MapError", "Marking", "RoadNetwork", "
 
 MAP_NAMES = generator.NAMES
 KNOWN = f"{', '.join(MAP_NAMES)}, {generator.HOW_NAMED}"
+# Some 300 B a metre; CARLA's largest town has a third of it.
+_LONGEST_M = 2e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,18 +45,36 @@ class RoadNetwork:
     signals: Signals = field(default_factory=Signals)
     crossings: Crossings = NO_CROSSINGS
 
+    geo_reference: GeoReference = field(default_factory=GeoReference)
+    """Where on Earth the map lies."""
+
     @classmethod
     def parse(cls, name: str, xodr: str, step_m: float = 1.0) -> RoadNetwork:
-        """Return the network of an OpenDRIVE text, sampled every ``step_m``; MapError says what is wrong with it."""
-        roads = read_roads(name, xodr)
-        lanes = tuple(lane for road in roads for lane in lanes_of(road, step_m))
-        if not lanes:
-            raise MapError(f"map {name} has {len(roads)} roads but no lane with a width: nothing can drive there")
-        markings = tuple(marking for road in roads for marking in markings_of(road, step_m))
+        """Return the network of an OpenDRIVE text, sampled every ``step_m``; MapError says what is wrong with it.
+
+        What the ``carla`` client takes is taken, what it doesn't survive is refused.
+        """
+        drive = parser.read(name, xodr)
+        for fault in unloadable.faults(drive):
+            raise MapError(f"map {name}, {fault}: the carla client does not survive that, export the map again")
+        roads = list(drive.roads.values())
+        _check_length(name, drive)
+        with np.errstate(all="ignore"):  # numbers that are none, or too large, are said below
+            every = [lane for road in roads for lane in lanes_of(road, step_m)]
+        placed = list(_placed(name, every))
+        if not placed:
+            raise MapError(f"map {name} has {len(roads)} roads but no lane: nothing can drive there")
+        lanes = tuple(lane for lane in placed if is_wide(lane)) or tuple(placed)
+        with np.errstate(all="ignore"):
+            markings = tuple(one for road in roads for one in markings_of(road, step_m) if _is_near(one.points))
         edges = np.concatenate([edge[:, :2] for lane in lanes for edge in (lane.left, lane.right)])
         (x_min, y_min), (x_max, y_max) = edges.min(axis=0).tolist(), edges.max(axis=0).tolist()
         bounds = (x_min, y_min, x_max, y_max)
-        return cls(name, xodr, lanes, markings, bounds, signals.read(name, xodr, lanes), crossings(roads))
+        try:
+            origin = GeoReference.read(drive.geo_reference)
+        except ValueError as error:
+            raise MapError(f"map {name}: {error}, expected a number: the carla client can't load that") from None
+        return cls(name, xodr, lanes, markings, bounds, signals.read(drive, lanes), crossings(roads), origin)
 
     def renamed(self, name: str) -> RoadNetwork:
         """Return the same network under another name."""
@@ -71,18 +93,44 @@ class RoadNetwork:
             np.concatenate([points for lane in self.lanes for points in (lane.left, lane.centre, lane.right)])
         )
 
-    @cached_property
-    def geo_reference(self) -> GeoReference:
-        """Where on Earth the map lies."""
-        return GeoReference.read(self.xodr)
-
     def spawn_points(self) -> tuple[SpawnPoint, ...]:
         """Return the places for cars, always the same ones in the same order."""
         return self._spawn_points
 
     @cached_property
     def _spawn_points(self) -> tuple[SpawnPoint, ...]:
-        return tuple(point for point in spawn_points.choose(self.lanes) if spawn_points.is_level(point, self.ground))
+        level = [point for point in spawn_points.choose(self.lanes) if spawn_points.is_level(point, self.ground)]
+        return tuple(level) or tuple(spawn_points.entries(self.lanes))
+
+
+def _check_length(name: str, drive: OpenDrive) -> None:
+    lanes_m = sum(
+        max(section.end - section.start, 0.0) * len(section.lanes)
+        for road in drive.roads.values()
+        for section in road.sections
+    )
+    if not lanes_m <= _LONGEST_M:
+        raise MapError(
+            f"map {name} has {lanes_m / 1000:.0f} km of lanes, carla-lite holds {_LONGEST_M / 1000:.0f}: "
+            "look for a length with a digit too many, or cut the map into parts"
+        )
+
+
+def _is_near(points: FloatArray) -> bool:
+    # A comparison, which no number that is none passes.
+    return bool((np.abs(points) <= FARTHEST_M).all())
+
+
+def _placed(name: str, lanes: Iterable[Lane]) -> Iterator[Lane]:
+    """Yield the lanes that are somewhere; a sidewalk that isn't is left out."""
+    for lane in lanes:
+        if _is_near(lane.left) and _is_near(lane.right):
+            yield lane
+        elif lane.kind == "driving":
+            raise MapError(
+                f"map {name}, road {lane.road_id}: its lane {lane.lane_id} runs through no place within "
+                f"±{FARTHEST_M / 1000:.0f} km (a curvature of 0, no number, or one too large): export the map again"
+            )
 
 
 @lru_cache(maxsize=2)
@@ -99,7 +147,13 @@ def load(map: str) -> RoadNetwork:
     if not path.is_file():
         raise MapError(f"map {map} does not exist: expected one of {KNOWN} or the path of an OpenDRIVE file (.xodr)")
     try:
-        xodr = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MapError(f"map {map} cannot be read ({error}): expected an OpenDRIVE file (.xodr) in UTF-8") from None
-    return RoadNetwork.parse(path.stem, xodr)
+        content = path.read_bytes()
+    except OSError as error:
+        raise MapError(f"map {map} cannot be read ({error}): expected an OpenDRIVE file (.xodr)") from None
+    return RoadNetwork.parse(path.stem, _decoded(content))
+
+
+def _decoded(content: bytes) -> str:
+    """Return a file's text as Unreal reads it: UTF-16 if it begins so, else UTF-8, and what is neither replaced."""
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if wide else "utf-8-sig", "replace")

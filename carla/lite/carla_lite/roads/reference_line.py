@@ -14,9 +14,14 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Spacing of the table that a spiral, a poly3 or an arc-length paramPoly3 is integrated on: errors stay far below 1 mm.
+# Spacing of the table that a spiral is integrated on: errors stay far below 1 mm.
 TABLE_STEP_M = 0.05
-IDENTITY = (0.0, 1.0, 0.0, 0.0)
+# The 0.9.16 client lays a cubic out on a table, and joins its points by chords (found by asking it): so many metres of
+# u, or of the length that the parameter is divided by, but in at least so many parts.
+POLY3_STEP_M = 0.3
+PARAM_POLY3_STEP_M, PARAM_POLY3_PARTS = 0.5, 5
+# From this radius on single precision, in which the client adds an arc's centre, shows.
+FAR_CENTRE_M = 1e4
 
 
 @dataclass(frozen=True)
@@ -60,24 +65,51 @@ class Geometry:
 
     def __call__(self, d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return x, y, heading (n,) each, at distances d (n,) from the start of this piece."""
+        if self.kind == "arc" and 0.0 < abs(self.parameters[0]) < 1 / FAR_CENTRE_M:
+            return self._far_arc(self._clamped(d), *self.parameters)
         u, v, turn = self._local(d)
         cos, sin = np.cos(self.heading), np.sin(self.heading)
         return self.x + u * cos - v * sin, self.y + u * sin + v * cos, self.heading + turn
 
     def _local(self, d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return u, v, heading in the piece's own frame."""
+        """Return u, v, heading in the piece's own frame; the client extends only cubics beyond their length."""
+        if self.kind in ("poly3", "paramPoly3"):
+            points, slopes = self._table()
+            return chords(d, points, slopes, self.length + (POLY3_STEP_M if self.kind == "poly3" else 0.0))
+        d = self._clamped(d)
         if self.kind == "line":
             return d, np.zeros_like(d), np.zeros_like(d)
         if self.kind == "arc":
             return arc(d, self.parameters[0])
-        if self.kind == "spiral":
-            return spiral(d, self.length, *self.parameters)
+        return spiral(d, self.length, *self.parameters)
+
+    def _clamped(self, d: FloatArray) -> FloatArray:
+        # In the order of LibCarla's Clamp, which decides what a length below 0, or none, does.
+        d = np.maximum(d, 0.0)
+        return np.where(self.length < d, self.length, d)
+
+    def _far_arc(self, d: FloatArray, curvature: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return x, y, heading of an arc as the client has it, to the centimetre or the metre (GeometryArc)."""
+        radius, turn = 1.0 / curvature, self.heading + d * curvature
+        places = []
+        for start, begin, end in (
+            (self.x, -np.sin(self.heading), np.sin(turn)),
+            (self.y, np.cos(self.heading), -np.cos(turn)),
+        ):
+            centre = np.float32(start) + np.float32(radius * begin)
+            places.append((centre + (radius * end).astype(np.float32)).astype(np.float64))
+        return places[0], places[1], turn
+
+    def _table(self) -> tuple[FloatArray, FloatArray]:
+        """Return points (n, 2) of a cubic up to its length, and its slopes there (n, 2)."""
         if self.kind == "poly3":
-            # v(u) is a parametric cubic whose u is the parameter itself; where u ends, only the length says.
-            p, along = lengths(IDENTITY, self.parameters, self.length, self.length)
-            return parametric(d, self.length, IDENTITY, self.parameters, float(np.interp(self.length, along, p)))
+            p = np.arange(0.0, self.length + 2 * POLY3_STEP_M, POLY3_STEP_M)
+            points = np.stack([p, cubic(self.parameters, p)], axis=1)
+            return points, np.stack([np.ones_like(p), slope(self.parameters, p)], axis=1)
         end = self.length if self.arc_length else 1.0
-        return parametric(d, self.length, self.parameters[:4], self.parameters[4:], end)
+        p = np.linspace(0.0, end, max(int(self.length / PARAM_POLY3_STEP_M), PARAM_POLY3_PARTS) + 1)
+        u, v = self.parameters[:4], self.parameters[4:]
+        return np.stack([cubic(u, p), cubic(v, p)], axis=1), np.stack([slope(u, p), slope(v, p)], axis=1)
 
 
 def arc(d: FloatArray, curvature: float) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -90,29 +122,26 @@ def arc(d: FloatArray, curvature: float) -> tuple[FloatArray, FloatArray, FloatA
 def spiral(d: FloatArray, length: float, start: float, end: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return u, v, heading of an Euler spiral: the curvature goes linearly from ``start`` to ``end``."""
     rate = (end - start) / length if length else 0.0
-    table = np.linspace(0.0, length, max(int(length / TABLE_STEP_M), 16) + 1)
+    reach = float(d.max(initial=0.0))
+    table = np.linspace(0.0, reach, max(int(reach / TABLE_STEP_M), 16) + 1)
     turn = table * (start + rate * table / 2)
     u, v = cumulative(np.cos(turn), table), cumulative(np.sin(turn), table)
     return np.interp(d, table, u), np.interp(d, table, v), d * (start + rate * d / 2)
 
 
-def parametric(
-    d: FloatArray, length: float, u: tuple[float, ...], v: tuple[float, ...], end: float
+def chords(
+    d: FloatArray, points: FloatArray, slopes: FloatArray, length: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return u, v, heading of two cubics of a parameter in [0, end], at distances d along their ``length``.
-
-    The parameter is not proportional to the distance, so the curve's own length is integrated, inverted, and stretched
-    by the rounding between it and the file's: the last station is the curve's last point.
-    """
-    p, along = lengths(u, v, length, end)
-    at = np.interp(d * (along[-1] / length), along, p)
-    return cubic(u, at), cubic(v, at), np.arctan2(slope(v, at), slope(u, at))
-
-
-def lengths(u: tuple[float, ...], v: tuple[float, ...], length: float, end: float) -> tuple[FloatArray, FloatArray]:
-    """Return parameters from 0 to ``end`` and the length of the two cubics up to each."""
-    p = np.linspace(0.0, end, max(int(length / TABLE_STEP_M), 64) + 1)
-    return p, cumulative(np.hypot(slope(u, p), slope(v, p)), p)
+    """Return u, v, heading at distances d along the chords through some points (n, 2), with the slopes (n, 2) there;
+    the one that reaches ``length`` goes on beyond."""
+    table = np.concatenate([points, slopes], axis=1)
+    along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(table[:, :2], axis=0).T))])
+    along = along[: max(int(np.searchsorted(along, length, side="right")), 1) + 1]
+    after = np.clip(np.searchsorted(along, d, side="right"), 1, len(along) - 1)
+    # The client's own order of operations, which shows where a chord is longer than all maps.
+    share = ((along[after] - d) / (along[after] - along[after - 1]))[:, None]
+    u, v, du, dv = (share * table[after - 1] + (1.0 - share) * table[after]).T
+    return u, v, np.arctan2(dv, du)
 
 
 def cubic(k: tuple[float, ...], p: FloatArray) -> FloatArray:

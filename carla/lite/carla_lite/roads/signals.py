@@ -1,16 +1,15 @@
 """Traffic lights and signs as a map's OpenDRIVE file has them: where each stands, where its traffic stops, and which
 lights take turns.
 
-Owns the reading of signals, their references, controllers and a junction's order of them, with CARLA's rules for what a
-file leaves out. Knows no state and no actor.
+Owns the meaning of signals, their references, controllers and a junction's order of them, with CARLA's rules for what a
+file leaves out. Reads no XML, knows no state and no actor.
 """
 
 from __future__ import annotations
 
 import math
-import xml.etree.ElementTree as ET
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from carla_lite.roads import polyline
 from carla_lite.roads.lanes import Lane, place
-from carla_lite.roads.opendrive import MapError, Road, number, read_road
+from carla_lite.roads.opendrive import FARTHEST_M, LIGHT_TYPES, OpenDrive, Road, Section, SignalRecord, SignalReference
 from carla_lite.roads.reference_line import FloatArray
 
 # Along its lane from a junction to the middle of a stop: half its length, and what CARLA leaves before the junction.
@@ -40,9 +39,7 @@ class SignalType(Enum):
     SPEED_LIMIT = "speed_limit"
 
 
-# OpenDRIVE's country codes of lights (SignalType.cpp).
-_LIGHTS = ("1000001", "1000002", *map(str, range(1000007, 1000021)), "F", "W", "A")
-_TYPES = dict.fromkeys(_LIGHTS, SignalType.LIGHT) | {
+_TYPES = dict.fromkeys(LIGHT_TYPES, SignalType.LIGHT) | {
     "205": SignalType.YIELD,
     "206": SignalType.STOP,
     "274": SignalType.SPEED_LIMIT,
@@ -92,99 +89,69 @@ class Signals:
     groups: tuple[Group, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """One place where a signal holds: road, station, and the spans of lane ids."""
-
-    road: Road
-    s: float
-    spans: tuple[tuple[int, int], ...]
-
-    def has(self, lane: Lane) -> bool:
-        return (
-            lane.road_id == self.road.road_id
-            and lane.kind == "driving"
-            and any(low <= lane.lane_id <= high for low, high in self.spans)
-        )
-
-
-def read(name: str, xodr: str, lanes: Sequence[Lane]) -> Signals:
-    """Return the signals of an OpenDRIVE text whose lanes are known; MapError if one is not what OpenDRIVE expects."""
-    if "<signal" not in xodr:
-        return Signals()
-    root = ET.fromstring(xodr)
-    elements: dict[str, tuple[Road, ET.Element]] = {}
-    references: dict[str, list[_Reference]] = defaultdict(list)
-    for road_element in root.iterfind("road"):
-        found = [*road_element.iterfind("signals/signal"), *road_element.iterfind("signals/signalReference")]
-        if not found:
-            continue
-        road = read_road(road_element)
-        for element in found:
-            try:
-                references[element.attrib["id"]].append(_reference(road, element))
-            except (KeyError, ValueError) as error:
-                raise MapError(
-                    f"map {name}, road {road.road_id}: {error} is not what OpenDRIVE 1.4 expects, export the map again"
-                ) from None
-            if element.tag == "signal" and element.get("type") in _TYPES and element.get("name") != _PAINTED:
-                elements.setdefault(element.attrib["id"], (road, element))  # of two with one id CARLA takes the first
-    try:
-        signals = tuple(_signal(*elements[number], references[number], lanes) for number in elements)
-        return Signals(signals, tuple(_groups(root, [one.id for one in signals if one.type is SignalType.LIGHT])))
-    except ValueError as error:
-        raise MapError(f"map {name}: {error} is not what OpenDRIVE 1.4 expects, export the map again") from None
+def read(drive: OpenDrive, lanes: Sequence[Lane]) -> Signals:
+    """Return the signals of a file whose lanes are known, without those that stand further away than any map."""
+    places: dict[str, list[SignalReference]] = defaultdict(list)
+    for reference in drive.references:
+        places[reference.signal_id].append(reference)
+    signals = (
+        _signal(drive.roads, record, places[record.at.signal_id], lanes)
+        for record in drive.signals
+        # Of painted ones CARLA makes no actor.
+        if record.type in _TYPES and record.name != _PAINTED
+    )
+    near = tuple(one for one in signals if max(abs(one.x), abs(one.y), abs(one.z)) <= FARTHEST_M)
+    return Signals(near, tuple(_groups(drive, [one.id for one in near if one.type is SignalType.LIGHT])))
 
 
-def _reference(road: Road, element: ET.Element) -> _Reference:
-    spans = [
-        (min(ends), max(ends))
-        for validity in element.iterfind("validity")
-        for ends in [(int(number(validity, "fromLane")), int(number(validity, "toLane")))]
-    ]
+def _has(reference: SignalReference, lane: Lane) -> bool:
+    """Return whether a signal holds for a lane of its road."""
     # Without a validity CARLA's client takes the lanes whose ids have the orientation's sign (MapBuilder.cpp).
-    default = {"+": (1, _ALL_LANES), "-": (-_ALL_LANES, -1)}.get(element.get("orientation", ""))
-    return _Reference(road, number(element, "s"), tuple(spans) or (default or (-_ALL_LANES, _ALL_LANES),))
-
-
-def _signal(road: Road, element: ET.Element, references: Sequence[_Reference], lanes: Sequence[Lane]) -> Signal:
-    kind = _TYPES[element.attrib["type"]]
-    s, aside = np.array([number(element, "s")]), np.array([_number(element, "t")])
-    ((x, y, z),) = place(road, s, aside).tolist()
-    yaw = -(float(road.line(s)[3][0]) + _number(element, "hOffset"))
-    if kind is SignalType.LIGHT:
-        x, y = x + _LIGHT_AHEAD_M * math.cos(yaw), y + _LIGHT_AHEAD_M * math.sin(yaw)
-    return Signal(
-        element.attrib["id"],
-        kind,
-        element.get("subtype", "") if kind is SignalType.SPEED_LIMIT else "",
-        x,
-        y,
-        z + _number(element, "zOffset"),
-        math.remainder(yaw, math.tau),
-        tuple(_stops(references, lanes)),
+    default = {"+": (1, _ALL_LANES), "-": (-_ALL_LANES, -1)}.get(reference.orientation, (-_ALL_LANES, _ALL_LANES))
+    return (
+        lane.road_id == reference.road_id
+        and lane.kind == "driving"
+        and any(low <= lane.lane_id <= high for low, high in reference.spans or (default,))
     )
 
 
-def _number(element: ET.Element, key: str) -> float:
-    """Return a number attribute that may be left out."""
-    return number(element, key) if key in element.attrib else 0.0
+def _signal(
+    roads: Mapping[int, Road], record: SignalRecord, places: Sequence[SignalReference], lanes: Sequence[Lane]
+) -> Signal:
+    kind, road = _TYPES[record.type], roads[record.at.road_id]
+    s, aside = np.array([min(record.at.s, road.length)]), np.array([record.t])
+    ((x, y, z),) = place(road, s, aside).tolist()
+    # A sign that is turned by no number stands along the road; a light would end the client.
+    yaw = -(float(road.line(s)[3][0]) + (record.turn if math.isfinite(record.turn) else 0.0))
+    if kind is SignalType.LIGHT:
+        x, y = x + _LIGHT_AHEAD_M * math.cos(yaw), y + _LIGHT_AHEAD_M * math.sin(yaw)
+    return Signal(
+        record.at.signal_id,
+        kind,
+        record.subtype if kind is SignalType.SPEED_LIMIT else "",
+        x,
+        y,
+        z + record.z_offset,
+        math.remainder(yaw, math.tau),
+        tuple(_stops(roads, places, lanes)),
+    )
 
 
-def _stops(references: Sequence[_Reference], lanes: Sequence[Lane]) -> Iterator[Stop]:
+def _stops(roads: Mapping[int, Road], references: Sequence[SignalReference], lanes: Sequence[Lane]) -> Iterator[Stop]:
     """Yield a stop a lane: a lane in a junction stops where it comes from, before the junction."""
     stopped: set[tuple[int, int, int]] = set()
     for reference in references:
-        for lane in (one for one in lanes if reference.has(one)):
+        for lane in (one for one in lanes if _has(reference, one)):
             before = _before(lane, lanes) if lane.in_junction else None
             key = (before or lane).road_id, (before or lane).section, (before or lane).lane_id
-            if key in stopped or (before is None and not _covers(lane, reference)):
+            section = next(one for one in roads[lane.road_id].sections if one.number == lane.section)
+            if key in stopped or (before is None and not section.start <= reference.s <= section.end):
                 continue
             stopped.add(key)
             if before is not None:
                 yield _stop(before, _length(before.centre) - BEFORE_JUNCTION_M)
             else:
-                yield _stop(lane, _station(lane, reference) - BEFORE_JUNCTION_M)
+                yield _stop(lane, _station(lane, section, reference.s) - BEFORE_JUNCTION_M)
 
 
 def _before(lane: Lane, lanes: Sequence[Lane]) -> Lane | None:
@@ -198,17 +165,10 @@ def _before(lane: Lane, lanes: Sequence[Lane]) -> Lane | None:
     return found[0] if len(found) == 1 else None
 
 
-def _covers(lane: Lane, reference: _Reference) -> bool:
-    """Return whether the lane's section is the one at the reference's station."""
-    section = reference.road.sections[lane.section]
-    return section.start <= reference.s <= section.end
-
-
-def _station(lane: Lane, reference: _Reference) -> float:
-    """Return how far along the lane, in its direction of travel, the reference lies (m)."""
-    section = reference.road.sections[lane.section]
-    share = (reference.s - section.start) / (section.end - section.start)
-    return _length(lane.centre) * (share if lane.lane_id < 0 else 1.0 - share)
+def _station(lane: Lane, section: Section, s: float) -> float:
+    """Return how far along the lane, in its direction of travel, a station lies (m)."""
+    share = (s - section.start) / (section.end - section.start)
+    return _length(lane.centre) * (share if lane.along else 1.0 - share)
 
 
 def _stop(lane: Lane, station: float) -> Stop:
@@ -224,21 +184,14 @@ def _length(points: FloatArray) -> float:
     return float(polyline.along(points)[-1])
 
 
-def _groups(root: ET.Element, lights: Sequence[str]) -> Iterator[Group]:
+def _groups(drive: OpenDrive, lights: Sequence[str]) -> Iterator[Group]:
     """Yield a group a junction in the order of its controllers' ``sequence``, then one for each light without any."""
-    controllers = {
-        controller.get("id"): tuple(
-            dict.fromkeys(one.attrib["signalId"] for one in controller.iterfind("control") if "signalId" in one.attrib)
-        )
-        for controller in root.iterfind("controller")
-    }
     taken: set[str] = set()
-    for junction in root.iterfind("junction"):
-        ordered = sorted(junction.iterfind("controller"), key=lambda one: _number(one, "sequence"))
+    for junction in drive.junctions:
         # CARLA knows one controller a light.
         turns = []
-        for one in ordered:
-            turn = [light for light in controllers.get(one.get("id"), ()) if light in lights and light not in taken]
+        for controller in junction.controllers:
+            turn = [light for light in drive.controllers.get(controller, ()) if light in lights and light not in taken]
             taken.update(turn)
             turns.append(tuple(turn))
         if any(turns):

@@ -63,6 +63,20 @@ def candidates(lane: Lane) -> Iterator[SpawnPoint]:
             yield SpawnPoint(x, y, z + DROP_M, float(np.arctan2(dy, dx)))
 
 
+def entries(lanes: Sequence[Lane]) -> Iterator[SpawnPoint]:
+    """Yield CARLA's own places in a world made from OpenDRIVE (OpenDriveGenerator.cpp): where traffic enters a road,
+    one a driving lane, however narrow; for maps on which ``choose`` finds nothing."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for lane in lanes:
+        first.setdefault(lane.road_id, lane.section)
+        last[lane.road_id] = lane.section
+    for lane in lanes:
+        if lane.kind == "driving" and lane.section == (first if lane.along else last)[lane.road_id]:
+            (x, y, z), (dx, dy, _) = lane.centre[0].tolist(), (lane.centre[1] - lane.centre[0]).tolist()
+            yield SpawnPoint(x, y, z + DROP_M, math.atan2(dy, dx))
+
+
 def is_level(point: SpawnPoint, ground: Callable[[float, float], float]) -> bool:
     """Return whether the longest vehicle can stand there: beside a bridge the ground under it may be another road's."""
     c, s = math.cos(point.yaw), math.sin(point.yaw)

@@ -22,6 +22,8 @@ from carla_lite.scenery.sign_faces import mast_of, post_of
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox
 
 PLAN_M = 0.25
+# A town of 2 × 2 km; a larger one is planned more coarsely.
+MAX_PLAN_CELLS = 64_000_000
 MARGIN_M = 45.0
 BUILDING_CLEARANCE_M = 1.5
 POST_CLEARANCE_M = 0.4
@@ -58,10 +60,9 @@ class Plan:
     def __init__(self, network: RoadNetwork) -> None:
         x_min, y_min, x_max, y_max = network.bounds
         self.x, self.y = x_min - MARGIN_M, y_min - MARGIN_M
-        shape = (
-            math.ceil((y_max - y_min + 2 * MARGIN_M) / PLAN_M),
-            math.ceil((x_max - x_min + 2 * MARGIN_M) / PLAN_M),
-        )
+        sides_m = y_max - y_min + 2 * MARGIN_M, x_max - x_min + 2 * MARGIN_M
+        self.cell_m = max(PLAN_M, math.sqrt(math.prod(sides_m) / MAX_PLAN_CELLS))
+        shape = (math.ceil(sides_m[0] / self.cell_m), math.ceil(sides_m[1] / self.cell_m))
         lanes = np.zeros(shape, np.uint8)
         for lane in network.lanes:
             outline = self._pixels(np.concatenate([lane.left, lane.right[::-1]]))
@@ -69,7 +70,7 @@ class Plan:
             cv2.polylines(lanes, [outline], True, 1)
         distance = np.asarray(cv2.distanceTransform(1 - lanes, cv2.DIST_L2, 5), np.float32)
         # One pixel for the rounding of corners, and the transform's own error of about 2 %.
-        self.clear_m = distance * (PLAN_M * 0.97) - 1.5 * PLAN_M
+        self.clear_m = distance * (self.cell_m * 0.97) - 1.5 * self.cell_m
         self.taken = np.zeros(shape, np.uint8)
 
     def take(self, footprint: FloatArray, clearance_m: float) -> bool:
@@ -92,7 +93,7 @@ class Plan:
         cv2.fillConvexPoly(self.taken, self._pixels(_square(x, y, radius_m)), 1)
 
     def _pixels(self, points: FloatArray) -> NDArray[np.int32]:
-        return np.rint((points[:, :2] - (self.x, self.y)) / PLAN_M).astype(np.int32)
+        return np.rint((points[:, :2] - (self.x, self.y)) / self.cell_m).astype(np.int32)
 
 
 def furnish(network: RoadNetwork, seed: int) -> list[StaticBox]:

@@ -1,0 +1,59 @@
+"""The version of the ``carla`` client at the other end of a connection, where it can be told.
+
+Owns the look at a process of this machine and user: which has the socket, and which client it has loaded. On the wire
+no client says its version, and one of another version ends by a signal at its first world message.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_PROC = Path("/proc")
+# In the name of an egg, of a wheel's metadata, and of the rebuilds' (carla_0_9_15).
+_VERSION = re.compile(r"carla[-_](\d+)[._](\d+)[._](\d+)")
+
+
+def client_version(peer: str) -> str | None:
+    """Return the version, such as "0.9.15", of the client whose end of the connection is HOST:PORT; None where that
+    can't be told: another machine, container or user, a process without the client, or a system without /proc."""
+    try:
+        inode = next(_inodes(peer), None)
+        return None if inode is None else next(filter(None, map(_version, _owners(inode))), None)
+    except (OSError, ValueError):
+        return None
+
+
+def _inodes(peer: str) -> Iterator[str]:
+    """Yield the inode of the socket that has this address on this machine."""
+    host, _, port = peer.rpartition(":")
+    address = int.from_bytes(socket.inet_aton(host), sys.byteorder)
+    wanted = f"{address:08X}:{int(port):04X}"
+    for line in (_PROC / "net" / "tcp").read_text(encoding="ascii").splitlines()[1:]:
+        _, local, _, _, _, _, _, _, _, inode, *_ = line.split()
+        if local == wanted and inode != "0":
+            yield inode
+
+
+def _owners(inode: str) -> Iterator[Path]:
+    """Yield the folders in /proc of the processes that have a socket, of those that may be looked at."""
+    for process in _PROC.glob("[0-9]*"):
+        try:
+            if any(str(one.readlink()) == f"socket:[{inode}]" for one in (process / "fd").iterdir()):
+                yield process
+        except OSError:  # another user's, or gone
+            continue
+
+
+def _version(process: Path) -> str | None:
+    """Return the version of the client that a process has loaded."""
+    for line in (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        if "libcarla" in line:
+            library = Path(line.split(maxsplit=5)[5])
+            beside = (one.name for one in library.parent.parent.glob("carla*.dist-info"))
+            found = next(filter(None, map(_VERSION.search, [str(library), *beside])), None)
+            return found and ".".join(found.groups())
+    return None

@@ -49,6 +49,8 @@ class Part(IntEnum):
     RIDER = 1
     SHADOW = 2
     """Of the ground below."""
+    FLAT = 3
+    """Of nothing else: it lies on another panel of the body, and within it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,9 +264,9 @@ def _saloon(body: BGR) -> Iterator[_Panel]:
         yield _Panel(sill, UNDERSIDE, detail=Detail.NEAR)
         for wheel in (0.62, -0.58):
             yield _wheel(wheel, 1.01 * side, 0.135, 0.22, TYRE)
-            yield _wheel(wheel, 1.02 * side, 0.085, 0.14, RIM)
+            yield replace(_wheel(wheel, 1.02 * side, 0.085, 0.14, RIM), part=Part.FLAT)
         yield _Panel([(x, side * _tumblehome(z), z) for x, z in pillar], body)
-        yield _Panel([(x, side * (_tumblehome(z) + 0.01), z) for x, z in glass], GLASS)
+        yield _Panel([(x, side * (_tumblehome(z) + 0.01), z) for x, z in glass], GLASS, part=Part.FLAT)
     yield _across(0.98, 0.97, 0.17, 0.42, body)
     yield _across(-0.985, 0.97, 0.17, 0.64, body)
     for x in (0.985, -0.99):
@@ -279,6 +281,11 @@ def _saloon(body: BGR) -> Iterator[_Panel]:
 
 def _lights(head: float, tail: float) -> Iterator[_Panel]:
     """Yield lamps and plates; ``head`` and ``tail`` are the heights at which the lamps begin."""
+    for panel in _lamps(head, tail):
+        yield replace(panel, part=Part.FLAT)
+
+
+def _lamps(head: float, tail: float) -> Iterator[_Panel]:
     for side, blinker in ((0.72, Lights.RIGHT_BLINKER), (-0.72, Lights.LEFT_BLINKER)):
         yield _patch(-1.0, side, 0.22, (tail, tail + 0.1), TAIL_LIGHT, _TAIL)
         yield _patch(1.0, side, 0.2, (head, head + 0.08), HEAD_LIGHT, _HEAD)

@@ -119,9 +119,12 @@ class DepthCamera(_SurfaceCamera):
     def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
         """Return BGRA with the depth in 24 bits: red the lowest, blue the highest."""
         metres = self.surfaces(snapshot, where).metres
-        steps = np.rint(metres * _DEEPEST).astype(np.uint32)
+        scaled = metres * _DEEPEST
+        steps = np.rint(scaled, out=scaled).astype(np.uint32)
         # Of the other byte order, alpha (255) is the lowest byte and red the next.
-        image: NDArray[Any] = (steps << np.uint32(8) | np.uint32(255)).astype(">u4").view(np.uint8)
+        steps <<= 8
+        steps |= 255
+        image: NDArray[Any] = steps.byteswap(inplace=True).view(np.uint8)
         return image
 
 

@@ -73,8 +73,8 @@ def live(session):
             streams["gnss"].append(hexed(fixes.get(timeout=PATIENCE_S).latitude))
     time.sleep(0.2)
     # Their times count from the episode's begin, and how long it ran freely differs.
-    for seen in changes.images.queue:
-        events = np.frombuffer(seen.raw_data, EVENT)
+    for change in changes.images.queue:
+        events = np.frombuffer(change.raw_data, EVENT)
         streams.setdefault("events", []).append(sorted((x, y, rises) for x, y, _, rises in events.tolist()))
     return streams
 

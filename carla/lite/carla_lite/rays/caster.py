@@ -94,14 +94,10 @@ def first(
         normal = faces.normals[:, face]
         slope = products(normal, ways)
         distance = (faces.offsets[face] - products(normal, eyes)) / np.where(slope == 0.0, -1e-12, slope)
-        front = slope < 0.0
+        front, back = np.flatnonzero(slope < 0.0), np.flatnonzero(slope >= 0.0)
         shown = left[front]
-        distances[shown], normals[:, shown], things[shown] = (
-            distance[front],
-            normal[:, front],
-            faces.things[face[front]],
-        )
-        back = np.flatnonzero(~front)
+        distances[shown], normals[:, shown] = distance[front], normal[:, front]
+        things[shown] = faces.things[face[front]]
         if not len(back):
             break
         left, far, eyes, ways = left[back], far[back], eyes[:, back], ways[:, back]

@@ -162,7 +162,8 @@ class Field:
         movers, rays = self._near(places - eye[:, 0], ways, reach_m)
         eyes = np.stack([dot(eye[:, 0] - places, axes[:, axis]) for axis in range(3)])
         inner = _turned(ways[:, rays], axes, movers)
-        low, high = (np.array([limit[i] for limit in ((c.low, c.high) for c in casters)]).T - eyes for i in (0, 1))
+        low = np.array([caster.low for caster in casters]).T - eyes
+        high = np.array([caster.high for caster in casters]).T - eyes
         kept = np.flatnonzero(_crosses(low[:, movers], high[:, movers], inner))
         movers, rays, inner = movers[kept], rays[kept], inner[:, kept]
         counts = np.bincount(movers, minlength=len(casters)).tolist()

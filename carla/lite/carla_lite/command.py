@@ -101,7 +101,7 @@ def main(
         typer.Option(
             "--strict",
             envvar="LITE_STRICT",
-            help="Refuse, or don't have, what CARLA refuses or hasn't; docs/carla-lite.md lists it.",
+            help="Refuse, or don't have, what CARLA refuses or hasn't; docs/carla-lite-model.md lists it.",
         ),
     ] = False,
     client: Annotated[

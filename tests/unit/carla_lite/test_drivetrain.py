@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from carla_lite.actors import physics_control
+from carla_lite.blueprints.vehicles import VEHICLES
 from carla_lite.motion.drivetrain import RPM, Drivetrain, Gear
 from carla_lite.motion.physics import MODEL3, Body, Control, advance
 from carla_lite.motion.vehicles import VehicleModel
@@ -210,11 +211,16 @@ def test_ratios_multiply_the_launch(index: int, value: object, factor: float):
     assert other.ax == pytest.approx(factor * electric.ax, rel=0.15)
 
 
-def test_the_reported_engine_drives_as_the_electric_one_does():
-    # Any change of the engine has it driven by its figures: here one that changes nothing.
-    slow, fast = (launched(changed(SHIFT_S, 0.1), Control(1.0), seconds) for seconds in (3.0, 15.0))
-    assert slow.vx == pytest.approx(launched(MODEL3, Control(1.0), 3.0).vx, rel=0.06)
-    assert fast.vx == pytest.approx(launched(MODEL3, Control(1.0), 15.0).vx, rel=0.06)
+@pytest.mark.parametrize("name", ["tesla.model3", "carlamotors.firetruck", "vespa.zx125", "gazelle.omafiets"])
+def test_the_reported_engine_drives_as_the_electric_one_does(name: str):
+    (built,) = (one.model for one in VEHICLES if one.id == f"vehicle.{name}")
+    given = physics_control.report(Body(built), built)
+    given[SHIFT_S] = 0.1  # any change of the engine has it driven by its figures: this one changes nothing
+    model = physics_control.applied(built, given)
+    assert model.drive is not None
+    for seconds in (3.0, 15.0):
+        electric = launched(built, Control(1.0), seconds)
+        assert launched(model, Control(1.0), seconds).vx == pytest.approx(electric.vx, rel=0.07)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from carla_lite.maps import Maps
 from carla_lite.protocol.channel import listen
 from carla_lite.protocol.streams import Streams
+from carla_lite.protocol.wire import NO_ROOM, RpcError
 from carla_lite.scenery.camera import Pose
 from carla_lite.world import World
 
@@ -42,3 +43,13 @@ def test_the_worlds_message_comes_before_those_of_its_sensors(streams: Published
     world.spawn("sensor.other.collision", {}, Pose(0.0, 0.0, 2.0))
     world.tick()
     assert streams.order == [world.stream, *(sensor.stream for sensor in world.sensors[:cameras])]
+
+
+def test_a_strict_world_has_room_at_every_spawn_point(streams: Published):
+    world = World(streams, Maps("Lite01"), 0, strict=True)
+    for point in world.network.spawn_points()[::10]:
+        bus = world.spawn("vehicle.mitsubishi.fusorosa", {}, Pose(point.x, point.y, point.z, 0.0, point.yaw))
+        assert world.destroy(bus.id)
+        on_the_road = Pose(point.x, point.y, world.network.height(point.x, point.y), 0.0, point.yaw)
+        with pytest.raises(RpcError, match=NO_ROOM):
+            world.spawn("vehicle.mitsubishi.fusorosa", {}, on_the_road)

@@ -28,8 +28,8 @@ _WHEEL_COUNT = 4
 
 # What CARLA's vehicles report, and what stands for the model's own drag and stiffness.
 _DRAG_COEFFICIENT, _LATERAL_STIFFNESS, _LONGITUDINAL_STIFFNESS = 0.3, 17.0, 1000.0
-# An electric motor's, and how firmly it turns the wheels.
-_MOTOR_INERTIA_KGM2, _MOTOR_CLUTCH = 0.05, 10.0
+# An electric motor resists as so much more of the vehicle's mass would; how firmly it turns the wheels.
+_MOTOR_MASS_SHARE, _MOTOR_CLUTCH = 0.02, 10.0
 # How finely its constant power is reported.
 _POWER_STEPS = 8
 # The client has single precision.
@@ -107,17 +107,18 @@ def _engine(model: VehicleModel) -> list[Any]:
     """Return the figures of the electric drive train that a vehicle is built with: one gear."""
     reduction = model.gear_ratio / model.wheel_radius_m
     closed = model.motor_drag_n_per_mps / reduction**2
+    inertia = _MOTOR_MASS_SHARE * model.mass_kg / reduction**2
     gears = [[1.0, 0.5, 0.65]]
     torque = [list(point) for point in _torque_curve(model)]
     damping = [0.0, closed, closed]
-    return [torque, model.max_rpm, _MOTOR_INERTIA_KGM2, *damping, True, 0.0, _MOTOR_CLUTCH, model.gear_ratio, gears]
+    return [torque, model.max_rpm, inertia, *damping, True, 0.0, _MOTOR_CLUTCH, model.gear_ratio, gears]
 
 
 def _torque_curve(model: VehicleModel) -> list[tuple[float, float]]:
     """Return constant torque, then constant power, then nothing at the highest speed, as the model drives."""
     corner = min(model.peak_power_w / model.peak_torque_nm / RPM, 0.95 * model.max_rpm)
     last = 0.95 * model.max_rpm
-    speeds = [corner + (last - corner) * step / _POWER_STEPS for step in range(_POWER_STEPS + 1)]
+    speeds = [corner * (last / corner) ** (step / _POWER_STEPS) for step in range(_POWER_STEPS + 1)]
     powered = [(rpm, min(model.peak_torque_nm, model.peak_power_w / (rpm * RPM))) for rpm in speeds]
     return [(0.0, model.peak_torque_nm), *powered, (model.max_rpm, 0.0)]
 

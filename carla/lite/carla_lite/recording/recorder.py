@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any
 
 from carla_lite.actors.actor import Actor, Vehicle, compose
-from carla_lite.actors.sensor import Sensor
 from carla_lite.actors.sensors.collision import CollisionSensor
 from carla_lite.actors.traffic_lights import LightState as LampState
 from carla_lite.actors.traffic_lights import TrafficLight, TrafficSign
@@ -49,6 +48,12 @@ from carla_lite.scenery import skeleton
 from carla_lite.scenery.projection import Pose
 
 _CM, _LARGEST = 100.0, 3.4e38
+_FAMILIES = (
+    (ActorKind.VEHICLE, Vehicle),
+    (ActorKind.WALKER, Walker),
+    (ActorKind.TRAFFIC_LIGHT, TrafficLight),
+    (ActorKind.TRAFFIC_SIGN, TrafficSign),
+)
 _PLACED = (ActorKind.OTHER, ActorKind.VEHICLE, ActorKind.WALKER)
 
 
@@ -149,15 +154,8 @@ class Recorder:
 
 
 def _kind(actor: Actor) -> ActorKind:
-    if isinstance(actor, TrafficSign):
-        return ActorKind.TRAFFIC_LIGHT if isinstance(actor, TrafficLight) else ActorKind.TRAFFIC_SIGN
-    if actor.blueprint.id.startswith("sensor.") or isinstance(actor, Sensor):
-        return ActorKind.SENSOR
-    return ActorKind.VEHICLE if isinstance(actor, Vehicle) else _other(actor)
-
-
-def _other(actor: Actor) -> ActorKind:
-    return ActorKind.WALKER if isinstance(actor, Walker) else ActorKind.OTHER
+    found = (kind for kind, family in _FAMILIES if isinstance(actor, family))
+    return next(found, ActorKind.SENSOR if actor.blueprint.id.startswith("sensor.") else ActorKind.OTHER)
 
 
 def _is_hero(actor: Actor | None) -> bool:

@@ -152,7 +152,7 @@ def test_every_change_in_one_place_ends_as_in_the_client(oracle: Oracle) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("town", ["Lite01", "Lite:seed=7,size=200"])
 def test_changes_of_a_town_end_as_in_the_client(town: str, oracle: Oracle) -> None:
-    assert found_in(generate(town), 3, 300, oracle) == []
+    assert found_in(generate(town), 3, 150, oracle) == []
 
 
 def test_the_oracle_outlives_what_kills_the_client(oracle: Oracle) -> None:

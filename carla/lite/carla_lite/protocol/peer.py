@@ -49,11 +49,11 @@ def _owners(inode: str) -> Iterator[Path]:
 
 
 def _version(process: Path) -> str | None:
-    """Return the version of the client that a process has loaded."""
+    """Return the version of the client that a process has loaded; None where several lie beside each other."""
     for line in (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
         if "libcarla" in line:
             library = Path(line.split(maxsplit=5)[5])
-            beside = (one.name for one in library.parent.parent.glob("carla*.dist-info"))
-            found = next(filter(None, map(_VERSION.search, [str(library), *beside])), None)
-            return found and ".".join(found.groups())
+            names = [str(library), *(one.name for one in library.parent.parent.glob("carla*.dist-info"))]
+            versions = {".".join(found.groups()) for found in map(_VERSION.search, names) if found}
+            return versions.pop() if len(versions) == 1 else None
     return None

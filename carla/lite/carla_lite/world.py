@@ -286,9 +286,9 @@ class World:
     def rays(self) -> Field:
         """Return what rays can meet now."""
         if self._still is None or self._still.scene is not self.scene:  # another map, or an object was switched
-            self._still = StillField(self.network, self.scene, [sign.face for sign in self.signage.signs])
+            self._still = StillField(self.network, self.scene, [sign.face for sign in self.signage.shown])
         movers = [actor.drawn(self.elapsed_s) for actor in self.moving()]
-        return Field(self._still, movers, [sign.id for sign in self.signage.signs])
+        return Field(self._still, movers, [sign.id for sign in self.signage.shown])
 
     def has_room(self, walker: Walker) -> bool:
         """Return whether neither a vehicle nor another walker stands where a walker wants to."""

@@ -55,6 +55,11 @@ class Signage:
             for stop in owner.signal.stops:
                 self._stops.add(owner, stop)
 
+    @property
+    def shown(self) -> list[TrafficSign]:
+        """The signs that are in sight."""
+        return [sign for sign in self.signs if sign.id not in self.hidden]
+
     def advance(self, delta_s: float) -> None:
         """Let the lights' cycles go on."""
         for group in self.groups:

@@ -55,7 +55,7 @@ class ObstacleDetector(Sensor):
         if number >= 0:
             return snapshot.moving[number].describe()
         if sign >= 0:
-            return snapshot.signage.signs[sign].describe()
+            return snapshot.signage.shown[sign].describe()
         x, y, _ = at.axes()[0]
         return stand_in(rays.tag(thing, at.x + distance_m * x, at.y + distance_m * y))
 

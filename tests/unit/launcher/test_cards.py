@@ -51,7 +51,7 @@ limits = config.load()
 installed = limits.simulator.model_copy(update={"command": "carla -graphicsadapter={gpu}"})
 try:
     found = prepare(requested(run, options), limits.model_copy(update={"simulator": installed}))
-    with up._cards_held(found, lambda _: None) as held:
+    with up._cards_held(found, False, lambda _: None) as held:
         locks = len(held)
 except ExitError as error:
     sys.exit(f"{int(error.code)}: {error}")
@@ -300,4 +300,4 @@ def test_an_installed_carla_that_would_draw_on_another_card_is_refused(
         with pytest.raises(RefusedError, match=r"expected GPU 1: add -graphicsadapter=\{gpu\} to it"):
             machine.resolve(run, asked, installed)
     else:
-        assert machine.resolve(run, asked, installed).options.gpu == Cards(1, 0)
+        assert machine.resolve(run, asked, installed).spec.cards == Cards(1, 0)

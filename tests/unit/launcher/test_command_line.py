@@ -26,7 +26,8 @@ from carla_launcher.decide.ladder import Taken
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.resolve.prepare import Prepared, _state, prepare
-from carla_launcher.resolve.resuming import DEFAULT_CONFIG, requested
+from carla_launcher.resolve.resuming import requested
+from carla_launcher.simulators import Carla
 from carla_run import signals
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
@@ -53,14 +54,18 @@ def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(
     found = prepared(run, device="cpu", seed=3, policy=("micro_batches",))
     assert not found.spec.resume
     assert found.state.taken == ()
-    asked = found.state.options
-    assert asked.config == DEFAULT_CONFIG
-    assert (asked.policy, asked.device, asked.seed) == (("micro_batches",), "cpu", 3)
-    assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, SimulatorKind.LITE)
+    assert found.state.options == {
+        "config": "lowmem",
+        "policy": ["micro_batches"],
+        "device": "cpu",
+        "seed": 3,
+        "runtime": "process",
+        "simulator": "carla-lite",
+    }
     assert found.planned.situation.base["device"] == "cpu"
     assert found.state.quality is None, "carla-lite knows none"
-    options = asked.model_copy(update={"simulator": SimulatorKind.CARLA, "quality": "Epic"})
-    assert _state(asked, None, replace(found.spec, options=options), found.planned, LIMITS).quality == "Epic"
+    carla = replace(found.spec, simulator=Carla(finest="Epic"))
+    assert _state(RunOptions(), None, carla, found.planned, LIMITS).quality == "Epic"
 
 
 def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_without_being_told(
@@ -76,16 +81,15 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
     assert again.state.taken == taken
     assert prepared(run, port=24_456).state.port == 24_456
     assert again.state.port == 23_456
-    kept = again.spec.options
-    assert (kept.seed, kept.map, kept.device) == (3, "Lite02", "cpu")
+    assert again.spec.agent_options == ("--map", "Lite02", "--seed", "3", "--device", "cpu")
     Journal(run, replace(state, state="stopped"), time.time).save()
     with pytest.raises(RefusedError, match="add --resume"):
         prepared(run)
     resumed = prepared(run, resume=True, port=23_457, simulator_host="localhost").state
     assert (resumed.taken, resumed.host, resumed.port) == (taken, "localhost", 23_457)
     asked = resumed.options
-    assert (asked.port, asked.simulator_host) == (23_457, "localhost")
-    assert (asked.seed, asked.simulator) == (3, SimulatorKind.LITE)
+    assert (asked["port"], asked["simulator_host"]) == (23_457, "localhost")
+    assert (asked["seed"], asked["simulator"]) == (3, "carla-lite")
 
 
 @pytest.mark.parametrize("position", [0, 2])
@@ -206,7 +210,7 @@ def test_an_empty_ladder_is_refused_and_a_pool_may_have_none() -> None:
 
 
 def finished(run: RunPaths) -> None:
-    state = LauncherState("night", RunOptions(), "127.0.0.1", 2000, state="stopped", exit_code=0)
+    state = LauncherState("night", {}, "127.0.0.1", 2000, state="stopped", exit_code=0)
     Journal(run, state, time.time).event(LauncherEvent.RUN_ENDED, "the agent finished")
     run.heartbeat.write_text(replace(BEAT, time=time.time(), step=120, total_steps=120).json())
 

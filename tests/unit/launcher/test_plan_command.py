@@ -15,10 +15,11 @@ import pytest
 import yaml
 
 from carla_launcher import plan as command
-from carla_launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
-from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
+from carla_launcher.observe.pools import Cards, Gpu, Pool, PoolKind, Reading, measured
+from carla_launcher.options import RefusedError
 from carla_launcher.resolve.footprint import Footprint, FootprintError
-from carla_launcher.resolve.planning import make_plan
+from carla_launcher.resolve.planning import PlanRequest, make_plan
+from carla_launcher.simulators import Carla, CarlaLite
 from carla_run.exits import Exit, ExitError
 from carla_run.heartbeat import MemoryFigures, Phase
 from carla_td3 import config
@@ -46,9 +47,10 @@ def reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Return a function that plans and gives back exit code and object."""
 
     def tell(seen: Reading, config: str = LOWMEM, **asked: Any) -> tuple[Exit, dict[str, Any]]:
-        simulator = asked.pop("simulator", SimulatorKind.LITE if seen.gpu is Gpu.NONE else SimulatorKind.CARLA)
-        options = RunOptions(simulator=simulator, **asked)
-        code = command.show(make_plan(options, runs, LIMITS, seen, agent(config)), as_json=True)
+        kind = CarlaLite if seen.gpu is Gpu.NONE else Carla
+        simulator = kind(asked.pop("map", None), finest=asked.pop("quality", None))
+        request = PlanRequest(simulator, Cards(), runs, **asked)
+        code = command.show(make_plan(request, LIMITS, seen, agent(config)), as_json=True)
         printed = json.loads(capsys.readouterr().out)
         assert isinstance(printed, dict)
         return code, printed
@@ -96,8 +98,8 @@ def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered
 
 
 def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = RunOptions(simulator=SimulatorKind.CARLA, quality="Epic", policy=("carla_low", "agent_cpu"))
-    assert command.show(make_plan(asked, runs, LIMITS, reading(), agent(LOWMEM))) == Exit.FINISHED
+    asked = PlanRequest(Carla(finest="Epic"), Cards(), runs, policy=("carla_low", "agent_cpu"))
+    assert command.show(make_plan(asked, LIMITS, reading(), agent(LOWMEM))) == Exit.FINISHED
     said = capsys.readouterr().out
     for words in ("CARLA at Epic", "Xorg", "CUDA context", "reserve", "5745", "at its peak", "updating"):
         assert words in said
@@ -127,7 +129,7 @@ def test_without_nvml_a_small_ram_pool_still_gets_its_rung(reported: Any) -> Non
 def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path) -> None:
     lost = Reading((Pool("ram", PoolKind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
     with pytest.raises(RefusedError, match=r"^The driver has lost the GPU \(GPU is lost\): ") as refused:
-        make_plan(RunOptions(simulator=SimulatorKind.CARLA), runs, LIMITS, lost, agent(LOWMEM))
+        make_plan(PlanRequest(Carla(), Cards(), runs), LIMITS, lost, agent(LOWMEM))
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
@@ -150,7 +152,7 @@ def test_on_a_full_card_the_holder_is_named_and_the_command_that_waits_for_it(re
         ("wrong.yaml", {}, "`td3.batch_size` is 0"),  # the agent's own sentence
         (LOWMEM, {"policy": ("nope",)}, "--policy names nope"),
         (LOWMEM, {"device": "cuda"}, "device is cuda, but the driver shows no GPU"),
-        (LOWMEM, {"simulator": SimulatorKind.CARLA}, "CARLA needs a GPU"),
+        (LOWMEM, {"simulator": Carla()}, "CARLA needs a GPU"),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_exit_65(
@@ -158,9 +160,9 @@ def test_what_cannot_be_is_one_sentence_and_exit_65(
 ) -> None:
     (tmp_path / "wrong.yaml").write_text("td3: {batch_size: 0}\n")
     config = str(tmp_path / config) if config == "wrong.yaml" else config
-    asked = {"simulator": SimulatorKind.LITE, **asked}
+    request = PlanRequest(**{"simulator": CarlaLite(), "cards": Cards(), "runs": runs, **asked})
     with pytest.raises(ExitError) as refused:
-        make_plan(RunOptions(**asked), runs, LIMITS, reading(vram=None), Footprint(config))
+        make_plan(request, LIMITS, reading(vram=None), Footprint(config))
     assert refused.value.code == 65
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)

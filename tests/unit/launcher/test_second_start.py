@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from carla_launcher import config, down
 from carla_launcher import up as up_command
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.launcher_state import LauncherState, recall
+from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.cli import app
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.pools import Cards
@@ -120,7 +120,7 @@ def begun(start: Start | Requested, state: str = "running") -> RunPaths:
 
 def save(start: Start | Requested, state: str = "running") -> None:
     config_ = {} if start.options.config else {"config": Path("a.yaml").absolute()}
-    asked = start.options.model_copy(update=config_)
+    asked = start.options.model_copy(update=config_).model_dump(mode="json", exclude_unset=True)
     Journal(start.run, LauncherState("r1", asked, "127.0.0.1", 2000, state=state), time.time).save()
 
 
@@ -342,14 +342,14 @@ def test_where_that_cant_be_used_or_believed_the_shipped_one_counts_and_why_is_s
 
 def test_a_stack_of_others_isnt_taken_down_by_their_files(up: Up) -> None:
     run = begun(up("--stack", "elsewhere", "--runtime", "compose"))
-    before = recall(run)
+    before = resuming.recalled(run)
     assert before is not None
-    assert resuming.believed(before).stack == Path("elsewhere").absolute()
+    assert before.believed.stack == Path("elsewhere").absolute()
     run.launcher_state.chmod(0o666)
-    before = recall(run)
+    before = resuming.recalled(run)
     assert before is not None
-    assert resuming.believed(before).stack == RunOptions().stack
-    assert resuming.believed(before).runtime == "compose"
+    assert before.believed.stack == RunOptions().stack
+    assert before.believed.runtime == "compose"
 
 
 def test_what_a_launcher_writes_is_open_to_nobody_else_whatever_the_umask(up: Up) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from carla_launcher import config, hooks, ports, wiring
+from carla_launcher import hooks, ports, wiring
 from carla_launcher.act import journal as journals
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.leftovers import await_leftovers
@@ -59,11 +59,10 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
 def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page: contextlib.ExitStack) -> Ending:
     stop = StopRequests()
     stop.install(closing_terminal=True)
-    limits = config.load(requested(run_, options, resume).options.launcher_config)  # before anything is written
-    with locked(run_, limits) as lock:
+    asked = requested(run_, options, resume)  # what is refused is, before anything is written
+    with locked(run_, asked.limits) as lock:
         asked = requested(run_, options, resume)
-        before = hooks.begin_step(run_, os.environ, time.time())
-        prepared = _prepared(asked, limits, stop, before)
+        prepared = _prepared(asked, stop, hooks.begin_step(run_, os.environ, time.time()))
         wanted = asked.options
         for note in (*asked.notes, *filter(None, [prepared.resolved.note]), *prepared.planned.notes):
             say(note)
@@ -75,9 +74,9 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
         if page is not None:
             prepared.resolved.memory.count_as_launcher(page)
         with _cards_held(prepared, wanted.share_gpu, say) as cards:
-            runtime = _runtime(prepared, limits, (lock.descriptor, *cards))
+            runtime = _runtime(prepared, asked.limits, (lock.descriptor, *cards))
             try:
-                ending = _supervise(prepared, asked, limits, runtime, stop, say)
+                ending = _supervise(prepared, asked, runtime, stop, say)
                 _clear(runtime, say)
             finally:
                 runtime.close()
@@ -86,16 +85,14 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
     return ending
 
 
-def _prepared(
-    asked: Requested, limits: LauncherConfig, stop: StopRequests, before: hooks.StepBefore | None
-) -> Prepared:
+def _prepared(asked: Requested, stop: StopRequests, before: hooks.StepBefore | None) -> Prepared:
     """Return the run that is asked for, unless this launcher is asked to stop meanwhile.
 
     Raises:
         ExitError: it can't be had, or is no longer wanted.
     """
     try:
-        prepared = prepare(asked, limits, before)
+        prepared = prepare(asked, before)
     except ExitError:  # Ctrl-C reaches what the plan asks as well
         _refuse_if_stopped(stop)
         raise
@@ -184,9 +181,7 @@ def _clear(runtime: Runtime, say: Say) -> None:
         say(str(error))
 
 
-def _supervise(
-    prepared: Prepared, asked: Requested, limits: LauncherConfig, runtime: Runtime, stop: StopRequests, say: Say
-) -> Ending:
+def _supervise(prepared: Prepared, asked: Requested, runtime: Runtime, stop: StopRequests, say: Say) -> Ending:
     resolved, planned, spec, on_event = prepared.resolved, prepared.planned, prepared.spec, asked.options.on_event
     notifier = Notifier(on_event) if on_event else None
     journal = Journal(spec.run, prepared.state, time.time, () if notifier is None else (notifier,))
@@ -200,9 +195,9 @@ def _supervise(
     )
     say(f"run {spec.run.path}: {spec.simulator.kind.value} ({resolved.reason}), {planned.plan.reason}")
     sizes = AgentSizes(planned.sizes_of)
-    effects = wiring.effects(spec, planned, limits, runtime, resolved.memory.read, stop, say)
+    effects = wiring.effects(spec, planned, asked.limits, runtime, resolved.memory.read, stop, say)
     try:
-        return Supervisor(Run(spec, limits, effects, journal), wiring.forecast(planned, sizes)).run()
+        return Supervisor(Run(spec, asked.limits, effects, journal), wiring.forecast(planned, sizes)).run()
     finally:
         sizes.close()
         effects.observer.close()

@@ -39,18 +39,17 @@ class Prepared:
     cards: tuple[int, ...]
 
 
-def prepare(asked: Requested, limits: LauncherConfig, step_before: StepBefore | None = None) -> Prepared:
+def prepare(asked: Requested, step_before: StepBefore | None = None) -> Prepared:
     """Return the run that is asked for: a new one on the plan's rung, or an old one on its own.
 
     Args:
         asked: with what was before.
-        limits: the launcher's configuration.
         step_before: of a batch system's job; it counts where the launcher before was killed with it.
 
     Raises:
         ExitError: it can't be had.
     """
-    run, before, options = asked.run, asked.before, asked.options
+    run, before, options, limits = asked.run, asked.before, asked.options, asked.limits
     resolved = resolve(run, options, limits, asked.gpu_uuids)
     if resolved.obstacle:
         raise RefusedError(resolved.obstacle)

@@ -30,6 +30,7 @@ class Requested:
 
     Attributes:
         options: with what was left open taken from the run that is resumed; the agent's configuration is named.
+        limits: the launcher's configuration by which it goes.
         before: where that run stands; None for a new one, or where that is unknown.
         gpu_uuids: of the cards that simulator and agent have had; empty for none, or where others are named now.
         changed: by option, or by the agent's key: before, and now.
@@ -38,6 +39,7 @@ class Requested:
 
     run: RunPaths
     options: RunOptions
+    limits: LauncherConfig
     before: LauncherState | None = None
     gpu_uuids: tuple[str, str] = ("", "")
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -115,6 +117,7 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
 
     Raises:
         RefusedError: it can't be; nothing is written.
+        LauncherConfigError: the launcher's configuration can't be used.
     """
     before, problem = _recalled(run)
     killed = before is not None and before.killed
@@ -123,20 +126,21 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
         raise RefusedError(
             f"{run.path} already holds a run{why}: add --resume to go on with it, or choose another --run-name."
         )
+    changed: dict[str, tuple[str, str]] = {}
     if before is not None and (killed or resume):
-        found = _resumed(run, given, before)
+        options, changed, notes = _resumed(given, before)
     else:
         own = run.config if run.config.is_file() and run.holds_a_run() else None
-        path = given.config or own or DEFAULT_CONFIG
-        notes = (f"{problem}; the run goes by {path} and by what is given now.",) if problem else ()
-        options = given.model_copy(update={"config": path})
-        found = Requested(run, options, *_stands(before, given), notes=notes)
-    path_now, named = found.options.config, NAMED.get(found.options.simulator)
-    if path_now is None or not (path_now.is_file() or names_preset(path_now)):
-        raise RefusedError(f"{path_now}: there is no such file; name the agent's YAML, or a preset, with --config.")
-    if named is not None and not named.ours and found.options.simulator_host is None:
+        options = given.model_copy(update={"config": given.config or own or DEFAULT_CONFIG})
+        notes = (f"{problem}; the run goes by {options.config} and by what is given now.",) if problem else ()
+    path, named = options.config, NAMED.get(options.simulator)
+    if path is None or not (path.is_file() or names_preset(path)):
+        raise RefusedError(f"{path}: there is no such file; name the agent's YAML, or a preset, with --config.")
+    if named is not None and not named.ours and options.simulator_host is None:
         raise RefusedError("--simulator elsewhere doesn't say where: name its machine with --simulator-host.")
-    return found
+    state = None if before is None else before.state
+    cards = ("", "") if state is None or given.gpu is not None else state.gpu_uuids
+    return Requested(run, options, config.load(options.launcher_config), state, cards, changed, notes)
 
 
 def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
@@ -163,21 +167,15 @@ def _recalled(run: RunPaths) -> tuple[Before | None, str]:
         return None, str(error)
 
 
-def _resumed(run: RunPaths, asked: RunOptions, before: Before) -> Requested:
+def _resumed(asked: RunOptions, before: Before) -> tuple[RunOptions, dict[str, tuple[str, str]], tuple[str, ...]]:
+    """Return what holds now, what of it is changed, and sentences for a person."""
     anew = asked.given()
     withheld = {name: why for name, why in before.withheld.items() if name not in anew}
     kept = {name: value for name, value in before.options.given().items() if name not in withheld}
     merged = _merged(kept, anew)
     changed = _changed(kept, merged)
     notes = (*withheld.values(), *(f"{name}: {old} → {new}" for name, (old, new) in changed.items()))
-    return Requested(run, RunOptions(**merged), *_stands(before, asked), changed, notes)
-
-
-def _stands(before: Before | None, given: RunOptions) -> tuple[LauncherState | None, tuple[str, str]]:
-    """Return where a run stands, and the UUIDs of the cards that it has had, if no others are named now."""
-    if before is None:
-        return None, ("", "")
-    return before.state, ("", "") if given.gpu is not None else before.state.gpu_uuids
+    return RunOptions(**merged), changed, notes
 
 
 def _is_open(path: Path) -> bool:

@@ -50,7 +50,8 @@ options = RunOptions(**{"runtime": "process", "simulator": "carla-lite", **json.
 limits = config.load()
 installed = limits.simulator.model_copy(update={"command": "carla -graphicsadapter={gpu}"})
 try:
-    found = prepare(requested(run, options), limits.model_copy(update={"simulator": installed}))
+    asked = replace(requested(run, options), limits=limits.model_copy(update={"simulator": installed}))
+    found = prepare(asked)
     with up._cards_held(found, False, lambda _: None) as held:
         locks = len(held)
 except ExitError as error:

@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> RunPaths:
 
 def prepared(run: RunPaths, **asked: Any) -> Prepared:
     resume = asked.pop("resume", False)
-    return prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS, **asked), resume), LIMITS)
+    return prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS, **asked), resume))
 
 
 def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunPaths) -> None:
@@ -115,7 +115,7 @@ def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run:
         }
     )
     with pytest.raises(RefusedError, match="MiB short in ram") as refused:
-        prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS)), huge)
+        prepare(replace(requested(run, RunOptions(runtime=RuntimeKind.PROCESS)), limits=huge))
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import AfterValidator, ConfigDict, Field
 from typer import Argument, BadParameter, Option
 
 from carla_launcher.config import DEFAULT_CONFIG, SHIPPED, STACK
@@ -54,6 +54,17 @@ def _cards(text: str) -> Cards:
     return Cards(int(indices[0]), int(indices[-1]))
 
 
+def _map_file_by_its_path(name: str | None) -> str | None:
+    return str(Path(name).absolute()) if name and name.endswith(".xodr") else name
+
+
+FROM_ANYWHERE = AfterValidator(Path.absolute)
+"""A start from another folder finds it again."""
+WITHOUT_EMPTY = AfterValidator(lambda words: words and tuple(filter(None, words)))
+TAKEN_BACK = AfterValidator(lambda value: value or None)
+"""An empty value clears what an earlier start was given."""
+
+
 class RunOptions(Section):
     """What a run is asked for, an option of ``up`` each, saved in ``launcher.json`` as far as it was given.
 
@@ -65,11 +76,12 @@ class RunOptions(Section):
 
     config: Annotated[
         Path | None,
+        AfterValidator(lambda path: path and from_anywhere(path)),
         Option(help=f"The agent's YAML file, or a preset's name. Default: the run's own, else {DEFAULT_CONFIG}."),
     ] = None
-    launcher_config: Path = SHIPPED
+    launcher_config: Annotated[Path, FROM_ANYWHERE] = SHIPPED
     """The launcher's own configuration. Default: the launcher.yaml that it ships with."""
-    stack: Annotated[Path, Option(metavar="DIR")] = STACK
+    stack: Annotated[Path, FROM_ANYWHERE, Option(metavar="DIR")] = STACK
     """Folder of the Compose files. Default: the checkout, else the working folder."""
     runtime: RuntimeKind = RuntimeKind.AUTO
     """Default: auto, which is the Compose stack for CARLA in Docker, else local processes."""
@@ -79,17 +91,22 @@ class RunOptions(Section):
     """Of CARLA. Default: the launcher's configuration's."""
     device: Literal["auto", "cpu", "cuda"] | None = None
     """Of the agent. Default: its configuration's."""
-    policy: Annotated[tuple[str, ...] | None, Option(parser=lambda text: text.split(","), metavar="A,B,…")] = None
+    policy: Annotated[
+        tuple[str, ...] | None,
+        WITHOUT_EMPTY,
+        TAKEN_BACK,
+        Option(parser=lambda text: text.split(","), metavar="A,B,…"),
+    ] = None
     """Rungs of the ladder to use, in this order; names as in --launcher-config."""
-    map: str | None = None
+    map: Annotated[str | None, AfterValidator(_map_file_by_its_path), TAKEN_BACK] = None
     """Map name (Lite:seed=7 is one) or path of an .xodr file; wins over both configurations."""
     seed: int | None = Field(None, ge=0)
     """Of simulator and agent."""
-    simulator_host: str | None = None
+    simulator_host: Annotated[str | None, TAKEN_BACK] = None
     """Use the simulator that runs there instead of starting one."""
     port: int | None = Field(None, ge=1, le=65533)
     """RPC port. Default: a free one; with --simulator-host 2000."""
-    cluster: Annotated[str | None, Option(metavar="HOST:PORT|auto")] = None
+    cluster: Annotated[str | None, TAKEN_BACK, Option(metavar="HOST:PORT|auto")] = None
     """Drive on the nodes of this Ray cluster, each with a simulator of its own."""
     collectors: int | None = Field(None, ge=1, le=64)
     """Processes that drive; wins over --config."""
@@ -103,39 +120,12 @@ class RunOptions(Section):
     """Serve a live page of the run on 127.0.0.1, at this port; 0: a free one. Default: none."""
     on_event: Annotated[str, Option(metavar="CMD")] = ""
     """A shell command that gets each event as JSON on its standard input."""
-    agent_args: Annotated[tuple[str, ...], Argument(metavar="[-- AGENT_ARGS]")] = ()
+    agent_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Argument(metavar="[-- AGENT_ARGS]")] = ()
     """Passed on to `python -m carla_td3 train`; '' takes all back."""
-    simulator_args: Annotated[tuple[str, ...], Option("--simulator-arg")] = ()
+    simulator_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Option("--simulator-arg")] = ()
     """Passed on to the simulator; repeat for each word."""
     ignore_measured: Annotated[bool, Option("--ignore-measured")] = Field(False, exclude=True)
     """Plan by first figures, not by what earlier runs measured."""
-
-    @field_validator("launcher_config", "stack")
-    @classmethod
-    def _from_another_folder(cls, path: Path) -> Path:
-        return path.absolute()
-
-    @field_validator("config")
-    @classmethod
-    def _config_from_another_folder(cls, path: Path | None) -> Path | None:
-        return None if path is None else from_anywhere(path)
-
-    @field_validator("map")
-    @classmethod
-    def _map_file_by_its_path(cls, name: str | None) -> str | None:
-        if name and name.endswith(".xodr"):  # a start from another folder finds it again
-            return str(Path(name).absolute())
-        return name or None
-
-    @field_validator("policy", "agent_args", "simulator_args")
-    @classmethod
-    def _without_empty_words(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return None if words is None else tuple(filter(None, words))
-
-    @field_validator("policy", "simulator_host", "cluster")
-    @classmethod
-    def _empty_takes_it_back(cls, value: Any) -> Any:
-        return value or None
 
     def given(self) -> dict[str, Any]:
         """Return the options that were given, the ones at their defaults left out."""

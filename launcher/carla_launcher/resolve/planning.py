@@ -6,6 +6,7 @@ are given. ``plan`` shows what comes out, ``up`` starts by it.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from carla_launcher.decide.sizes import SizesOf, Values
 from carla_launcher.observe.pools import Cards, Gpu, PoolKind, Reading
 from carla_launcher.options import RefusedError
 from carla_launcher.resolve import watermarks
-from carla_launcher.resolve.footprint import Footprint
+from carla_launcher.resolve.footprint import Footprint, FootprintError
 from carla_launcher.simulators import Simulator
 from carla_run.exits import Exit
 
@@ -95,20 +96,16 @@ def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, foot
     return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs, notes)
 
 
-def cpu_base(found: PlanResult) -> Values:
-    """Return the agent's values as they are planned with where it can't use the card."""
-    return {**found.situation.base, "device": "cpu"}
-
-
 def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
     """Return what the plan was made of as it is for an agent that can't use the card; what was chosen stands.
 
-    Raises:
-        FootprintError: of ``sizes_of``: what the agent takes there is unknown; the ladder stays as it is.
+    The ladder stays as it is where ``sizes_of`` doesn't know what the agent takes there.
     """
-    base = cpu_base(found)
-    ladder = build_ladder(found.rungs, base, found.situation.simulator, sizes_of)
-    return replace(found, situation=replace(found.situation, base=base, ladder=ladder))
+    situation = replace(found.situation, base={**found.situation.base, "device": "cpu"})
+    with contextlib.suppress(FootprintError):
+        ladder = build_ladder(found.rungs, situation.base, situation.simulator, sizes_of)
+        situation = replace(situation, ladder=ladder)
+    return replace(found, situation=situation)
 
 
 def agent_parts(found: PlanResult, collectors: int) -> AgentParts:

@@ -28,7 +28,7 @@ def settings(options: RunOptions) -> dict[str, str]:
     return dict(word.split("=", 1) for word in agent_args.settings(words))
 
 
-def test_on_a_cluster_there_is_no_simulator_here_and_the_agent_is_told_where_to_drive() -> None:
+def test_on_a_cluster_the_agent_is_told_where_to_drive() -> None:
     found = chosen(cluster=HERE, simulator=SimulatorKind.LITE, map="Lite02", seed=4, agent_args=("--set", "a=1"))
     told = settings(found)
     assert told["cluster.address"] == HERE
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(
         chosen(**asked)
 
 
-def test_a_card_that_cannot_be_read_is_no_matter_where_nothing_here_needs_it() -> None:
+def test_an_unreadable_card_is_no_matter_where_none_is_needed() -> None:
     assert chosen(Gpu.UNREADABLE, cluster=HERE, device="cpu").runtime is RuntimeKind.PROCESS
 
 

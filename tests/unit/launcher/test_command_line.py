@@ -50,7 +50,7 @@ def prepared(run: RunPaths, **asked: Any) -> Prepared:
     return prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS, **asked), resume))
 
 
-def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunPaths) -> None:
+def test_a_new_run_begins_on_the_plans_rung(run: RunPaths) -> None:
     found = prepared(run, device="cpu", seed=3, policy=("micro_batches",))
     assert not found.spec.resume
     assert found.state.taken == ()
@@ -68,9 +68,7 @@ def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(
     assert _state(RunOptions(), None, carla, found.planned, LIMITS).quality == "Epic"
 
 
-def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_without_being_told(
-    run: RunPaths, tmp_path: Path
-) -> None:
+def test_killed_launchers_run_keeps_rung_port_and_options(run: RunPaths, tmp_path: Path) -> None:
     begun = prepared(run, device="cpu", seed=3, map="Lite02", port=23_456)
     taken = (Taken("micro_batches", "ram", "short", {"td3.micro_batch": 16}),)
     state = replace(begun.state, taken=taken, state="running")
@@ -93,7 +91,7 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
 
 
 @pytest.mark.parametrize("position", [0, 2])
-def test_a_port_that_nobody_named_changes_where_somebody_else_has_it_now(run: RunPaths, position: int) -> None:
+def test_a_port_not_named_changes_where_it_is_taken(run: RunPaths, position: int) -> None:
     begun = prepared(run, device="cpu")
     Journal(run, begun.state, time.time).save()
     assert prepared(run).state.port == begun.state.port
@@ -106,7 +104,7 @@ def lay_a_row(run: RunPaths) -> None:
     (run.path / "replay" / "published").write_bytes((7).to_bytes(8, sys.byteorder))
 
 
-def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run: RunPaths) -> None:
+def test_what_cannot_fit_is_refused_with_numbers_and_71(run: RunPaths) -> None:
     huge = LIMITS.model_copy(
         update={
             "memory": LIMITS.memory.model_copy(
@@ -150,9 +148,7 @@ def requests() -> Iterator[StopRequests]:
         signal.signal(number, handler)
 
 
-def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(
-    requests: StopRequests, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_signals_at_once_are_one_request(requests: StopRequests, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
     os.kill(os.getpid(), signal.SIGTERM)
@@ -190,9 +186,7 @@ def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(
         (("agent:", "agent: ]"), "isn't YAML"),
     ],
 )
-def test_a_mistake_in_the_launchers_configuration_is_one_sentence(
-    tmp_path: Path, change: tuple[str, str], expected: str
-) -> None:
+def test_a_mistake_in_launcher_yaml_is_one_sentence(tmp_path: Path, change: tuple[str, str], expected: str) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(config.SHIPPED.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
     with pytest.raises(config.LauncherConfigError, match=expected) as refused:
@@ -255,6 +249,6 @@ def test_a_number_that_nothing_can_hold_is_a_usage_error(words: list[str]) -> No
     assert (result.exit_code, "Invalid value" in result.stderr) == (2, True), result.output
 
 
-def test_an_unknown_runtime_is_a_usage_error_that_names_what_exists() -> None:
+def test_an_unknown_runtime_is_a_usage_error() -> None:
     result = CliRunner().invoke(app, ["up", "--runtime", "podman"])
     assert (result.exit_code, "'process'" in result.stderr) == (2, True)

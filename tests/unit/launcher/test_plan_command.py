@@ -64,7 +64,7 @@ def tree(*roots: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in paths if path.is_file()}
 
 
-def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered(reported: Any, tmp_path: Path) -> None:
+def test_scenario_18_epic_beside_a_gpu_agent_is_refused(reported: Any, tmp_path: Path) -> None:
     """5 745 MiB, CARLA at Epic 5 530 by configuration, 85 held by Xorg."""
     (tmp_path / "runs" / "earlier").mkdir(parents=True)
     (tmp_path / "runs" / "earlier" / "launcher.json").write_text("{}")
@@ -107,7 +107,7 @@ def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "MiB short in vram:0" in said
 
 
-def test_scenario_16_without_nvml_the_plan_is_carla_lite_and_the_cpu(reported: Any) -> None:
+def test_scenario_16_without_nvml_it_is_carla_lite_and_cpu(reported: Any) -> None:
     code, plan = reported(reading(vram=None))
     assert code == Exit.FINISHED
     assert plan["gpu"] == "none"
@@ -133,7 +133,7 @@ def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path) -> None:
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
-def test_on_a_full_card_the_holder_is_named_and_the_command_that_waits_for_it(reported: Any) -> None:
+def test_a_full_cards_holder_is_named_and_what_waits(reported: Any) -> None:
     code, plan = reported(reading(vram=5745, xorg=4000))
     assert code == Exit.OUT_OF_MEMORY
     assert (
@@ -214,7 +214,7 @@ def agent_line(plan: dict[str, Any], pool: str) -> tuple[float, str]:
     return next((row["mib"], row["known"]) for row in rows if row["what"] == "agent at its peak")
 
 
-def test_what_an_earlier_run_measured_replaces_the_estimate_and_says_so(reported: Any, runs: Path) -> None:
+def test_what_a_run_measured_replaces_the_estimate(reported: Any, runs: Path) -> None:
     estimated = reported(reading())[1]
     beat(runs / "gpu", "cuda", host=700.0, reserved=180.0)
     measured_plan = reported(reading())[1]
@@ -250,7 +250,7 @@ def test_with_precision_auto_what_it_came_to_counts(
     assert not counts or found[0] >= 180, "not below what was measured"
 
 
-def test_a_run_of_other_networks_or_that_never_updated_says_nothing(reported: Any, runs: Path) -> None:
+def test_a_run_of_other_networks_or_no_update_says_nothing(reported: Any, runs: Path) -> None:
     estimated = agent_line(reported(reading())[1], "vram:0")
     beat(runs / "narrow", "cuda", host=700.0, reserved=180.0)
     narrow = runs / "narrow" / "config.yaml"
@@ -263,7 +263,7 @@ def test_a_run_of_other_networks_or_that_never_updated_says_nothing(reported: An
     assert agent_line(reported(reading())[1], "vram:0") == estimated
 
 
-def test_a_refusal_by_a_measured_figure_names_its_run_and_how_to_drop_it(reported: Any, runs: Path) -> None:
+def test_a_refusal_by_a_measured_figure_names_its_run(reported: Any, runs: Path) -> None:
     (runs / "night").mkdir(parents=True)
     leaked = {"simulator_peak_mib": {"vram": {"Low": 5700.0, "Epic": 5725.0}}}
     (runs / "night" / "launcher.json").write_text(json.dumps(leaked))
@@ -275,7 +275,7 @@ def test_a_refusal_by_a_measured_figure_names_its_run_and_how_to_drop_it(reporte
     assert code == Exit.FINISHED
 
 
-def test_a_refusal_by_an_estimate_and_by_a_measured_figure_names_both(reported: Any, runs: Path) -> None:
+def test_a_refusal_by_estimate_and_measure_names_both(reported: Any, runs: Path) -> None:
     beat(runs / "night", "cpu", host=30_000.0, reserved=None)
     code, plan = reported(reading(vram=4096), quality="Low", device="cpu")
     assert code == Exit.OUT_OF_MEMORY
@@ -284,7 +284,7 @@ def test_a_refusal_by_an_estimate_and_by_a_measured_figure_names_both(reported: 
     assert "(run night)" in plan["reason"]
 
 
-def test_the_simulator_s_measured_peak_on_this_map_replaces_the_first_figure(reported: Any, runs: Path) -> None:
+def test_a_peak_measured_on_this_map_replaces_the_first(reported: Any, runs: Path) -> None:
     for name, town, peak in (("old", "Town01", 5000.0), ("new", "Town01", 5100.0), ("elsewhere", "Town12", 5700.0)):
         (runs / name).mkdir(parents=True)
         state = {"options": {"map": town}, "simulator_peak_mib": {"vram": {"Epic": peak}, "ram": {"Epic": 3000.0}}}

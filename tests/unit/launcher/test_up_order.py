@@ -47,7 +47,7 @@ def test_the_run_is_held_until_its_report_is_written(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("was", "written"), [("running", 1), ("stopped", 0)])
-def test_down_writes_the_report_that_a_killed_launcher_left_unwritten(
+def test_down_writes_a_killed_launchers_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was: str, written: int
 ) -> None:
     run = RunPaths(tmp_path / "night")

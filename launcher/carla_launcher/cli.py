@@ -21,12 +21,12 @@ from carla_launcher import simulator as simulator_command
 from carla_launcher import up as up_command
 from carla_launcher.config import DEFAULT_CONFIG
 from carla_launcher.observe.pools import PoolKind
-from carla_launcher.options import RunOptions
+from carla_launcher.options import JobOptions, RunOptions
 from carla_launcher.resolve.resuming import default_name, limits_of
 from carla_launcher.show import dashboard, report_process
 from carla_launcher.show import doctor as doctor_command
 from carla_launcher.show.checks.machine import Machine
-from carla_launcher.signature import asking, checked
+from carla_launcher.signature import asking
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import RUNS, RunPaths, newest_run
 from carla_run.program import interruptible
@@ -115,7 +115,14 @@ def up(
 
 
 @app.command()
+@asking(
+    JobOptions,
+    "words nodes gpus_per_node cpus_per_node memory time partition more collectors warn_s apptainer dry_run run_name "
+    "runs_dir",
+    defaults=True,
+)
 def submit(
+    job: JobOptions,
     *,
     words: Annotated[
         list[str] | None,
@@ -123,22 +130,6 @@ def submit(
             metavar="[-- OPTIONS OF up [-- AGENT_ARGS]]", help="What the run is asked for, as `up` takes it."
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="With several, Ray runs on them, and a simulator a card.")] = 1,
-    gpus_per_node: Annotated[int, typer.Option(min=0)] = 0,
-    cpus_per_node: Annotated[int | None, typer.Option(min=1, help="Default: the cluster's, often one.")] = None,
-    memory: Annotated[str | None, typer.Option("--mem", help="Of each node, as 400G. Default: the cluster's.")] = None,
-    time_limit: Annotated[str | None, typer.Option("--time", help="As 24:00:00. Default: the partition's.")] = None,
-    partition: Annotated[str | None, typer.Option()] = None,
-    sbatch: Annotated[
-        list[str] | None, typer.Option(metavar="OPTION", help="A further option of sbatch's, as --account=me; repeat.")
-    ] = None,
-    collectors: Annotated[
-        int | None, typer.Option(min=1, help="Default: a card each, or a node; with one node what is configured.")
-    ] = None,
-    warn: Annotated[
-        int, typer.Option(min=30, help="Seconds before the time limit: for the checkpoint and the report.")
-    ] = 300,
-    apptainer: Annotated[Path | None, typer.Option(metavar="IMAGE", help="Run Python in it, not the one here.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the batch script; write and submit nothing.")
     ] = False,
@@ -156,19 +147,6 @@ def submit(
     if taken["run_name"] is not None or taken["runs_dir"] != RUNS:
         raise typer.BadParameter("--run-name and --runs-dir are options of submit: they belong before the --.")
     run = RunPaths(runs_dir / (run_name or default_name(time.time())))
-    job = checked(
-        slurm.JobOptions,
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        cpus_per_node=cpus_per_node,
-        memory=memory,
-        time=time_limit,
-        partition=partition,
-        more=tuple(sbatch or ()),
-        collectors=collectors,
-        warn_s=warn,
-        apptainer=apptainer,
-    )
     slurm.check(job, os.environ)
     text = slurm.script(run, job, options)
     if dry_run:

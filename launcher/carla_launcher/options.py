@@ -65,14 +65,18 @@ TAKEN_BACK = AfterValidator(lambda value: value or None)
 """An empty value clears what an earlier start was given."""
 
 
-class RunOptions(Section):
+class Options(Section):
+    """Options of a command: what stands below a field is its ``--help``."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class RunOptions(Options):
     """What a run is asked for, an option of ``up`` each, saved in ``launcher.json`` as far as it was given.
 
     Which fields were given, and which stand at their defaults, ``model_fields_set`` says. A later start goes by those
-    that are saved. What stands below a field is its ``--help``.
+    that are saved.
     """
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     config: Annotated[
         Path | None,
@@ -135,3 +139,26 @@ class RunOptions(Section):
         """Return options as a command line has them, those that are None left out."""
         given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in names]
         return tuple(word for name, value in given if value is not None for word in (name, str(value)))
+
+
+class JobOptions(Options):
+    """What a job of Slurm's is given, an option of ``submit`` each."""
+
+    nodes: int = Field(1, ge=1)
+    """With several, Ray runs on them, and a simulator a card."""
+    gpus_per_node: int = Field(0, ge=0)
+    cpus_per_node: int | None = Field(None, ge=1)
+    """Default: the cluster's, often one."""
+    memory: Annotated[str | None, Option("--mem")] = None
+    """Of each node, as 400G. Default: the cluster's."""
+    time: str | None = None
+    """As 24:00:00. Default: the partition's."""
+    partition: str | None = None
+    more: Annotated[tuple[str, ...], Option("--sbatch", metavar="OPTION")] = ()
+    """A further option of sbatch's, as --account=me; repeat."""
+    collectors: int | None = Field(None, ge=1)
+    """Default: a card each, or a node; with one node what is configured."""
+    warn_s: Annotated[int, Option("--warn")] = Field(300, ge=30)
+    """Seconds before the time limit: for the checkpoint and the report."""
+    apptainer: Annotated[Path | None, Option(metavar="IMAGE")] = None
+    """Run Python in it, not the one here."""

@@ -10,7 +10,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar, get_origin
+from typing import Annotated, Any, get_origin
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -20,11 +20,10 @@ from typer.models import ParameterInfo
 from carla_run.configuration import refusal
 
 Command = Callable[..., Any]
-Model = TypeVar("Model", bound=BaseModel)
 
 
 def asking(
-    model: type[BaseModel], names: str, helps: Mapping[str, str | None] | None = None
+    model: type[BaseModel], names: str, helps: Mapping[str, str | None] | None = None, *, defaults: bool = False
 ) -> Callable[[Command], Command]:
     """Have a command take options of a model, which its first parameter is then given as far as they were given.
 
@@ -32,19 +31,24 @@ def asking(
         model: declares them; none is required.
         names: of its fields, and of the command's other parameters, in the order of ``--help``.
         helps: what ``--help`` says of a field, where this command says something else.
+        defaults: ``--help`` has the fields' defaults, and what isn't given counts as given at them.
     """
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(**given: Any) -> Any:
             asked = {name: value for name in declared if (value := given.pop(name)) not in (None, [])}
-            return command(checked(model, **asked), **given)
+            try:
+                options = model(**asked)
+            except ValidationError as error:  # what the command line takes and the model refuses
+                raise typer.BadParameter(f"{refusal.clause(error, model)}.") from None
+            return command(options, **given)
 
         own = dict([*inspect.signature(command, eval_str=True).parameters.items()][1:])
-        declared = {
-            name: _parameter(name, model.model_fields[name], helps or {}) for name in names.split() if name not in own
-        }
-        parameters = [{**own, **declared}[name] for name in names.split()]
+        declared = {name: model.model_fields[name] for name in names.split() if name not in own}
+        parameters = [
+            own.get(name) or _parameter(name, declared[name], helps or {}, defaults) for name in names.split()
+        ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         return run
@@ -52,20 +56,8 @@ def asking(
     return decorate
 
 
-def checked(model: type[Model], **given: Any) -> Model:
-    """Return options as a model; what the command line takes and the model refuses is a usage error.
-
-    Raises:
-        BadParameter: the model refuses it.
-    """
-    try:
-        return model(**given)
-    except ValidationError as error:
-        raise typer.BadParameter(f"{refusal.clause(error, model)}.") from None
-
-
-def _parameter(name: str, field: FieldInfo, helps: Mapping[str, str | None]) -> inspect.Parameter:
-    """Return a field as a command's parameter: optional, and None where it isn't given."""
+def _parameter(name: str, field: FieldInfo, helps: Mapping[str, str | None], defaults: bool) -> inspect.Parameter:
+    """Return a field as a command's parameter: optional, and None where it isn't given unless ``defaults``."""
     shown = copy.copy(next((each for each in field.metadata if isinstance(each, ParameterInfo)), typer.Option()))
     shown.help = helps.get(name, shown.help or field.description)
     for bound in field.metadata:
@@ -75,5 +67,6 @@ def _parameter(name: str, field: FieldInfo, helps: Mapping[str, str | None]) -> 
         kind = str
     elif get_origin(kind) is tuple:
         kind = list[str]
+    default = field.default if defaults and not isinstance(field.default, tuple) else None
     annotation = Annotated[kind | None, shown]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

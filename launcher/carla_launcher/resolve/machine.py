@@ -40,6 +40,8 @@ class Resolved:
         spec: with simulator, runtime, cards and the agent's command; its ports aren't known yet.
         reason: for simulator and runtime.
         stack: the runtime of containers, if that was chosen.
+        obstacle: why containers can't have the GPU that they need, a sentence; empty if nothing says so.
+        note: which figures of the containers can't be trusted, a sentence; empty where all can.
     """
 
     spec: RunSpec
@@ -49,16 +51,8 @@ class Resolved:
     reading: Reading
     footprint: Footprint
     stack: ComposeRuntime | None
-
-    @property
-    def obstacle(self) -> str:
-        """Return why containers can't have the GPU that they need, as a sentence; empty if nothing says so."""
-        return "" if self.stack is None else self.stack.obstacle
-
-    @property
-    def note(self) -> str:
-        """Return which figures of the containers can't be trusted, as a sentence; empty where all can."""
-        return "" if self.stack is None else self.stack.not_counted
+    obstacle: str
+    note: str
 
     def plan(self, limits: LauncherConfig) -> PlanResult:
         """Return what fits.
@@ -109,16 +103,17 @@ def resolve(
     spec = spec_of(run, options.model_copy(update={"gpu": picked}))
     if starts:
         _refuse_another_card(spec, limits)
-    stack = None
+    stack, obstacle, note = None, "", ""
     if spec.in_containers:
         stack = compose_of(spec, limits)
-        if not stack.not_counted:
+        obstacle, note = stack.obstacle, stack.not_counted
+        if not note:
             memory.expect_containers(_containers_mib(stack))
         reading = memory.read()
         stack.close()
     runs, footprint = run.path.parent, _footprint(spec, agent_args.settings(_agent_words(options)), stack)
     request = PlanRequest(spec.simulator, picked, runs, options.device, options.policy, options.ignore_measured)
-    return Resolved(spec, reason, request, memory, reading, footprint, stack)
+    return Resolved(spec, reason, request, memory, reading, footprint, stack, obstacle, note)
 
 
 def spec_of(run: RunPaths, options: RunOptions, port: int = CARLA_PORT) -> RunSpec:

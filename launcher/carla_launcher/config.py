@@ -22,6 +22,8 @@ SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
 CHECKOUT = Path(__file__).resolve().parents[2]
 STACK = CHECKOUT if (CHECKOUT / "docker-compose.yml").is_file() else Path()
 """Where the Compose files lie unless ``--stack`` names another folder; a wheel has none."""
+DEFAULT_CONFIG = Path("lowmem")
+"""The agent's, of a new run that names none."""
 
 
 class LauncherConfigError(ExitError):

@@ -32,6 +32,7 @@ from carla_launcher.observe.pools import Cards
 from carla_launcher.observe.simulator import SimulatorMonitor
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.resolve import choosing
+from carla_launcher.resolve.machine import spec_of
 from carla_launcher.simulators import PORTS
 from carla_run.exits import Exit
 from carla_run.files import write_whole
@@ -61,14 +62,13 @@ def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
     with _slot() as slot:
         cards = asked.gpu or Cards(slot % max(1, Nvml.count()))
         memory = MemoryReader(folder, cards)
-        wanted = asked.model_copy(update={"runtime": RuntimeKind.PROCESS})
+        wanted = asked.model_copy(update={"runtime": RuntimeKind.PROCESS, "gpu": cards})
         options, reason = choosing.choose(wanted, memory.read(), limits.simulator.command is not None)
         port = asked.port or ports.free_ports(random.Random(), PORTS)
         if port is None:
             raise RefusedError(f"No {PORTS} neighbouring ports are free on 127.0.0.1.", Exit.NO_SIMULATOR)
         say(f"{options.simulator.value} ({reason}) at port {port}, card {cards.simulator}")
-        spec = RunSpec(run_, options.model_copy(update={"gpu": cards}), port)
-        simulator = _Simulator(spec, limits, say)
+        simulator = _Simulator(spec_of(run_, options, port), limits, say)
         try:
             while not stop.count and not _ended(limits.watch.interval_s / 2):
                 simulator.look(time.monotonic(), restart)

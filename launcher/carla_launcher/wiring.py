@@ -6,7 +6,6 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from carla_launcher.act.agent_requests import AgentRequests
 from carla_launcher.act.effects import Effects, Forecast, Watched
@@ -40,7 +39,8 @@ def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
     """Return what the plan says of the rungs on which the run may stand."""
     situation = plan.situation
     device = {"device": situation.base["device"]}
-    without_cuda = [] if device["device"] == "cpu" else variants_of(plan.rungs, planning.cpu_base(plan))
+    on_cpu = {**situation.base, "device": "cpu"}
+    without_cuda = variants_of(plan.rungs, on_cpu) if situation.base != on_cpu else []
 
     def of(overrides: Values) -> Sizes | None:
         with contextlib.suppress(FootprintError):
@@ -57,12 +57,10 @@ def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
     def bands(overrides: Values, quality: str | None) -> Mapping[BandKey, float]:
         return planned_bands(situation, of(overrides), quality)
 
-    def on_cpu() -> Forecast:
-        with contextlib.suppress(FootprintError):
-            return forecast(planning.on_cpu(plan, sizes.look_up), sizes)
-        return forecast(replace(plan, situation=replace(situation, base=planning.cpu_base(plan))), sizes)
+    def without_card() -> Forecast:
+        return forecast(planning.on_cpu(plan, sizes.look_up), sizes)
 
-    return Forecast(situation.ladder, situation.base, needs, ask_ahead, bands, on_cpu)
+    return Forecast(situation.ladder, situation.base, needs, ask_ahead, bands, without_card)
 
 
 def effects(

@@ -284,7 +284,8 @@ class LadderState:
     def keep_simulator_peak(self) -> None:
         """Keep the most that the simulator held in its first minutes, if it was driven in and nothing was amiss."""
         if self._fresh_known and not self._doubted:
-            name, peaks = self._run.quality or "lite", {**self._journal.state.simulator_peak_mib}
+            name = self._run.quality or self._spec.simulator.figures_as
+            peaks = {**self._journal.state.simulator_peak_mib}
             for kind, mib in self._young_mib.items():
                 of_kind = peaks.get(kind.value, {})
                 if mib > of_kind.get(name, 0.0):

@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from carla_launcher.decide.ladder import Taken
-from carla_launcher.options import RunOptions
 from carla_run.files import open_to_read
 from carla_run.paths import RunPaths
 from carla_run.readers import object_of
@@ -43,7 +42,7 @@ class LauncherState:
 
     Attributes:
         options: what ``up`` was asked for, and what it chose where that was left open: configuration, runtime,
-            simulator, port. A later start goes by them.
+            simulator, port, as they are saved. A later start goes by them.
         host: where the simulator listens; ``port`` likewise.
         quality: of the simulator without any step; None where it knows none.
         gpu_uuids: of the simulator's card and of the agent's, often the same; empty if they need none.
@@ -66,7 +65,7 @@ class LauncherState:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     run: str
-    options: RunOptions
+    options: Mapping[str, Any]
     host: str
     port: int
     quality: str | None = None
@@ -130,7 +129,7 @@ def recall(run: RunPaths) -> Recalled | None:
     try:
         state = STATE.validate_python(object_of(text))
     except ValidationError as error:
-        raise UnusableStateError(f"{run.launcher_state} can't be used: {_reason(error)}") from None
+        raise UnusableStateError(f"{run.launcher_state} can't be used: {reason(error)}") from None
     killed = state.state != "stopped"
     incidents = state.incidents + killed  # that a launcher was killed is an incident: the next one begins with it
     incident = f"i{incidents}" if killed else ""
@@ -140,18 +139,19 @@ def recall(run: RunPaths) -> Recalled | None:
     return Recalled(fresh, killed, open_to(run.launcher_state, saved) or open_to(run.path, folder))
 
 
-def _reason(error: ValidationError) -> str:
+def reason(error: ValidationError, *within: str) -> str:
+    """Return what is wrong first, a clause; ``within`` are the keys above."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"]))
+    where = ".".join((*within, *map(str, first["loc"])))
     if first["type"] == "missing":
         return f"`{where}` is missing"
     return f"`{where}` is {first['input']!r:.60}; {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
 def plain(state: LauncherState) -> dict[str, Any]:
-    """Return what ``launcher.json`` holds of a state: of the options those that were given."""
+    """Return what ``launcher.json`` holds of a state."""
     found: dict[str, Any] = STATE.dump_python(state, mode="json")
-    return {**found, "options": state.options.model_dump(mode="json", exclude_unset=True)}
+    return found
 
 
 def open_to(path: Path, status: os.stat_result) -> str:

@@ -38,6 +38,11 @@ def by_key(words: Sequence[str]) -> dict[str, Words]:
     return {**settings, **named}
 
 
+def settings(words: Sequence[str]) -> Words:
+    """Return what ``--set`` gives each key, those left out that a named option sets."""
+    return tuple(value for each in by_key(words).values() if each[0] == "--set" for value in each[1:2])
+
+
 def joined(found: Mapping[str, Words]) -> Words:
     """Return the words again, as the agent takes them."""
     return tuple(word for words in found.values() for word in words)

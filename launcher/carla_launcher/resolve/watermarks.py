@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from carla_launcher.act.saved_config import saved_config
-from carla_launcher.config import CarlaSizes
-from carla_launcher.decide.sizes import LITE, Sizes, SizesOf, Values
-from carla_launcher.observe.pools import Figure, PoolKind, Provenance, estimated, measured
+from carla_launcher.decide.sizes import Sizes, SizesOf, Values
+from carla_launcher.observe.pools import Figure, PoolKind, Provenance, measured
 from carla_run import keys
 from carla_run.heartbeat import Phase, read_heartbeat
 from carla_run.paths import RunPaths
@@ -34,15 +33,6 @@ class Mark:
     run: str
     values: Values
     mib: Mapping[PoolKind, float]
-
-
-def first_figures(sizes: CarlaSizes) -> dict[str, dict[PoolKind, Figure]]:
-    """Return the configuration's figures by quality, ``LITE`` among them."""
-    carla: dict[str, dict[PoolKind, Figure]] = {
-        quality: {PoolKind.VRAM: estimated(mib), PoolKind.RAM: estimated(sizes.ram_mib)}
-        for quality, mib in sizes.vram_mib.items()
-    }
-    return {**carla, LITE: {PoolKind.RAM: estimated(sizes.lite_ram_mib)}}
 
 
 def simulator_peaks(

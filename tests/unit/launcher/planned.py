@@ -9,11 +9,12 @@ from typing import Any
 from carla_launcher import config
 from carla_launcher.decide.fit import Situation
 from carla_launcher.decide.ladder import build_ladder, picked_rungs
-from carla_launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
-from carla_launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
-from carla_launcher.resolve.watermarks import first_figures
+from carla_launcher.decide.sizes import Simulator, Sizes, SizesOf, Values
+from carla_launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from carla_launcher.simulators import Carla, CarlaLite
 
 LIMITS = config.load()
+LITE = CarlaLite.figures_as
 CONTEXT_MIB = 400.0
 BASE: dict[str, Any] = {
     "device": "cuda",
@@ -80,10 +81,11 @@ def card(total: float, *owners: Owner, unnamed: float = 0.0) -> Pool:
 
 def simulator(quality: str = "Epic", **vram: float) -> Simulator:
     """Return CARLA with the shipped figures, or others of VRAM by quality; ``LITE`` for carla-lite."""
-    peaks: dict[str, dict[PoolKind, Figure]] = first_figures(LIMITS.sizes)
+    kind = CarlaLite() if quality == LITE else Carla()
+    peaks = kind.first_figures(LIMITS.sizes)
     for name, mib in vram.items():
         peaks[name][PoolKind.VRAM] = estimated(mib)
-    return Simulator(quality, peaks)
+    return Simulator(quality, peaks, label=kind.label, ram_key=kind.ram_key)
 
 
 def situation(

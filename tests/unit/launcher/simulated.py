@@ -24,7 +24,7 @@ from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
-from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.simulators import Carla, CarlaLite, Elsewhere
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Cuda, Heartbeat, Phase
 from carla_run.paths import RunPaths
@@ -187,7 +187,7 @@ class World:
     def launch(self) -> None:
         """Begin with a launcher that knows what the last one wrote."""
         before = recall(self.run)
-        new = LauncherState("test", RunOptions(), "127.0.0.1", 2000, self.quality)
+        new = LauncherState("test", {}, "127.0.0.1", 2000, self.quality)
         state = new if before is None else before.state
         self.journal = MortalJournal(self.run, state, lambda: self.clock.now_s)
         self.journal.world = self
@@ -219,9 +219,8 @@ class World:
                 ("agent", self.cards.pool_of(OwnerKind.AGENT), "updating"): needs(values).get(PoolKind.VRAM, 0.0)
             },
         )
-        simulator = SimulatorKind.LITE if self.quality is None else SimulatorKind.CARLA
-        simulator = SimulatorKind.ELSEWHERE if self.external else simulator
-        spec = RunSpec(self.run, RunOptions(simulator=simulator, gpu=self.cards), 2000, resume=before is not None)
+        simulator = Elsewhere() if self.external else CarlaLite() if self.quality is None else Carla()
+        spec = RunSpec(self.run, simulator, 2000, cards=self.cards, resume=before is not None)
         spec = replace(spec, step_before=self.step_before)
         self.supervisor = Supervisor(Run(spec, self.config, effects, self.journal), forecast)
 

@@ -24,7 +24,7 @@ from tests.unit.launcher.simulated import World
 CPU: Values = {"device": "cpu"}
 
 
-def test_a_look_up_never_asks_and_what_was_asked_for_is_known_once_answered() -> None:
+def test_a_look_up_never_asks() -> None:
     asked: list[Sequence[Values]] = []
 
     def sizes_of(variants: Sequence[Values]) -> list[Sizes]:
@@ -59,7 +59,7 @@ def test_asking_takes_no_time_and_the_end_waits_for_the_answer() -> None:
 
 
 @pytest.mark.parametrize("error", [FootprintError("no answer within 60 s"), KeyError("device")])
-def test_a_question_that_failed_however_is_asked_again_the_next_time(error: Exception) -> None:
+def test_a_question_that_failed_is_asked_again(error: Exception) -> None:
     answers = [error, None]
 
     def sizes_of(variants: Sequence[Values]) -> list[Sizes]:
@@ -73,7 +73,7 @@ def test_a_question_that_failed_however_is_asked_again_the_next_time(error: Exce
     assert sizes.look_up([CPU])[0].mib
 
 
-def test_a_machine_without_room_for_a_thread_costs_the_answer_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_a_thread_costs_the_answer_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -115,7 +115,7 @@ def test_what_a_choice_asks_about_is_asked_ahead() -> None:
     assert overrides(taken[:-1]) in within_reach(made.ladder, taken), "what taking the last back comes to"
 
 
-def test_bands_are_the_plans_figures_by_phase_and_follow_the_rung() -> None:
+def test_bands_are_the_plans_figures_and_follow_the_rung() -> None:
     made = situation(reading(), Rule(), simulator("Epic"))
     (agent,) = Rule()([{"device": "cuda"}])
     bands = planned_bands(made, agent, "Low")

@@ -16,7 +16,6 @@ from carla_launcher.act.runtime import Role, Start, StartError
 from carla_launcher.decide.detectors.drive import Drive
 from carla_launcher.decide.detectors.kills import OomKills
 from carla_launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
-from carla_launcher.options import RunOptions
 from carla_launcher.simulators import CarlaLite
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import CollectorBeat, CollectorState
@@ -63,7 +62,7 @@ class Fleet:
             for number in range(1, self.count)
         )
         effects = SimpleNamespace(further=watched, runtime=self, draw=lambda: 0.0, say=self.said.append)
-        lite = CarlaLite(RunOptions())
+        lite = CarlaLite()
         self.further = FurtherSimulators(lite, LIMITS, effects, self)  # type: ignore[arg-type]
 
     def start(self, start: Start) -> Child:

@@ -13,7 +13,6 @@ import pytest
 from carla_launcher.act.journal import Journal, RunInUseError, lock
 from carla_launcher.act.launcher_state import LauncherState, ProcessState
 from carla_launcher.act.saved_config import saved_config
-from carla_launcher.options import RunOptions
 from carla_launcher.show import dashboard
 from carla_run.events import LauncherEvent
 from carla_run.locks import is_held
@@ -29,7 +28,7 @@ def run(tmp_path: Path) -> RunPaths:
 
 
 def journal(run: RunPaths, now: float = 1000.0) -> Journal:
-    return Journal(run, LauncherState("run", RunOptions(map="Lite01"), "127.0.0.1", 2000), lambda: now)
+    return Journal(run, LauncherState("run", {"map": "Lite01"}, "127.0.0.1", 2000), lambda: now)
 
 
 def test_nothing_is_written_through_links_that_a_container_laid_in_the_run_s_folder(run: RunPaths) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ import pytest
 from carla_launcher import config
 from carla_launcher.act.leftovers import await_leftovers
 from carla_launcher.act.local.runtime import LocalRuntime
-from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.observe.observation import Ended
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.resolve.machine import spec_of
 from carla_run.locks import Lock
 from carla_run.memory.processes import tree
 from carla_run.paths import RunPaths
@@ -44,9 +45,9 @@ from carla_run.paths import RunPaths
 from carla_launcher.act.local.runtime import LocalRuntime
 from carla_launcher.act.runtime import Role, Start
 from carla_launcher.act.run_spec import RunSpec
-from carla_launcher.options import RunOptions
+from carla_launcher.simulators import CarlaLite
 def started(**fields):
-    spec = RunSpec(run, RunOptions(config="a.yaml", simulator="carla-lite"), 2000, **fields)
+    spec = RunSpec(run, CarlaLite(), 2000, config=pathlib.Path("a.yaml"), **fields)
     return LocalRuntime(spec, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))
 run = RunPaths(pathlib.Path(sys.argv[1]))
 """
@@ -81,7 +82,7 @@ def make(run: RunPaths, tmp_path: Path) -> Iterator[Make]:
         asked = {name: value for name, value in fields.items() if name in RunOptions.model_fields}
         others = {name: value for name, value in fields.items() if name not in asked}
         options = RunOptions(**{"config": tmp_path / "a.yaml", "simulator": "carla-lite", **asked})
-        spec = RunSpec(run, options, 21_000, **others)  # type: ignore[arg-type]
+        spec = replace(spec_of(run, options, 21_000), **others)  # type: ignore[arg-type]
         made.append(LocalRuntime(spec, limits, interpreter=(sys.executable, str(script))))
         return made[-1]
 

@@ -23,9 +23,9 @@ from carla_launcher.decide.ladder import (
     relief,
     unrolled,
 )
-from carla_launcher.decide.sizes import LITE, Sizes, Values
+from carla_launcher.decide.sizes import Sizes, Values
 from carla_launcher.observe.pools import PoolKind
-from tests.unit.launcher.planned import BASE, CONTEXT_MIB, LIMITS, Rule, simulator
+from tests.unit.launcher.planned import BASE, CONTEXT_MIB, LIMITS, LITE, Rule, simulator
 
 ALL = picked_rungs(LIMITS.ladder, None)
 

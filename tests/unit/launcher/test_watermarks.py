@@ -59,7 +59,7 @@ def test_a_run_that_learned_otherwise_is_passed_over(tmp_path: Path, other: dict
     assert not marks(tmp_path, given(**other))
 
 
-def test_a_run_whose_agent_leaked_says_nothing_of_the_agent_nor_of_its_context(tmp_path: Path) -> None:
+def test_a_run_whose_agent_leaked_says_nothing_of_it(tmp_path: Path) -> None:
     measured(tmp_path, given())
     state = tmp_path / "earlier" / "launcher.json"
     state.write_text(json.dumps({"agent_context_mib": 300.0}))

@@ -10,6 +10,7 @@ import os
 
 from carla_launcher.config import SHIPPED
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.resolve.footprint import program
 from carla_run import cluster_access
 
 
@@ -17,7 +18,7 @@ def with_collectors(options: RunOptions) -> RunOptions:
     """Return the options with the count of collectors as the agent is told it."""
     if options.collectors is None:
         return options
-    words = ("--set", f"training.collectors={options.collectors}")
+    words = ("--set", f"{program().keys.simulators}={options.collectors}")
     return options.model_copy(update={"agent_args": (*words, *options.agent_args)})
 
 
@@ -38,7 +39,8 @@ def options_of(options: RunOptions) -> RunOptions:
     if address != cluster_access.AUTO and (why := cluster_access.refusal(address, os.environ)):
         raise RefusedError(why)
     there = json.dumps(simulator_words(options))
-    words = ("--set", f"cluster.address={address}", "--set", f"cluster.simulator={there}")
+    keys = program().keys
+    words = ("--set", f"{keys.cluster}={address}", "--set", f"{keys.cluster_simulator}={there}")
     return options.model_copy(
         update={
             "agent_args": (*words, *options.agent_args),

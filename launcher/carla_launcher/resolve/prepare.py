@@ -15,10 +15,12 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.ladder import Taken, kind_of
 from carla_launcher.observe.pools import Cards, Gpu
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
+from carla_launcher.resolve.footprint import program
 from carla_launcher.resolve.machine import CARLA_PORT, Resolved, resolve
 from carla_launcher.resolve.planning import PlanResult, count_of, make_plan
 from carla_launcher.resolve.resuming import Requested
 from carla_launcher.simulators import PORTS, simulator_of
+from carla_launcher.sizes import CUDA, DEVICE
 from carla_run.exits import Exit, ExitError
 
 
@@ -74,7 +76,7 @@ def _cards_needed(resolved: Resolved, planned: PlanResult) -> tuple[int, ...]:
     if situation.reading.gpu is not Gpu.OK:
         return ()
     simulator = {situation.cards.simulator} if simulator_of(resolved.options).needs_card else set()
-    agent = {situation.cards.agent} if situation.base["device"] == "cuda" else set()
+    agent = {situation.cards.agent} if situation.base[DEVICE] == CUDA else set()
     return tuple(sorted(simulator | agent))
 
 
@@ -90,7 +92,8 @@ def _simulators(resolved: Resolved, planned: PlanResult) -> int:
     if count > 1 and resolved.options.runtime is RuntimeKind.COMPOSE:
         resolved.clear()
         raise RefusedError(
-            f"training.collectors is {count}, and Compose runs one simulator: use --runtime process, or set it to 1."
+            f"{program().keys.simulators} is {count}, and Compose runs one simulator: use --runtime process, or set it "
+            "to 1."
         )
     return count
 

@@ -14,6 +14,7 @@ from carla_launcher.act.runtime import Role
 from carla_launcher.decide.adoption import WITHOUT_CUDA, given_up, why_without_cuda
 from carla_launcher.decide.ladder import Needs
 from carla_launcher.observe.pools import PoolKind
+from carla_launcher.resolve.footprint import program
 from carla_run.heartbeat import Cuda
 from carla_run.paths import RunPaths
 from tests.unit.beats import BEAT
@@ -48,8 +49,8 @@ def test_only_what_was_given_up_for_memory_is_a_rung(
     expected: dict[str, Any], beat: dict[str, Any], rung: dict[str, Any], without: bool
 ) -> None:
     reported = replace(BEAT, **{"cuda": Cuda.USABLE, **beat})
-    assert given_up(reported, expected) == rung
-    assert (why_without_cuda(reported, expected) is not None) is without
+    assert given_up(reported, expected, program()) == rung
+    assert (why_without_cuda(reported, expected, program()) is not None) is without
 
 
 def test_every_case_of_the_agent_has_its_words() -> None:

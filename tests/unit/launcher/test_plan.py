@@ -13,7 +13,6 @@ from carla_launcher.decide import plan
 from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum
 from carla_launcher.decide.ladder import Step
 from carla_launcher.decide.plan import Plan
-from carla_launcher.decide.sizes import LITE, Simulator
 from carla_launcher.observe.pools import (
     UNKNOWN,
     Figure,
@@ -26,6 +25,7 @@ from carla_launcher.observe.pools import (
     Reading,
     measured,
 )
+from carla_launcher.sizes import LITE, Simulator
 from tests.unit.launcher.planned import LIMITS, Rule, card, reading, simulator, situation
 
 RULE = Rule()

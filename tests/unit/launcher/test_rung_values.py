@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from carla_launcher.config import Does, Rung
-from carla_launcher.decide.ladder import AT_WORK, picked_rungs
-from carla_launcher.decide.rung_values import RungError, check
-from carla_launcher.decide.sizes import Sizes, Values
+from carla_launcher.decide.ladder import Ladder, build_ladder, picked_rungs
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.resolve import footprint
+from carla_launcher.rungs.apply import RungError
+from carla_launcher.rungs.restart_agent import FreshAgent
+from carla_launcher.rungs.rung import Rung
+from carla_launcher.sizes import Sizes, Values
 from carla_td3 import config as agent_config
 from carla_td3.memory import estimate
-from tests.unit.launcher.planned import BASE, LIMITS
+from tests.unit.launcher.planned import AGENT, BASE, RUNGS
 
-ALL = picked_rungs(LIMITS.ladder, None)
-ONE = {**BASE, AT_WORK: None, "training.collectors": 1}
+ALL = picked_rungs(RUNGS, None)
 
 
 def of_the_agent(variants: Sequence[Values]) -> list[Sizes]:
@@ -26,6 +26,10 @@ def of_the_agent(variants: Sequence[Values]) -> list[Sizes]:
     asked = [dict(values) for values in variants]
     found = estimate.variants(agent_config.validate({}, "a test"), asked)["variants"]
     return [footprint.read(values, row) for values, row in zip(asked, found, strict=True)]
+
+
+def checked(rungs: dict[PoolKind, tuple[Rung, ...]]) -> Ladder:
+    return build_ladder(rungs, AGENT.present(BASE), None, of_the_agent)
 
 
 @pytest.mark.parametrize(
@@ -41,13 +45,13 @@ def of_the_agent(variants: Sequence[Values]) -> list[Sizes]:
     ],
 )
 def test_a_rung_that_sets_what_the_agent_has_not_is_refused_by_name(values: dict[str, Any], expected: str) -> None:
-    rung = Rung(name="wrong", does=Does.RESTART_AGENT, values=values, cost="")
+    rung = FreshAgent(name="wrong", values=values, cost="")
     with pytest.raises(RungError, match=r"^Rung wrong of ladder\.ram can't be taken: ") as refused:
-        check({PoolKind.RAM: (*ALL[PoolKind.RAM], rung)}, ONE, of_the_agent)
+        checked({PoolKind.RAM: (*ALL[PoolKind.RAM], rung)})
     assert expected in str(refused.value)
 
 
 def test_the_shipped_rungs_and_one_that_only_this_configuration_refuses_stand() -> None:
-    check(ALL, ONE, of_the_agent)
-    halved = Rung(name="r", does=Does.RESTART_AGENT, values={"replay.capacity": "half"}, cost="")  # below 1 000 at last
-    check({PoolKind.DISK: (halved,)}, BASE, of_the_agent)
+    checked(ALL)
+    halved = FreshAgent(name="r", values={"replay.capacity": "half"}, cost="")  # below 1 000 at last
+    checked({PoolKind.DISK: (halved,)})

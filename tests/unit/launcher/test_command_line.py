@@ -175,8 +175,8 @@ def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(
         (("poll_s: 0.2", "poll_s: 0.2\npoll_s: 0.1"), "`poll_s` stands twice, in lines 70 and 71"),
         (("simulator:\n", "reserve_mib: 3\nsimulator:\n"), r"`reserve_mib` \(did you mean `memory.reserve_mib`\?\)"),
         (
-            ("after: [little]", "befor: [little]"),
-            "unknown key `ladder.vram.0.befor`; known here: after, allowed, cost, does, frees_mib, name",
+            ("after: [little]", "behind: [little]"),
+            "unknown key `ladder.vram.0.behind`; known here: after, allowed, cost, does, frees_mib, name",
         ),
         (
             ("after: [little]", "frees_mib: {rum: 8}"),

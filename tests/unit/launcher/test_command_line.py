@@ -179,6 +179,18 @@ def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(
             "unknown key `ladder.vram.0.behind`; known here: after, allowed, cost, does, frees_mib, name",
         ),
         (
+            ("does: restart_simulator, cost", "does: nap, cost"),
+            "`ladder.vram.0.does` is 'nap'; expected 'apply' or 'one_simulator_less' or 'restart_agent' or",
+        ),
+        (
+            ("after: [little]", "quality: Low"),
+            "rung restart_simulator: `quality` belongs to does: quality, and only there",
+        ),
+        (
+            ("after: [little]", "values: {td3.batch_size: half}"),
+            "rung restart_simulator: `values` belong to apply and restart_agent, and only there",
+        ),
+        (
             ("after: [little]", "frees_mib: {rum: 8}"),
             "unknown key `ladder.vram.0.frees_mib.rum`; known here: vram, ram",
         ),

@@ -97,5 +97,4 @@ def situation(
     values = {**BASE, **base} if seen.gpu is Gpu.OK else {**BASE, **base, "device": "cpu"}
     simulates = runs or simulator("Epic" if seen.gpu is Gpu.OK else LITE)
     ladder = build_ladder(picked_rungs(RUNGS, policy), AGENT.present(values), simulates, agent)
-    smaller = {PoolKind(kind): key for kind, key in AGENT.smaller.items()}
-    return Situation(seen, simulates, values, ladder, LIMITS.memory.reserve_mib, smaller=smaller)
+    return Situation(seen, simulates, values, ladder, LIMITS.memory.reserve_mib)

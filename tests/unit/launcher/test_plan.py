@@ -193,7 +193,9 @@ def test_a_figure_that_was_measured_or_would_change_nothing_is_not_named(known: 
 
 def test_a_disk_that_nothing_helps_is_said_to_be_the_disk_and_where_it_is() -> None:
     stands = situation(reading(vram=8192, disk=10), RULE, simulator("Low"))
-    reason = plan.make_plan(replace(stands, folder="runs/night"), RULE).reason
+    reason = plan.make_plan(
+        replace(stands, folder="runs/night", smaller={PoolKind.DISK: "replay.capacity"}), RULE
+    ).reason
     assert "MiB short in disk; free some disk in runs/night, or choose a smaller replay.capacity" in reason
     assert "memory" not in reason
 

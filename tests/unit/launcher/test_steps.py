@@ -25,7 +25,8 @@ from carla_launcher.decide.ladder import (
     with_program,
 )
 from carla_launcher.observe.pools import PoolKind
-from carla_launcher.rungs.apply import Apply
+from carla_launcher.resolve import footprint
+from carla_launcher.rungs.apply import Apply, RungError
 from carla_launcher.rungs.one_simulator_less import OneSimulatorLess
 from carla_launcher.rungs.quality import Quality
 from carla_launcher.rungs.restart_agent import FreshAgent
@@ -34,6 +35,8 @@ from carla_launcher.rungs.rung import Rung, kinds
 from carla_launcher.rungs.stop import EndRun
 from carla_launcher.sizes import LITE, Simulator, Sizes, Values
 from carla_run.configuration import program_file
+from carla_td3 import config as agent_config
+from carla_td3.memory import estimate
 from tests.unit.launcher.planned import AGENT, BASE, CONTEXT_MIB, LIMITS, RUNGS, Rule, simulator
 
 ALL = picked_rungs(RUNGS, None)
@@ -256,3 +259,39 @@ def test_no_step_is_predicted_to_take_memory_in_the_pool_that_it_serves(data: st
         worked_out = [step for step in ladder if step.stays]
         assert all(step.frees_mib[kind] > 0 for step in worked_out)
         assert ladder[-1].does is EndRun
+
+
+def of_the_agent(variants: Sequence[Values]) -> list[Sizes]:
+    """Return sizes by the rule, or the agent's own refusal of a variant."""
+    asked = [dict(values) for values in variants]
+    found = estimate.variants(agent_config.validate({}, "a test"), asked)["variants"]
+    return [footprint.read(values, row) for values, row in zip(asked, found, strict=True)]
+
+
+def checked(rungs: dict[PoolKind, tuple[Rung, ...]]) -> Ladder:
+    return build_ladder(rungs, AGENT.present(BASE), None, of_the_agent)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"td3.micro_batch": "halve"}, "`td3.micro_batch` is 'halve'; expected a whole number"),
+        ({"td3.micro_batch": -1}, "`td3.micro_batch` is -1; expected at least 1"),
+        ({"td3.micro_bach": 8}, "unknown key `td3.micro_bach` (did you mean `td3.micro_batch`?)"),
+        ({"td3.micro_bach": "half"}, "`td3.micro_bach: half` is of no amount that the agent has; expected one of"),
+        ({"device": "half"}, "`device: half` is of no amount"),
+        ({"memory.offload": ["network"]}, "`memory.offload.0` is 'network'; expected 'optimizer' or 'targets'"),
+        ({"evaluation.video": "perhaps"}, "`evaluation.video` is 'perhaps'; expected true or false"),
+    ],
+)
+def test_a_rung_that_sets_what_the_agent_has_not_is_refused_by_name(values: dict[str, Any], expected: str) -> None:
+    rung = FreshAgent(name="wrong", values=values, cost="")
+    with pytest.raises(RungError, match=r"^Rung wrong of ladder\.ram can't be taken: ") as refused:
+        checked({PoolKind.RAM: (*ALL[PoolKind.RAM], rung)})
+    assert expected in str(refused.value)
+
+
+def test_the_shipped_rungs_and_one_that_only_this_configuration_refuses_stand() -> None:
+    checked(ALL)
+    halved = FreshAgent(name="r", values={"replay.capacity": "half"}, cost="")  # below 1 000 at last
+    checked({PoolKind.DISK: (halved,)})

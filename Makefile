@@ -20,14 +20,15 @@ long_TAKES := about 40 minutes on two cores
 # What each purpose installs beside carla-lite: extras of pyproject.toml. mypy reads the tests too, so lint has theirs.
 run_NEEDS := agent,lite,launcher,web
 test_NEEDS := $(run_NEEDS),view,benchmark,test
-lint_NEEDS := $(test_NEEDS),lint
+lint_NEEDS := $(test_NEEDS),lint,docs
 long_NEEDS := $(test_NEEDS),ray
 compiled_NEEDS := $(run_NEEDS),compiled
 comma := ,
 READY_FOR := $(VENV)/ready-for-
+DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 
-.PHONY: run compiled test test-all ready unit wire stack long soak verify-gpu lint clean
+.PHONY: run docs compiled test test-all ready unit wire stack long soak verify-gpu lint clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -77,6 +78,10 @@ lint: lint-takes $(READY_FOR)lint
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/python -m codespell_lib
+	$(DOCS)
+
+docs: $(READY_FOR)lint  ## the documentation as a site in build/site; a dead link or a missing picture fails
+	$(DOCS)
 
 clean:  ## the environment and caches, never a run
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info */*.egg-info carla/lite/*.egg-info

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import queue
-import random
 import statistics
 import sys
 import time
@@ -31,7 +30,7 @@ from measuring import machine, rss_mib, spread
 from rich.console import Console
 from rich.table import Table
 
-from carla_launcher.ports import free_port_pair
+from carla_lite.testing import free_port
 
 _DELTA_S = 0.1
 _WAIT_S = 20.0
@@ -192,10 +191,7 @@ def _cars(world: carla.World, count: int) -> tuple[carla.Vehicle, list[carla.Veh
 
 
 def _hand_over(client: carla.Client, cars: list[carla.Vehicle]) -> None:
-    port = free_port_pair(random.Random())
-    if port is None:
-        raise SystemExit("No port is free for a Traffic Manager on 127.0.0.1: end what listens there.")
-    manager = client.get_trafficmanager(port)
+    manager = client.get_trafficmanager(free_port())
     manager.set_synchronous_mode(True)
     for car in cars:
         car.set_autopilot(True, manager.get_port())

@@ -55,20 +55,33 @@ LAST_PORT = 65533
 class SimulatorConfig(Section):
     """Where the simulator is and how long to wait for it."""
 
-    host: str = Field("127.0.0.1", description="Host name; CARLA_HOST.")
-    port: int = Field(2000, ge=1, le=LAST_PORT, description="RPC port; CARLA_PORT, else the first of CARLA_PORTS.")
+    host: str = Field("127.0.0.1", description="Host name or address of the simulator. Environment: CARLA_HOST.")
+    port: int = Field(
+        2000,
+        ge=1,
+        le=LAST_PORT,
+        description="RPC port of the simulator. Environment: CARLA_PORT, else the first of CARLA_PORTS.",
+    )
     others: tuple[str, ...] = Field(
         (),
-        description="HOST:PORT of the second collector's simulator, the third's…; CARLA_OTHERS, commas between. "
-        "Default: on this host, each three ports further.",
+        description="HOST:PORT of the second, third, … collector's simulator. Environment: CARLA_OTHERS, separated by "
+        "commas. Default: the same host, three ports further each.",
     )
-    map: str | None = Field(None, description="Map name, or path of an .xodr file; null keeps the simulator's map.")
+    map: str | None = Field(
+        None,
+        description="Map to load: a name, or the path of an .xodr file. null keeps the map that the simulator has.",
+    )
     timeout_s: Annotated[float, Pin.SIZE] = Field(
-        20.0, gt=0, description="Client time-out. Not below 20 with traffic: a stall past it aborts the collector."
+        20.0,
+        gt=0,
+        description="Time-out of the carla client, in seconds. Keep it at 20 or more with traffic: a longer stall of "
+        "the simulator aborts the collector.",
     )
-    patience_s: float = Field(120.0, ge=0, description="How long to wait for a simulator before giving up (exit 69).")
+    patience_s: float = Field(
+        120.0, ge=0, description="Seconds to wait for a simulator before the agent ends with exit code 69."
+    )
     fixed_delta_s: float = Field(
-        0.1, gt=0, le=0.1, description="Simulated seconds a step; CARLA's physics substeps allow at most 0.1."
+        0.1, gt=0, le=0.1, description="Simulated seconds per step. CARLA's physics substeps allow 0.1 at most."
     )
 
     @field_validator("others", mode="before")
@@ -99,8 +112,12 @@ Channels = Literal["grey", "rgb"]
 class ViewConfig(Section):
     """What every view has, wherever it looks."""
 
-    yaw_deg: float = Field(0.0, ge=-90, le=90, description="Positive looks to the right.")
-    channels: Annotated[Channels, Pin.WEIGHTS | Pin.MEMORY] = Field("grey", description="One plane, or three.")
+    yaw_deg: float = Field(
+        0.0, ge=-90, le=90, description="Yaw of the view, in degrees. Positive values look to the right."
+    )
+    channels: Annotated[Channels, Pin.WEIGHTS | Pin.MEMORY] = Field(
+        "grey", description="grey (one plane) or rgb (three planes)."
+    )
 
     @property
     def own_planes(self) -> int:
@@ -111,30 +128,40 @@ class ViewConfig(Section):
 class NarrowConfig(ViewConfig):
     """A second view with the first one's place and pixels, for what is far away or aside."""
 
-    fov_deg: float = Field(45.0, gt=10, lt=170, description="Horizontal field of view.")
-    pitch_deg: float = Field(-2.0, ge=-89, le=89, description="Negative looks down.")
+    fov_deg: float = Field(45.0, gt=10, lt=170, description="Horizontal field of view, in degrees.")
+    pitch_deg: float = Field(
+        -2.0, ge=-89, le=89, description="Pitch of the view, in degrees. Negative values look down."
+    )
 
 
 class StackConfig(Section):
     """Which of the frames that were seen make one observation."""
 
-    frames: int = Field(4, ge=1, le=8, description="How many, the newest last.")
-    every: int = Field(1, ge=1, le=10, description="Steps between two of them; more remember longer.")
+    frames: int = Field(4, ge=1, le=8, description="Number of stacked frames; the newest is the last.")
+    every: int = Field(
+        1, ge=1, le=10, description="Steps between two stacked frames. A larger number covers a longer time."
+    )
 
 
 class CameraConfig(ViewConfig):
     """The front camera, relative to the vehicle's origin (metres, degrees)."""
 
     width: Annotated[Literal[84, 64], Pin.SIZE] = Field(
-        84, description="Pixels, as height; asked of the simulator. 64 in mid-run: replay and network are adapted."
+        84,
+        description="Width of the picture, in pixels; equal to height. A change to 64 in mid-run adapts replay and "
+        "network.",
     )
-    height: Annotated[Literal[84, 64], Pin.SIZE] = Field(84, description="Pixels, as width.")
-    fov_deg: float = Field(100.0, gt=10, lt=170, description="Horizontal field of view.")
-    x_m: float = Field(1.2, description="Forward of the vehicle's origin.")
-    z_m: float = Field(1.8, gt=0, description="Above the vehicle's origin.")
-    pitch_deg: float = Field(-12.0, ge=-89, le=89, description="Negative looks down.")
+    height: Annotated[Literal[84, 64], Pin.SIZE] = Field(
+        84, description="Height of the picture, in pixels; equal to width."
+    )
+    fov_deg: float = Field(100.0, gt=10, lt=170, description="Horizontal field of view, in degrees.")
+    x_m: float = Field(1.2, description="Metres in front of the vehicle's origin.")
+    z_m: float = Field(1.8, gt=0, description="Metres above the vehicle's origin.")
+    pitch_deg: float = Field(
+        -12.0, ge=-89, le=89, description="Pitch of the view, in degrees. Negative values look down."
+    )
     narrow: Annotated[NarrowConfig | None, Pin.WEIGHTS | Pin.MEMORY] = Field(
-        None, description="A second camera; {} for its defaults. Null: none."
+        None, description="Second camera. {} takes its defaults; null means no second camera."
     )
     stack: Annotated[StackConfig, Pin.WEIGHTS | Pin.MEMORY] = StackConfig()
 
@@ -158,18 +185,22 @@ class CameraConfig(ViewConfig):
 class RouteConfig(Section):
     """Which routes are drawn and how they are described to the agent."""
 
-    min_length_m: float = Field(120.0, gt=0, description="Shortest route.")
-    max_length_m: float = Field(350.0, gt=0, description="Longest route.")
-    min_turns: int = Field(0, ge=0, description="Junction turns (heading change > 45°) a route must have.")
-    point_spacing_m: Annotated[float, Pin.ROWS] = Field(
-        2.0, gt=0, description="Distance between the 24 route points of the observation."
+    min_length_m: float = Field(120.0, gt=0, description="Length of the shortest route, in metres.")
+    max_length_m: float = Field(350.0, gt=0, description="Length of the longest route, in metres.")
+    min_turns: int = Field(
+        0, ge=0, description="Least number of junction turns on a route. A turn changes the heading by more than 45°."
     )
-    held_out_fraction: float = Field(0.2, ge=0, lt=1, description="Share of routes that training never drives.")
+    point_spacing_m: Annotated[float, Pin.ROWS] = Field(
+        2.0, gt=0, description="Metres between two of the 24 route points in the observation."
+    )
+    held_out_fraction: float = Field(
+        0.2, ge=0, lt=1, description="Share of routes that are kept for evaluation. Training never drives them."
+    )
     before_signs: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Share of training's drives that begin before a stop or yield sign, if any is there.",
+        description="Share of training episodes that start before a stop or yield sign, if the map has one.",
     )
 
     @model_validator(mode="after")
@@ -185,25 +216,51 @@ class RewardConfig(Section):
     """Weights of the reward's terms. All ≥ 0: the sign is the term's own (progress pays, the rest costs)."""
 
     form: Literal["sum", "product"] = Field(
-        "sum", description="sum: of all terms; product: progress × what faults leave of it, and red lights end a drive."
+        "sum",
+        description="sum adds all terms. product multiplies progress by a factor for each fault, and a red light that "
+        "is run ends the episode.",
     )
-    target_speed_mps: float = Field(8.0, gt=0, description="Progress above this speed is not paid.")
-    progress: float = Field(1.0, ge=0, description="Arc length along the route, 1 a step at the target speed.")
+    target_speed_mps: float = Field(8.0, gt=0, description="Speed in m/s above which progress earns no more reward.")
+    progress: float = Field(
+        1.0, ge=0, description="Weight of progress along the route: 1 per step at the target speed."
+    )
     idle: float = Field(
-        0.2, ge=0, description="Standing still: whole at 0 m/s, nothing from 1 m/s on or where waiting is right. Sum."
+        0.2,
+        ge=0,
+        description="Weight of standing still: full at 0 m/s, none from 1 m/s or where waiting is right. Only in the "
+        "form sum.",
     )
     overspeed: float = Field(
-        2.0, ge=0, description="Speed above the target, or (product) above what the road ahead allows; relative."
+        2.0,
+        ge=0,
+        description="Weight of speed above the target, as a share of it. In the form product: above the speed that the "
+        "road ahead allows.",
     )
-    lateral: float = Field(2.0, ge=0, description="Distance from the route's line, relative to half a lane, × speed.")
-    heading: float = Field(1.0, ge=0, description="Heading error against the route's tangent, per 90°, × speed.")
-    comfort: float = Field(0.05, ge=0, description="Change of steering and throttle from step to step.")
-    time_to_collision: float = Field(0.5, ge=0, description="Whole at 0 s, nothing from 2 s on. Product.")
-    collision: float = Field(10.0, ge=0, description="Once, at a collision.")
-    red_light: float = Field(10.0, ge=0, description="Once, at a red light that is run. Product.")
-    off_road: float = Field(10.0, ge=0, description="Once, on leaving the road.")
-    blocked: float = Field(10.0, ge=0, description="Once, where a drive ends for standing still too long. Product.")
-    finish: float = Field(10.0, ge=0, description="Once, at the route's end.")
+    lateral: float = Field(
+        2.0,
+        ge=0,
+        description="Weight of the distance to the route's centre line, as a share of half a lane, times speed.",
+    )
+    heading: float = Field(
+        1.0, ge=0, description="Weight of the heading error to the route's tangent, per 90°, times speed."
+    )
+    comfort: float = Field(
+        0.05, ge=0, description="Weight of the change of steering and throttle from one step to the next."
+    )
+    time_to_collision: float = Field(
+        0.5,
+        ge=0,
+        description="Weight of a short time to collision: full at 0 s, none from 2 s. Only in the form product.",
+    )
+    collision: float = Field(10.0, ge=0, description="Penalty for a collision. It ends the episode.")
+    red_light: float = Field(10.0, ge=0, description="Penalty for running a red light. Only in the form product.")
+    off_road: float = Field(10.0, ge=0, description="Penalty for leaving the road. It ends the episode.")
+    blocked: float = Field(
+        10.0,
+        ge=0,
+        description="Penalty where an episode ends because the car stood still for too long. Only in the form product.",
+    )
+    finish: float = Field(10.0, ge=0, description="Reward for reaching the end of the route.")
 
 
 _SKIES = ("Clear", "Cloudy", "Wet", "WetCloudy", "SoftRain", "MidRainy", "HardRain")
@@ -229,42 +286,48 @@ class TrafficConfig(Section):
     """Cars of a Traffic Manager and people of a crowd, both in the collector's own process, and the traffic lights."""
 
     vehicles: Annotated[Amount, Pin.SIZE] = Field(
-        0, description="Cars, up to 200, or [low, high], drawn for each drive; 0 starts no Traffic Manager."
+        0,
+        description="Number of cars, up to 200. [low, high] draws a number for each episode; 0 starts no Traffic "
+        "Manager.",
     )
     slower_percent: float = Field(
         0.0,
         ge=0,
         lt=100,
-        description="How far below the limit they drive; at it they leave their lanes in bends.",
+        description="Percent below the speed limit at which the cars drive. At the limit they leave their lanes in "
+        "bends.",
     )
     walkers: Annotated[Amount, Pin.SIZE] = Field(
-        0, description="People on foot, up to 400, or [low, high]; needs a map with a navigation mesh."
+        0,
+        description="Number of pedestrians, up to 400. [low, high] draws a number for each episode. The map needs a "
+        "navigation mesh.",
     )
-    walkers_crossing: float = Field(0.5, ge=0, le=1, description="Share of them that cross roads anywhere.")
+    walkers_crossing: float = Field(0.5, ge=0, le=1, description="Share of pedestrians that cross roads anywhere.")
     walkers_step_out: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Share of those beside the route ahead who are sent to its other side just before the car; by "
-        "themselves few cross it. Who avoids roads goes by a crosswalk.",
+        description="Share of pedestrians beside the route that are sent across just before the car arrives. Few cross "
+        "by themselves. A pedestrian that avoids roads takes a crosswalk.",
     )
     within_m: float | None = Field(
         None,
         gt=0,
-        description="How far from a drive's start all of them are at most as it begins; null: anywhere on the map. A "
-        "short drive meets as many with a fifth of them.",
+        description="Largest distance in metres between an episode's start and each car and pedestrian at that time; "
+        "null means anywhere on the map. With a limit, a short episode meets as many of them with a fifth of the "
+        "number.",
     )
     lights: bool = Field(
         False,
-        description="Whether the map's traffic lights change; if not, all are green. An evaluation's drive begins with "
-        "their cycles, one of training comes at any time.",
+        description="Whether traffic lights change. If not, all of them are green. An evaluation episode starts at the "
+        "beginning of their cycles, a training episode at any time.",
     )
     lights_restless: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Share of training's drives whose own lights are drawn anew each second, red or green: who "
-        "knows the place doesn't know the light.",
+        description="Share of training episodes in which the lights on the route switch at random each second, so that "
+        "a place does not tell the colour of its light.",
     )
 
     @field_validator("vehicles", "walkers", mode="before")
@@ -294,8 +357,8 @@ class TrafficConfig(Section):
 class TimeLimitConfig(Section):
     """How long a drive may take, simulated seconds: truncates, never terminates."""
 
-    constant_s: float = Field(60.0, ge=0, description="Of any route.")
-    s_per_m: float = Field(0.0, ge=0, description="More for each metre of the route.")
+    constant_s: float = Field(60.0, ge=0, description="Seconds for every route.")
+    s_per_m: float = Field(0.0, ge=0, description="Further seconds for each metre of the route.")
 
     @model_validator(mode="after")
     def _some_time(self) -> TimeLimitConfig:
@@ -314,16 +377,20 @@ class ActionRateConfig(Section):
         0.5,
         gt=0,
         le=1,
-        description="Share of the front wheels' whole turn that a steering of 1 asks for. Half of CARLA's 70° is what "
-        "a passenger car has.",
+        description="Share of the largest wheel angle that a steering of 1 means. Half of CARLA's 70° is the angle of "
+        "a passenger car.",
     )
-    steer_per_s: float | None = Field(None, gt=0, description="Of steering.")
-    pedal_per_s: float | None = Field(None, gt=0, description="Of throttle and brake.")
+    steer_per_s: float | None = Field(
+        None, gt=0, description="Largest change of steering per second; null means no limit."
+    )
+    pedal_per_s: float | None = Field(
+        None, gt=0, description="Largest change of throttle and brake per second; null means no limit."
+    )
     lag_s: float = Field(
         0.2,
         ge=0,
-        description="Time constant of both: each step they come nearer to what is asked by 1 - exp(-step / lag_s), so "
-        "that a policy's trembling isn't the car's; 0 = none.",
+        description="Time constant of steering and pedals, in seconds: each step they approach the action by the share "
+        "1 - exp(-step / lag_s). 0 means no lag.",
     )
 
 
@@ -331,21 +398,25 @@ class EnvironmentConfig(Section):
     """The gymnasium environment."""
 
     time_limit: TimeLimitConfig = TimeLimitConfig()
-    off_road_m: float = Field(2.5, gt=0, description="Distance from the route's line that counts as off the road.")
+    off_road_m: float = Field(
+        2.5, gt=0, description="Distance to the route's centre line, in metres, that counts as off the road."
+    )
     blocked_s: float | None = Field(
         None,
         gt=0,
-        description="Simulated seconds after which a car that doesn't get on ends the drive; null: 15 without a metre "
-        "of progress, or 180 below 0.1 m/s (Leaderboard) where lights, cars or people can hold it.",
+        description="Simulated seconds without progress that end an episode. null means 15 s without a metre of "
+        "progress, or 180 s below 0.1 m/s (as in the Leaderboard) where lights, cars or pedestrians can hold the car.",
     )
     weather: tuple[str, ...] = Field(
         (),
-        description="Presets of CARLA's, from which each drive draws one; one name alone, as ClearNoon; random: any by "
-        "day; null or none: the simulator's is left.",
+        description="CARLA's weather presets, from which each episode draws one. A single name such as ClearNoon is "
+        "allowed; random means all presets by day; null or an empty list keeps the simulator's weather.",
     )
     action_rate: Annotated[ActionRateConfig, Pin.ROWS] = ActionRateConfig()
     privileged: Annotated[bool, Pin.ROWS | Pin.MEMORY] = Field(
-        False, description="Observation key with what the simulator knows of the road ahead; no driver receives it."
+        False,
+        description="Adds an observation key with what the simulator knows of the road ahead, for critics and "
+        "auxiliary losses. The actor does not receive it.",
     )
     camera: Annotated[CameraConfig, Pin.ROWS] = CameraConfig()
     route: RouteConfig = RouteConfig()
@@ -377,24 +448,24 @@ class NetworkConfig(Section):
 
     channels: Annotated[tuple[Width, Width, Width], Pin.WEIGHTS] = Field(
         CHANNELS["half"],
-        description="Output channels of the three convolutions; half = [16, 32, 32], whole = [32, 64, 64], which takes "
+        description="Output channels of the three convolutions. half is [16, 32, 32]; whole is [32, 64, 64] and takes "
         "1.6 to 1.8 times as long on a CPU.",
     )
-    features: Annotated[int, Pin.WEIGHTS] = Field(512, gt=0, description="Width of the image features.")
+    features: Annotated[int, Pin.WEIGHTS] = Field(512, gt=0, description="Number of image features.")
     picture_weight: Annotated[float, Pin.WEIGHTS, Before(1.0)] = Field(
         0.2,
         gt=0,
-        description="Size of all image features together beside the vector. The smaller, the sooner the few numbers "
-        "that steer are learned from, and the later the picture.",
+        description="Scale of all image features beside the vector. A smaller value makes the networks learn from the "
+        "vector first and from the picture later.",
     )
     hidden: Annotated[tuple[Width, ...], Pin.WEIGHTS] = Field(
-        (256, 256), min_length=1, description="Hidden layers of actor and critics."
+        (256, 256), min_length=1, description="Widths of the hidden layers of actor and critics."
     )
     sees: Annotated[Literal["image", "vector", "privileged"], Pin.WEIGHTS, Before("image")] = Field(
         "image",
-        description="What actor and critics know of a state. image: picture and vector; vector: that alone, without an "
-        "encoder (what is the picture worth?); privileged: the vector and what only the simulator knows (a control, "
-        "which no car could be: would a better eye help?).",
+        description="Input of actor and critics. image: picture and vector. vector: only the vector, without an "
+        "encoder, to measure what the picture is worth. privileged: the vector and what only the simulator knows, as "
+        "an upper bound.",
     )
 
     @field_validator("channels", mode="before")
@@ -410,50 +481,60 @@ class NetworkConfig(Section):
 class TD3Config(Section):
     """Fujimoto et al. 2018, with the paper's symbols in the descriptions."""
 
-    gamma: float = Field(0.98, ge=0, lt=1, description="Discount γ; 0.98 at 10 Hz looks 5 s ahead.")
-    tau: float = Field(0.005, gt=0, le=1, description="Polyak factor τ.")
-    policy_delay: int = Field(2, ge=1, description="Critic updates an actor update (d).")
-    target_noise: float = Field(0.2, ge=0, description="Standard deviation σ̃ of target smoothing.")
-    target_noise_clip: float = Field(0.5, ge=0, description="Clip c of target smoothing.")
-    actor_learning_rate: float = Field(1e-3, gt=0, description="Adam.")
-    critic_learning_rate: float = Field(1e-3, gt=0, description="Adam, encoder included.")
-    batch_size: Annotated[int, Pin.SIZE] = Field(256, ge=1, description="Effective batch; AGENT_BATCH.")
+    gamma: float = Field(0.98, ge=0, lt=1, description="Discount factor γ. 0.98 at 10 Hz looks 5 s ahead.")
+    tau: float = Field(0.005, gt=0, le=1, description="Polyak factor τ of the target networks.")
+    policy_delay: int = Field(2, ge=1, description="Critic updates per actor update (d).")
+    target_noise: float = Field(0.2, ge=0, description="Standard deviation σ̃ of the noise on target actions.")
+    target_noise_clip: float = Field(0.5, ge=0, description="Clip c of the noise on target actions.")
+    actor_learning_rate: float = Field(1e-3, gt=0, description="Learning rate of the actor (Adam).")
+    critic_learning_rate: float = Field(1e-3, gt=0, description="Learning rate of critics and encoder (Adam).")
+    batch_size: Annotated[int, Pin.SIZE] = Field(
+        256, ge=1, description="Transitions per update. Environment: AGENT_BATCH."
+    )
     micro_batch: Annotated[int | None, Pin.SIZE] = Field(
-        None, ge=1, description="Rows computed at once, their gradients added up; null = batch_size. Costs no learning."
+        None,
+        ge=1,
+        description="Transitions computed at once. Their gradients are summed, so the update stays the same. null "
+        "means batch_size.",
     )
     precision: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Pin.MEMORY] = Field(
         "float32",
-        description="Of the encoder's arithmetic; auto: bfloat16 where that is faster, else float32, once for the "
-        "run. float16, with a loss scale: for GPUs that lack bfloat16 alone.",
+        description="Precision of the encoder's arithmetic. auto takes bfloat16 where it is faster, else float32, and "
+        "decides once per run. float16 uses a loss scale and is for GPUs without bfloat16.",
     )
-    exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
+    exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of the Gaussian noise on actions.")
     n_step: Annotated[int, Pin.MEMORY] = Field(
-        1, ge=1, le=16, description="Rewards that a target sums before it asks the critics."
+        1, ge=1, le=16, description="Number of rewards that a target sums before it bootstraps (n-step returns)."
     )
     random_erasing: int = Field(
-        0, ge=0, le=16, description="Grey rectangles over a row's frames, at most, at random (Zhong et al. 2020)."
+        0,
+        ge=0,
+        le=16,
+        description="Largest number of random grey rectangles over a transition's frames (Zhong et al. 2020).",
     )
     encoder_learns_from: Literal["all", "auxiliary"] = Field(
         "all",
-        description="Whose loss moves the encoder: the critics' and the auxiliary one, or that alone (critics that see "
-        "the privileged numbers need nothing of it).",
+        description="Losses that train the encoder: all (critics and auxiliary), or auxiliary only, for critics that "
+        "see the privileged numbers.",
     )
     auxiliary: Annotated[float, Pin.WEIGHTS | Pin.MEMORY, Before(0.0)] = Field(
         0.0,
         ge=0,
-        description="Weight λ of a loss by which the encoder learns to tell the privileged numbers; 0 = none.",
+        description="Weight λ of the auxiliary loss: the encoder predicts the privileged numbers. 0 turns it off.",
     )
     imitation: float = Field(
-        0.0, ge=0, description="Weight β of a loss that draws the actor to what the expert would do; 0 = none."
+        0.0, ge=0, description="Weight β of the imitation loss towards the expert's action. 0 turns it off."
     )
     smoothness: float = Field(
         0.2,
         ge=0,
-        description="Weight κ of a loss that draws the actor to where wheel and pedal are, so that a young critic "
-        "doesn't send them from one end to the other; 0 = none.",
+        description="Weight κ of a loss towards the present steering and pedals, so that an untrained critic does not "
+        "swing them from end to end. 0 turns it off.",
     )
     critic_sees: Annotated[Literal["observation", "privileged"], Pin.WEIGHTS | Pin.MEMORY, Before("observation")] = (
-        Field("observation", description="What critics read: what the actor does, or the privileged numbers beside it.")
+        Field(
+            "observation", description="Input of the critics: the actor's observation, or also the privileged numbers."
+        )
     )
     network: Annotated[NetworkConfig, Pin.MEMORY] = NetworkConfig()
 
@@ -470,38 +551,56 @@ class ReplayConfig(Section):
     """The memory-mapped ring of transitions."""
 
     capacity: Annotated[int, Pin.SIZE] = Field(
-        100_000, ge=1_000, description="Rows (one frame each), of all collectors; allocated whole at creation."
+        100_000,
+        ge=1_000,
+        description="Transitions of all collectors together, one frame each. The files are allocated in full at the "
+        "start.",
     )
     demonstrations: Annotated[str | None, Pin.MEMORY] = Field(
-        None, description="Folder of `python -m carla_td3 record` whose steps are learned from as well; null = none."
+        None,
+        description="Folder of demonstrations that `carla-td3 record` made, to learn from as well. null means none.",
     )
     demonstration_share: float = Field(
         0.5,
         gt=0,
         lt=1,
-        description="Of each batch, where there are demonstrations; more while the run's own steps are few: then "
-        "both are drawn alike.",
+        description="Share of demonstrations in each batch. While the run has few steps, all transitions are drawn "
+        "with the same probability.",
     )
 
 
 class MemoryConfig(Section):
     """How memory is asked for, and how much of it is left alone."""
 
-    backend: Literal["native", "cudaMallocAsync"] = Field("native", description="PyTorch's CUDA allocator.")
+    backend: Literal["native", "cudaMallocAsync"] = Field("native", description="CUDA allocator of PyTorch.")
     expandable_segments: bool | Literal["auto"] = Field(
-        "auto", description="auto = where PyTorch and the platform have them; true insists, WSL2 included."
+        "auto",
+        description="Growable segments of the CUDA allocator. auto uses them where PyTorch and the platform support "
+        "them; true always does, on WSL2 too.",
     )
     garbage_collection_threshold: float | None = Field(
-        None, gt=0, lt=1, description="Share of the limit above which cached blocks go back; null = PyTorch's choice."
+        None,
+        gt=0,
+        lt=1,
+        description="Share of the allocator's limit above which cached blocks are freed. null leaves it to PyTorch.",
     )
     per_process_memory_fraction: float | None = Field(
-        None, gt=0, le=1, description="Of the device's memory, for the allocator (not the context); null = no cap."
+        None,
+        gt=0,
+        le=1,
+        description="Largest share of the GPU's memory that the allocator takes, without the CUDA context. null means "
+        "no limit.",
     )
     offload: Annotated[tuple[Offload, ...], Pin.SIZE] = Field(
-        (), description="Kept on the host instead of the GPU: Adam's state with its step, the targets. None on the CPU."
+        (),
+        description="Parts that stay in host memory instead of on the GPU: optimizer (Adam's state and its step), "
+        "targets (the target networks). Without effect on the CPU.",
     )
     reserve_mib: float = Field(
-        64.0, ge=0, description="Left free on device, host and disk beyond the estimate, MiB; else no start (exit 71)."
+        64.0,
+        ge=0,
+        description="MiB that must stay free on GPU, host and disk beyond the estimate. Otherwise the agent does not "
+        "start (exit code 71).",
     )
 
 
@@ -511,57 +610,68 @@ class TownsConfig(Section):
     maps: tuple[str, ...] = Field(
         ("Lite:seed={seed},size=400",),
         min_length=1,
-        description="One after the other, and again: map names, .xodr files, folders of .xodr files; {seed} grows by "
-        "one from town to town. CARLA, which keeps memory of every map it loads, has no towns from a seed.",
+        description="Maps in turn: names, .xodr files or folders of .xodr files. {seed} grows by one from town to "
+        "town; only carla-lite has towns from a seed.",
     )
-    every_episodes: int = Field(20, ge=1, description="Episodes a town.")
-    first_seed: int = Field(1000, ge=0, description="The first town's {seed}; keep those of test towns out of reach.")
-    evaluation_map: str | None = Field(None, description="Of a run's evaluations; null: the town that training is in.")
+    every_episodes: int = Field(20, ge=1, description="Episodes per town.")
+    first_seed: int = Field(
+        1000, ge=0, description="{seed} of the first town. Keep it away from the seeds of test towns."
+    )
+    evaluation_map: str | None = Field(
+        None, description="Map of the evaluations. null means the town of the training at that time."
+    )
 
 
 class TrainingConfig(Section):
     """How long, how often, in which order."""
 
-    total_steps: int = Field(1_000_000, gt=0, description="Environment steps, warm-up included.")
-    warmup_steps: int = Field(2_000, ge=0, description="Steps of biased random driving before the actor drives.")
+    total_steps: int = Field(1_000_000, gt=0, description="Environment steps of the run, warm-up included.")
+    warmup_steps: int = Field(2_000, ge=0, description="Steps of random driving before the actor drives.")
     halts_every_s: float = Field(
         0.0,
         ge=0,
-        description="Mean time between two halts for no reason, in training and in demonstrations, so that to stand "
-        "isn't learned to be a reason to stand; 0: none.",
+        description="Mean seconds between two halts without a cause, in training and demonstrations, so that the "
+        "driver does not learn to stand because it stands. 0 means none.",
     )
-    updates_per_step: float = Field(1.0, gt=0, le=20, description="Ratio of updates to environment steps.")
+    updates_per_step: float = Field(1.0, gt=0, le=20, description="Updates per environment step.")
     annealing: float = Field(
         0.4,
         ge=0,
         le=1,
-        description="Share of all updates, the last ones, in which the learning rates fall linearly to 0; a run that "
-        "is made longer takes them up again.",
+        description="Share of the updates, at the end of the run, in which the learning rates fall linearly to 0. A "
+        "run that is extended raises them again.",
     )
     final_updates: int = Field(
         0,
         ge=0,
-        description="After the last step the learner begins anew, with so many updates on all rows that are there; 0: "
-        "what it has learned by then is kept. A run that is made longer does so again at its new end.",
+        description="Updates of a learner that restarts from new weights after the last step, on all transitions. 0 "
+        "keeps the trained learner. A run that is extended does this again at its new end.",
     )
-    lockstep: bool = Field(False, description="Collector and learner take turns: bit for bit reproducible, and slower.")
+    lockstep: bool = Field(
+        False, description="Collector and learner take turns. Runs are then reproducible bit for bit, and slower."
+    )
     collectors: Annotated[int, Pin.SIZE] = Field(
-        1, ge=1, le=64, description="Processes that drive, each in a simulator of its own."
+        1, ge=1, le=64, description="Number of collector processes. Each needs a simulator."
     )
     max_lead_steps: Annotated[int, Pin.SIZE] = Field(
-        256, ge=1, description="How far collecting may run ahead of updating (free-running)."
+        256, ge=1, description="Steps that collectors may be ahead of the learner, unless in lockstep."
     )
-    publish_every_updates: int = Field(10, ge=1, description="Updates between two sets of weights for the collector.")
+    publish_every_updates: int = Field(
+        10, ge=1, description="Updates between two publications of the actor's weights to the collectors."
+    )
     learner_threads: int = Field(
         0,
         ge=0,
-        description="torch threads of the learner; 0 = the cores less the one that simulator and collector need.",
+        description="Threads that torch uses in the learner. 0 means all cores but one, which simulator and collector "
+        "need.",
     )
-    towns: TownsConfig | None = Field(None, description="{} for its defaults; null: simulator.map all the time.")
-    log_every_steps: int = Field(500, gt=0, description="Between two rows in TensorBoard.")
-    checkpoint_every_steps: int = Field(5_000, gt=0, description="Between two checkpoints.")
+    towns: TownsConfig | None = Field(
+        None, description="Change of towns during training. {} takes its defaults; null stays on simulator.map."
+    )
+    log_every_steps: int = Field(500, gt=0, description="Steps between two rows in TensorBoard.")
+    checkpoint_every_steps: int = Field(5_000, gt=0, description="Steps between two checkpoints.")
     keep_checkpoints: Annotated[int, Pin.SIZE] = Field(
-        3, ge=1, description="The newest this many are kept, and the best."
+        3, ge=1, description="Number of newest checkpoints that are kept, beside the best one."
     )
 
 
@@ -569,23 +679,30 @@ class CollectorConfig(Section):
     """The child processes that drive, and how the learner watches them."""
 
     at_work: Annotated[int | None, Pin.SIZE] = Field(
-        None, ge=1, description="The first so many of training.collectors drive, the others rest; null = all."
+        None,
+        ge=1,
+        description="Number of collectors that drive; the others rest. null means all of training.collectors.",
     )
-    attempts: int = Field(5, ge=1, description="Collectors in a row that may end without a finished step.")
-    start_limit_s: float = Field(120.0, gt=0, description="From its start to its first word.")
+    attempts: int = Field(
+        5, ge=1, description="Collector processes in a row that may end without a finished step, before the run ends."
+    )
+    start_limit_s: float = Field(120.0, gt=0, description="Seconds that a collector process may take to start.")
     hang_margin_s: Annotated[float, Pin.SIZE] = Field(
-        5.0, gt=0, description="Beyond simulator.timeout_s, until a step counts as hung."
+        5.0, gt=0, description="Seconds beyond simulator.timeout_s after which a step counts as hung."
     )
-    stop_grace_s: float = Field(2.0, ge=0, description="To give the simulator back after a stop, then it is killed.")
+    stop_grace_s: float = Field(
+        2.0, ge=0, description="Seconds that a collector may take to stop in order before it is killed."
+    )
 
 
 class ClusterConfig(Section):
     """Where collectors drive that aren't on this machine: a Ray cluster's nodes, each beside a simulator of its own."""
 
     address: Annotated[str | None, Pin.SIZE] = Field(
-        None, description="HOST:PORT of the cluster, or auto: this machine's; null = no cluster."
+        None,
+        description="HOST:PORT of the Ray cluster, or auto for the cluster of this machine. null means no cluster.",
     )
-    simulator: tuple[str, ...] = Field((), description="Options of `launch.py simulator`, which each node starts.")
+    simulator: tuple[str, ...] = Field((), description="Options of `carla-launcher simulator`, which each node starts.")
 
     @field_validator("address")
     @classmethod
@@ -599,21 +716,27 @@ class ClusterConfig(Section):
 class EvaluationConfig(Section):
     """Evaluation on held-out routes, with the deterministic policy."""
 
-    every_steps: int = Field(10_000, ge=0, description="Between two evaluations while training; 0 = none.")
-    episodes: int = Field(5, ge=1, description="Routes an evaluation.")
-    final_episodes: Annotated[int, Pin.SIZE] = Field(10, ge=0, description="Routes of the last evaluation; 0 = none.")
-    baselines: bool = Field(True, description="Greyed td3, stop, random and PID in the last evaluation's table.")
-    video: Annotated[bool, Pin.SIZE] = Field(True, description="A video of the trained driver at the end.")
-    min_turns: int = Field(0, ge=0, description="Junction turns that an evaluation route must have.")
+    every_steps: int = Field(10_000, ge=0, description="Steps between two evaluations during training. 0 means none.")
+    episodes: int = Field(5, ge=1, description="Routes per evaluation.")
+    final_episodes: Annotated[int, Pin.SIZE] = Field(
+        10, ge=0, description="Routes of the last evaluation. 0 means none."
+    )
+    baselines: bool = Field(
+        True, description="Whether the last evaluation also drives td3 with grey pictures, stop, random and PID."
+    )
+    video: Annotated[bool, Pin.SIZE] = Field(
+        True, description="Whether a video of the trained driver is made at the end."
+    )
+    min_turns: int = Field(0, ge=0, description="Least number of junction turns on an evaluation route.")
 
 
 class AgentConfig(Section):
     """Everything the agent reads."""
 
-    seed: int = Field(0, ge=0, description="Of networks, exploration, routes and traffic.")
-    algorithm: Annotated[str, Pin.WEIGHTS, Before("td3")] = Field("td3", description="What learns.")
+    seed: int = Field(0, ge=0, description="Seed of networks, exploration, routes and traffic.")
+    algorithm: Annotated[str, Pin.WEIGHTS, Before("td3")] = Field("td3", description="Learning algorithm.")
     device: Annotated[Literal["auto", "cpu", "cuda"], Pin.SIZE] = Field(
-        "auto", description="Of the learner; AGENT_DEVICE. The collector acts on the CPU."
+        "auto", description="Device of the learner. Environment: AGENT_DEVICE. Collectors act on the CPU."
     )
     simulator: SimulatorConfig = SimulatorConfig()
     environment: EnvironmentConfig = EnvironmentConfig()

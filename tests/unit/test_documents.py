@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import reference
 import yaml
 from typer.main import get_command
 
@@ -207,3 +208,11 @@ def test_each_command_line_in_the_documents_is_understood() -> None:
         given = {word.partition("=")[0] for word in own if re.match("--[a-z]", word)}
         assert given - known_options(program, words) == set(), (program, words)
     assert {program for program, _ in lines} >= {*PROGRAMS, "scripts/train_td3.py", "benchmarks/driving.py"}
+
+
+# Made pages
+
+
+def test_the_reference_is_what_its_script_makes() -> None:
+    pages = {path.name: path.read_text(encoding="utf-8") for path in reference.FOLDER.glob("*.md")}
+    assert pages == reference.pages(), "run: python scripts/reference.py"

@@ -162,29 +162,30 @@ def train(
 def evaluate(
     *,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A run directory (its latest checkpoint), or one checkpoints/step-… in it.")
+        Path | None,
+        typer.Option(help="Run directory, whose latest checkpoint is taken, or one of its folders checkpoints/step-…."),
     ] = None,
-    routes: Annotated[int, typer.Option(min=1, help="Held-out routes to drive.")] = 20,
-    min_turns: Annotated[int, typer.Option(min=0, help="Junction turns that each route must have.")] = 0,
+    routes: Annotated[int, typer.Option(min=1, help="Number of held-out routes to drive.")] = 20,
+    min_turns: Annotated[int, typer.Option(min=0, help="Least number of junction turns on a route.")] = 0,
     drivers: Annotated[
         str | None,
         typer.Option(
-            help="Of td3, td3-greyed, td3-shuffled (without its pictures), stop, random, pid, expert (sees all "
-            "that the simulator knows), expert-noisy (the same with exploration noise); commas between. Default: td3, "
-            "td3-greyed, stop, random, pid, if they can."
+            help="Drivers to compare, separated by commas: td3; td3-greyed and td3-shuffled (td3 with useless "
+            "pictures); stop; random; pid; expert (sees all that the simulator knows); expert-noisy (expert with "
+            "exploration noise). Default: td3, td3-greyed, stop, random and pid, as far as they apply."
         ),
     ] = None,
     config: options.ConfigPath = None,
     settings: options.Settings = None,
     map: options.Map = None,
     seed: options.Seed = None,
-    csv: Annotated[Path | None, typer.Option(help="Write one row a driver and route there.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write totals and routes there.")] = None,
-    video: Annotated[Path | None, typer.Option(help="Record the first driver there, .mp4.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="CSV file for one row per driver and route.")] = None,
+    json: Annotated[Path | None, typer.Option(help="JSON file for totals and routes.")] = None,
+    video: Annotated[Path | None, typer.Option(help="MP4 file for a video of the first driver.")] = None,
 ) -> None:
-    """Drive held-out routes and print success, completion, driving score and comfort, a line a driver.
+    """Drive held-out routes and print success, completion, driving score and comfort, one row per driver.
 
-    Each drive is kept as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
+    Each drive is saved as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
     all are driven: the same command resumes after them, whatever ended it. Ctrl-C and SIGTERM leave the table so far.
 
     Exit codes: 0 all are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
@@ -199,24 +200,24 @@ def evaluate(
 @within(leaving)
 def record(
     *,
-    out: Annotated[Path, typer.Option(help="A folder for them, which replay.demonstrations then names.")],
+    out: Annotated[Path, typer.Option(help="Folder for the demonstrations. replay.demonstrations then names it.")],
     driver: Annotated[
         str,
         typer.Option(
-            help="expert, expert-shoved (wheel and foot are pulled aside now and then, at times it doesn't look), "
-            "pid, random or stop."
+            help="Driver to record: expert, expert-shoved (its steering and pedals are disturbed now and then), pid, "
+            "random or stop."
         ),
     ] = "expert",
-    steps: Annotated[int, typer.Option(min=1, help="In all, with those that --resume finds.")] = 20_000,
+    steps: Annotated[int, typer.Option(min=1, help="Total number of steps, with those that --resume finds.")] = 20_000,
     config: options.ConfigPath = None,
     settings: options.Settings = None,
     map: options.Map = None,
     seed: options.Seed = None,
     resume: options.Resume = False,
 ) -> None:
-    """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own.
+    """Record a driver on training routes as demonstrations, which a run can learn from beside its own steps.
 
-    Every step is kept as it is taken: --resume continues after them, whatever ended it.
+    Every step is saved as it is taken, so that --resume continues after the last one.
 
     Exit codes: 0 all are taken, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
@@ -232,17 +233,19 @@ def record(
 def stability(
     *,
     steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,
-    run_dir: Annotated[Path, typer.Option(help="A run directory that doesn't exist yet.")] = Path("runs/stability"),
+    run_dir: Annotated[Path, typer.Option(help="Run directory to create. It must not exist.")] = Path("runs/stability"),
     tolerance_mib: Annotated[
         float,
         typer.Option(
-            min=0, max=1e6, help="Fitted growth of either process, half-way to end, that still counts as flat, MiB."
+            min=0,
+            max=1e6,
+            help="Growth of a process in MiB, fitted over the second half of the run, that still counts as no leak.",
         ),
     ] = 8.0,
     config: options.ConfigPath = None,
     settings: options.Settings = None,
 ) -> Exit:
-    """Train for a while and say whether memory was flat after warm-up; exit 0 if it was, 1 if not."""
+    """Train for a while and check for memory leaks. Exit codes: 0 memory stayed flat after warm-up, 1 it grew."""
     from carla_td3.cli.stability import measure
 
     verdict = measure(steps, run_dir, tolerance_mib, config, settings or [])
@@ -257,18 +260,20 @@ def footprint(
     settings: options.Settings = None,
     run_dir: options.RunDir = None,
     device: options.Device = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     variants: Annotated[
         str | None,
         typer.Option(
             metavar="JSON",
-            help="Sets of keys to size as well, as a list of objects; implies --json, and the GPU isn't looked at.",
+            help="Further sets of keys to size, as a JSON list of objects. Implies --json; the GPU is not read.",
         ),
     ] = None,
 ) -> Exit:
-    """Say what a configuration takes of device, host and disk, item by item, and whether it fits; allocate nothing.
+    """Print what a configuration needs of GPU, host and disk, item by item, and whether it fits. Allocates nothing.
 
-    With --run-dir also what that run measured, by phase. Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
+    With --run-dir it also prints what that run measured, by phase.
+
+    Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
     """
     from carla_td3.memory import estimate, preflight
 
@@ -293,16 +298,19 @@ def footprint(
 def request(
     *,
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="checkpoint, drain (give the simulator back), resume, apply or stop.")
+        str,
+        typer.Argument(
+            metavar="KIND", help="Request: checkpoint, drain (release the simulator), resume, apply or stop."
+        ),
     ],
     run_name: options.RunName = "td3",
     run_dir: options.RunDir = None,
     settings: options.Settings = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it is done; say what became of it.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the request is done, and print its result.")] = False,
 ) -> None:
-    """Ask something of a running training; --set gives the values of apply.
+    """Send a request to a running training. --set gives the values of apply.
 
-    Exit codes: 0 asked, or with --wait done; 1 the run ended first; 65 refused, or no run goes on there.
+    Exit codes: 0 sent, or with --wait done; 1 the run ended first; 65 refused, or no run is active there.
     """
     from carla_run import requests
 

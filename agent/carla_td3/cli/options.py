@@ -26,37 +26,45 @@ ConfigPath = Annotated[
     typer.Option(
         "--config",
         envvar="AGENT_CONFIG",
-        help=f"YAML file, or a preset: {', '.join(presets())}. Default: the run's config.yaml if there is one, else "
+        help=f"YAML file, or name of a preset: {', '.join(presets())}. Default: the run's config.yaml if there is one, "
+        f"else "
         f"{DEFAULT_CONFIG}.",
     ),
 ]
-RunName = Annotated[str, typer.Option(envvar="RUN_NAME", help=f"The run is {RUNS}/NAME.")]
-RunDir = Annotated[Path | None, typer.Option(help=f"The run's directory, instead of {RUNS}/NAME.")]
+RunName = Annotated[str, typer.Option(envvar="RUN_NAME", help=f"Name of the run; its folder is {RUNS}/NAME.")]
+RunDir = Annotated[Path | None, typer.Option(help=f"Folder of the run, instead of {RUNS}/NAME.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any configuration key, as td3.batch_size=64. Repeatable."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set any configuration key, such as td3.batch_size=64. Can be repeated."
+    ),
 ]
 Map = Annotated[
     str | None,
-    typer.Option("--map", help="Map name, or path of an .xodr file. Default: what the simulator has loaded."),
+    typer.Option("--map", help="Map name, or path of an .xodr file. Default: the map that the simulator has loaded."),
 ]
-Seed = Annotated[int | None, typer.Option(help="Of networks, exploration, routes and traffic. Default: 0.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of networks, exploration, routes and traffic. Default: 0.")]
 MaxTimesteps = Annotated[
-    int | None, typer.Option(help="Environment steps in all, warm-up included. Default: training.total_steps.")
+    int | None, typer.Option(help="Total environment steps, warm-up included. Default: training.total_steps.")
 ]
 EvalFreq = Annotated[
-    int | None, typer.Option(help="Steps between two evaluations, 0 = none. Default: evaluation.every_steps.")
+    int | None, typer.Option(help="Steps between two evaluations; 0 means none. Default: evaluation.every_steps.")
 ]
 CheckpointFreq = Annotated[
     int | None, typer.Option(help="Steps between two checkpoints. Default: training.checkpoint_every_steps.")
 ]
 EvalEpisodes = Annotated[
     int | None,
-    typer.Option("--num-eval-episodes", help="Routes an evaluation, the last one too. Default: evaluation.episodes."),
+    typer.Option(
+        "--num-eval-episodes", help="Routes per evaluation, the last one included. Default: evaluation.episodes."
+    ),
 ]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda. Default: AGENT_DEVICE, else auto.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run if there is one; start it if not.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks instead of sentences.")]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Device that the agent trains on: auto, cpu or cuda. Default: AGENT_DEVICE, else auto."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run if it exists; start it if it does not.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Print tracebacks instead of one-sentence errors.")]
 
 KEYS = {
     "map": ("simulator.map",),

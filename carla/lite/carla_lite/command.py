@@ -1,16 +1,19 @@
 """What ``carla-lite`` does: one server until SIGTERM or Ctrl-C.
 
 Owns the command line and the sentences for what a user can get wrong: exit code 2 for a fault, 65 for a map, 69 for a
-port.
+port, 73 for a file that can't be written.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
+import os
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -32,15 +35,15 @@ from carla_lite.view import launch
 
 # Whatever --host says: a process that can reach it can crash the server.
 LOOPBACK = "127.0.0.1"
-_BAD_FAULT, _BAD_MAP, _NO_PORT = 2, 65, 69
+_BAD_FAULT, _BAD_MAP, _NO_PORT, _CANT_WRITE = 2, 65, 69, 73
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def _first_port(text: str | int) -> int:
     first = str(text).partition("-")[0]
-    if not first.isdecimal() or not 1 <= int(first) <= 65534:
-        raise typer.BadParameter(f"{text!r} is no port, expected 1 to 65534")
+    if not first.isdecimal() or not 0 <= int(first) <= 65534:
+        raise typer.BadParameter(f"{text!r} is no port, expected 1 to 65534, or 0")
     return int(first)
 
 
@@ -53,7 +56,7 @@ def main(
             metavar="PORT",
             parser=_first_port,
             envvar=["CARLA_PORT", "CARLA_PORTS"],
-            help="RPC port, or the first of several (2000-2002); streams take the next one.",
+            help="RPC port, or the first of several (2000-2002); streams take the next one. 0 takes two that are free.",
         ),
     ] = 2000,
     map: Annotated[str, typer.Option(help=f"{KNOWN}, a map of --map-dir, or the path of an .xodr file.")] = MAP_NAMES[
@@ -86,15 +89,24 @@ def main(
     control_port: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            min=0,
             max=65535,
             envvar="LITE_CONTROL_PORT",
-            help=f"Only on {LOOPBACK} take lines of text: fault KIND:KEY=VALUE,… or clear or status. Off by default.",
+            help=f"Only on {LOOPBACK} take lines of text: fault KIND:KEY=VALUE,… or clear or status. 0 takes a free "
+            "port. Off by default.",
         ),
     ] = None,
     view: Annotated[
         bool,
         typer.Option("--view", help=f"Serve a window on {LOOPBACK}: the spectator's camera, and the town from above."),
+    ] = False,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write port, control port and process id there, as JSON, once it listens."),
+    ] = None,
+    end_with_input: Annotated[
+        bool,
+        typer.Option("--end-with-input", help="End when standard input closes: with the program that holds it open."),
     ] = False,
     view_port: Annotated[int, typer.Option(min=0, max=65535, help="Of the window; default: a free one.")] = 0,
 ) -> None:
@@ -115,6 +127,7 @@ def main(
             server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000))
         except OSError as error:
             _fail(_port_sentence(error, host, port), _NO_PORT)
+        port = server.port
         if control is not None:
             ends.callback(ControlPort(control, server.selector, injector).close)
         if control is not None or fault:
@@ -124,7 +137,27 @@ def main(
         if window_socket is not None:
             address = ends.enter_context(launch.window(window_socket, (host, port), seed))
             print(f"carla-lite: {ends.enter_context(launch.told(address, sys.stdout.isatty()))}", flush=True)
+        if ready_file is not None:
+            _tell(ready_file, port=port, control_port=None if control is None else control.getsockname()[1])
+        if end_with_input:
+            threading.Thread(target=_end_with_input, daemon=True).start()
         server.serve()
+
+
+def _tell(file: Path, **what: int | None) -> None:
+    """Write the file whole: what waits for it never reads a half."""
+    beside = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        beside.write_text(json.dumps({**what, "pid": os.getpid()}), encoding="utf-8")
+        beside.replace(file)
+    except OSError as error:
+        _fail(f"can't write {file} ({error.strerror}); choose another --ready-file", _CANT_WRITE)
+
+
+def _end_with_input() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _faults(texts: list[str]) -> list[Fault]:

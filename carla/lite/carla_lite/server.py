@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.maps import Maps
 from carla_lite.methods import table
-from carla_lite.protocol.channel import Channel, listen
+from carla_lite.protocol.channel import Channel, listen_pair
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
 from carla_lite.world import World
@@ -47,14 +47,14 @@ class Server:
     """Listens on ``port`` (RPC) and ``port + 1`` (streams) from construction on; a context manager that closes both."""
 
     def __init__(self, host: str, port: int, maps: Maps, seed: int, tick_s: float = 0.0) -> None:
-        """Listen and build the world, whose ticks take ``tick_s`` at least.
+        """Listen and build the world, whose ticks take ``tick_s`` at least; port 0 takes two that are free.
 
         Raises:
             OSError: a port is in use.
         """
         self._sockets = contextlib.ExitStack()
-        rpc_listener = self._sockets.enter_context(listen(host, port))
-        stream_listener = self._sockets.enter_context(listen(host, port + 1))
+        rpc_listener, stream_listener = map(self._sockets.enter_context, listen_pair(host, port))
+        self.port: int = rpc_listener.getsockname()[1]
         self._streams = Streams(stream_listener)
         self._world = World(self._streams, maps, seed)
         self._world.tick_s = tick_s

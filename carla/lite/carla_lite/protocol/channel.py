@@ -8,6 +8,8 @@ go out through ``send``. Never blocks: a blocking write deadlocks with the clien
 from __future__ import annotations
 
 import contextlib
+import errno
+import random
 import selectors
 import socket
 from abc import ABC, abstractmethod
@@ -18,6 +20,7 @@ Buffer = bytes | bytearray | memoryview
 Ready = Callable[[int], None]
 
 _CHUNK_BYTES = 1 << 16
+_FREE, _TRIES = (20_000, 32_000), 200
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -29,6 +32,29 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.create_server((host, port), backlog=128)
     listener.setblocking(False)
     return listener
+
+
+def listen_pair(host: str, port: int) -> tuple[socket.socket, socket.socket]:
+    """Return sockets that listen on a port and on the next one; port 0 takes two that are free.
+
+    Free ones lie below those that the kernel takes for outgoing connections: otherwise a client that retries while
+    the server is started again could be given its port, and connect to itself.
+
+    Raises:
+        OSError: an address is in use or isn't ours.
+    """
+    tries = iter(random.SystemRandom().sample(range(*_FREE), _TRIES) if port == 0 else [port])
+    for first in tries:
+        with contextlib.ExitStack() as taken:
+            try:
+                pair = taken.enter_context(listen(host, first)), taken.enter_context(listen(host, first + 1))
+            except OSError as error:
+                if port != 0 or error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            taken.pop_all()
+            return pair
+    raise OSError(errno.EADDRINUSE, f"no two neighbouring ports of {_FREE[0]} to {_FREE[1]} are free")
 
 
 def _address_of(sock: socket.socket) -> str:

@@ -1,0 +1,189 @@
+"""Write docs/reference: configuration and commands, as pydantic and typer know them.
+
+Run: ``python scripts/reference.py``; a test fails while a page isn't what this makes.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import json
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from typer.main import get_command
+
+from carla_launcher.cli import app as launcher_app
+from carla_launcher.config import SHIPPED, load
+from carla_lite.command import app as lite_app
+from carla_td3.__main__ import app as agent_app
+from carla_td3.config import AgentConfig
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+LONGEST = 120
+"""Of a value that is shown in a table."""
+MADE = "<!-- Made by scripts/reference.py. Change the code, not this page. -->\n"
+LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+"""Signs of the bounds that `annotated_types` has, by their attribute."""
+WORDS = {
+    int: "integer",
+    float: "number",
+    str: "text",
+    bool: "`true` or `false`",
+    Path: "path",
+    type(None): "`null`",
+}
+"""YAML's words for Python's types."""
+
+
+def main() -> None:
+    """Write the pages."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """Return each page's text by its file name."""
+    return {
+        "agent-configuration.md": configuration(
+            "The agent's configuration",
+            "A file names the keys that differ, `extends: NAME` a preset or file below it. `--set KEY=VALUE` and a "
+            "run's `overrides.yaml` win over environment variables, which win over the file.",
+            AgentConfig(),
+        ),
+        "launcher-configuration.md": configuration(
+            "The launcher's configuration",
+            "The values stand in `launcher/carla_launcher/launcher.yaml`; `--launcher-config FILE` names another file.",
+            load(SHIPPED),
+        ),
+        "commands.md": "\n".join(
+            [
+                "# Commands",
+                MADE,
+                *command("carla-launcher", get_command(launcher_app)),
+                *command("carla-td3", get_command(agent_app)),
+                *command("carla-lite", get_command(lite_app)),
+            ]
+        ),
+    }
+
+
+def configuration(title: str, lead: str, defaults: BaseModel) -> str:
+    """Return a page with one table for each section of a configuration."""
+    return "\n".join([f"# {title}", MADE, lead, *sections("", type(defaults), defaults.model_dump(mode="json"))]) + "\n"
+
+
+def sections(prefix: str, model: type[BaseModel], values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a section and of those below it; a section that is left out shows its own defaults."""
+    below = {name: found for name, field in model.model_fields.items() if (found := section(field)) is not None}
+    rows = [
+        row(f"{prefix}{name}", field, values[name])
+        for name, field in model.model_fields.items()
+        if name not in below or values[name] is None
+    ]
+    yield from [
+        "",
+        f"## `{prefix.rstrip('.')}`" if prefix else "## Top level",
+        "",
+        inspect.cleandoc(model.__doc__ or ""),
+    ]
+    yield from ["", "| key | value | default | meaning |", "|---|---|---|---|", *rows]
+    for name, found in below.items():
+        yield from sections(f"{prefix}{name}.", found, values[name] or found().model_dump(mode="json"))
+
+
+def section(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the model of a field that is a section, None for a value."""
+    for each in (field.annotation, *typing.get_args(field.annotation)):
+        if inspect.isclass(each) and issubclass(each, BaseModel):
+            return each
+    return None
+
+
+def row(key: str, field: FieldInfo, value: Any) -> str:
+    """Return a field as a row of a table."""
+    kind = ", ".join([kind_of(field.annotation), *limits(field)]) if section(field) is None else "section or `null`"
+    return f"| {code(key, quoted=False)} | {kind} | {code(value)} | {cell(field.description or '')} |"
+
+
+def kind_of(annotation: Any) -> str:
+    """Return a type in the words of YAML."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        found = kind_of(parts[0])
+    elif origin is typing.Literal:
+        found = " or ".join(code(part) for part in parts)
+    elif origin in (typing.Union, types.UnionType):
+        found = " or ".join(dict.fromkeys(kind_of(part) for part in parts))
+    elif origin is tuple:
+        found = f"list of {' or '.join(dict.fromkeys(kind_of(part) for part in parts if part is not Ellipsis))}"
+    elif inspect.isclass(origin) and issubclass(origin, Mapping):
+        found = f"mapping to {kind_of(parts[1])}"
+    elif inspect.isclass(annotation) and issubclass(annotation, enum.Enum):
+        found = " or ".join(code(each.value) for each in annotation)
+    else:
+        found = WORDS.get(annotation, "value")
+    return found
+
+
+def limits(field: FieldInfo) -> Iterator[str]:
+    """Yield the bounds of a number."""
+    for each in field.metadata:
+        yield from (f"{sign} {getattr(each, name):g}" for name, sign in LIMITS.items() if hasattr(each, name))
+
+
+def code(value: Any, quoted: bool = True) -> str:
+    """Return a value between back-ticks, as YAML writes it."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if len(text) > LONGEST:
+        return "see the file"
+    return f"`{cell(text)}`" if text or not quoted else '`""`'
+
+
+def cell(text: str) -> str:
+    """Return text that stands in one cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def command(name: str, found: Any, level: int = 2) -> Iterator[str]:
+    """Yield the lines of a command of typer's, and of those below it."""
+    yield from [f"{'#' * level} `{name}`", "", *paragraphs(found.help or "")]
+    options = [each for each in found.params if each.name != "help" and not getattr(each, "hidden", False)]
+    if options:
+        yield from ["", "| option | default | meaning |", "|---|---|---|", *map(option, options)]
+    yield ""
+    for below_name, below in getattr(found, "commands", {}).items():
+        if not below.hidden:
+            yield from command(f"{name} {below_name}", below, level + 1)
+
+
+def paragraphs(text: str) -> Iterable[str]:
+    """Return a help text's paragraphs, one line each."""
+    return [part for each in inspect.cleandoc(text).split("\n\n") for part in (" ".join(each.split()), "")][:-1]
+
+
+def option(parameter: Any) -> str:
+    """Return an option or argument as a row of a table."""
+    named = parameter.param_type_name == "option"
+    words = ", ".join([*parameter.opts, *parameter.secondary_opts]) if named else parameter.metavar or parameter.name
+    if named and not parameter.is_flag:
+        words += f" {parameter.metavar or parameter.name.upper()}"
+    default = None if callable(parameter.default) else parameter.default
+    said = "" if default in (None, False, (), []) else code(str(default))
+    return f"| {code(words)} | {said} | {cell(parameter.help or '')}{environment(parameter.envvar)} |"
+
+
+def environment(variables: str | Sequence[str] | None) -> str:
+    """Return the sentence on the variables that an option is taken from."""
+    names = [variables] if isinstance(variables, str) else list(variables or ())
+    return f" Environment: {', '.join(map(code, names))}." if names else ""
+
+
+if __name__ == "__main__":
+    main()

@@ -104,7 +104,7 @@ def gives_way(now: object, then: object) -> bool:
 def _next(now: object, wanted: object) -> object:
     """Return the value after this one; this one where there is no further."""
     if isinstance(wanted, tuple):  # values in their order
-        left = wanted[wanted.index(now) + 1 :] if now in wanted else wanted
+        left = wanted[wanted.index(now) :] if now in wanted else wanted
         return next((each for each in left if gives_way(now, each)), now)
     if wanted == FEWER:
         return max(1, now - 1) if isinstance(now, int) else now

@@ -110,6 +110,8 @@ def test_first_step_that_frees_the_deficit(deficit_mib: float, expected: str) ->
 def test_simulator_restart_frees_its_growth() -> None:
     taken = (took(micro(64, 40)),)
     assert chosen(ground(taken), PoolKind.VRAM, 60) == ["restart_simulator"]
+    shrunk = dataclasses.replace(ground(taken), fresh_mib={PoolKind.VRAM: 4700, PoolKind.RAM: 9000})
+    assert chosen(shrunk, PoolKind.VRAM, 60) == ["restart_simulator"], "it takes no more of RAM than it did"
     assert chosen(ground(taken, simulator_mib=4720), PoolKind.VRAM, 45) == [OFFLOADS]
 
 

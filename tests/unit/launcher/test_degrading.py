@@ -207,6 +207,7 @@ def test_only_a_dead_launchers_drain_is_ended(world: World) -> None:
 def test_what_open_rungs_would_free_is_recorded(world: World) -> None:
     settle(world)
     frees = read_object(world.run.launcher_state)["rungs_free_mib"]["vram"]
+    assert "stop" not in frees
     assert frees["agent_cpu (device = cpu)"]["vram"] == 600
     assert frees["carla_low (Low)"]["vram"] == 700
     press(world, 650)

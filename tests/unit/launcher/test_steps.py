@@ -96,6 +96,14 @@ def test_one_simulator_less_frees_it_and_its_collector() -> None:
     assert built(less, base) == ()
 
 
+def test_unknown_sizes_count_from_the_step_that_holds() -> None:
+    found = named(ladder_of(PoolKind.VRAM), "micro_batches")
+    holds = Taken("micro_batches", "vram", "short", dict(found[0].values))
+    stands = Standing({PoolKind.VRAM: tuple(found)}, (holds,), lambda _: {})
+    assert stands.relief([found[2]]) == {PoolKind.VRAM: 16 + 8}
+    assert replace(stands, taken=()).relief([found[2]])[PoolKind.VRAM] == 32 + 16 + 8
+
+
 def test_a_copy_of_the_earlier_file_has_the_same_ladder() -> None:
     earlier = yaml.safe_load(Path(__file__).with_name("ladder_before.yaml").read_text(encoding="utf-8"))["ladder"]
     copied = config.validate({**LIMITS.model_dump(mode="json"), "ladder": earlier}, "own.yaml").ladder

@@ -16,6 +16,7 @@ from carla_launcher.decide.ladder import Ladder, Needs
 from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.simulator import SimulatorMonitor
+from carla_run.configuration.program_file import ProgramFile
 from carla_run.requests import Answer
 
 
@@ -105,6 +106,7 @@ class Forecast:
         ask_ahead: finds out about the overrides that ``needs`` will be asked about; waits for the answers if asked to.
         bands: what simulator and agent should hold, from overrides and the simulator's quality.
         on_cpu: returns the same as it is planned with the agent on the CPU.
+        program: the agent's file.
     """
 
     ladder: Ladder = field(default_factory=dict)
@@ -113,6 +115,7 @@ class Forecast:
     ask_ahead: Callable[[Sequence[Mapping[str, Any]], bool], None] = lambda _overrides, _wait: None
     bands: Callable[[Mapping[str, Any], str | None], Mapping[BandKey, float]] = lambda _overrides, _quality: {}
     on_cpu: Callable[[], Forecast] | None = None
+    program: ProgramFile = field(default_factory=ProgramFile)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 
 from carla_launcher.act.effects import State
 from carla_launcher.act.ladder_state import LadderState
@@ -34,6 +34,7 @@ from carla_launcher.decide.restarts import failures_in_a_row
 from carla_launcher.decide.room import missing_for_agent, wait_command
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import PoolKind
+from carla_launcher.rungs.rung import Act
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 
@@ -227,7 +228,7 @@ class Repairs:
             return decision.delay_s
         if isinstance(decision, Degrade):
             self._ladder.take(decision)
-            if any(step.does.restarts == "agent" for step in decision.steps) and self._run.agent.lives:
+            if any(Act.FRESH_AGENT in step.does.acts for step in decision.steps) and self._run.agent.lives:
                 yield from self._run.stop_agent(decision.cause)
                 self._agent_away = True
             return 0.0
@@ -277,31 +278,28 @@ class Repairs:
         self._say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
 
     def _degrade(self, decision: Degrade) -> Script:
-        """Take all steps with one restart of either program at most."""
         steps, cause = decision.steps, decision.cause
         self._ladder.take(decision)
         self._ladder.degraded()
         self._say(f"{cause}: gives way by {_in_words(steps)}")
-        restarts, values = {step.does.restarts for step in steps}, laid_over({}, *(step.values for step in steps))
-        if "simulator" in restarts or self._run.simulator_is_dead:
-            if "agent" in restarts:
-                yield from self._put_agent_away(cause)
-            yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
-        if "agent" in restarts or not self._run.agent.lives:
-            yield from self.replace_agent(cause, failed=not self._run.agent.lives)
-        elif values:
-            yield from self._apply(values, cause)
+        acts = {act for step in steps for act in step.does.acts}
+        yield from self._do(acts, laid_over({}, *(step.values for step in steps)), cause)
 
     def _restore(self) -> Script:
         taken, back = self._ladder.restore()
         self._say(f"memory is back: {taken} is taken back")
-        does, cause = self._ladder.does(taken), f"restores {taken}"
-        if does.restarts == "simulator":
-            yield from self._replace_simulator(cause, failed=False)
-        elif does.restarts == "agent":
-            yield from self.replace_agent(cause)
-        else:
-            yield from self._apply(back, cause)
+        yield from self._do(self._ladder.undone_by(taken), back, f"restores {taken}")
+
+    def _do(self, acts: Collection[Act], values: dict[str, object], cause: str) -> Script:
+        """Do what rungs ask for, with one restart of either program at most; one that has ended is started again."""
+        if Act.FRESH_SIMULATOR in acts or self._run.simulator_is_dead:
+            if Act.FRESH_AGENT in acts:
+                yield from self._put_agent_away(cause)
+            yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
+        if Act.FRESH_AGENT in acts or not self._run.agent.lives:
+            yield from self.replace_agent(cause, failed=not self._run.agent.lives)
+        elif values:
+            yield from self._apply(values, cause)
 
     def _apply(self, values: dict[str, object], cause: str) -> Script:
         """Have the running agent take values; where it can't, it is started again with them."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from carla_launcher.decide.detectors.expectations import PHASES, BandKey
 from carla_launcher.decide.ladder import Ladder, Step, laid_over
-from carla_launcher.decide.sizes import Simulator, Sizes, SizesOf, Values
 from carla_launcher.observe.pools import Cards, Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
+from carla_launcher.sizes import DEVICE, Simulator, Sizes, SizesOf, Values
 from carla_run.memory.room import missing
 
 _ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
@@ -33,6 +33,7 @@ class Situation:
         reserve_mib: kept free in each pool.
         cards: of simulator and agent.
         folder: whose disk the disk's pool is.
+        smaller: by memory, the key of the configuration that a person lowers first.
     """
 
     reading: Reading
@@ -42,6 +43,7 @@ class Situation:
     reserve_mib: Mapping[PoolKind, float]
     cards: Cards = field(default_factory=Cards)
     folder: str = "the run's directory"
+    smaller: Mapping[PoolKind, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Candidate:
     @property
     def device(self) -> str:
         """Where the agent computes: cuda or cpu."""
-        return str(self.values["device"])
+        return str(self.values[DEVICE])
 
     @property
     def fits(self) -> bool:
@@ -128,7 +130,7 @@ class Candidate:
 
     def __str__(self) -> str:
         where = {"cuda": "the GPU", "cpu": "the CPU"}[self.device]
-        reported = [step for step in self.steps if set(step.values) - {"device"}]
+        reported = [step for step in self.steps if set(step.values) - {DEVICE}]
         taken = "".join(f", {step}" for step in reported)
         return f"{self.shown}, agent on {where}{taken}"
 
@@ -145,12 +147,12 @@ class Fits:
         self, ways: Sequence[tuple[Step, ...]], quality: str | None = None, device: str | None = None
     ) -> list[Candidate]:
         """Return a candidate for each tuple of steps; ``quality`` and ``device`` hold where no step says another."""
-        sizes = self._sizes_of([self._values(steps, device or self._situation.base["device"]) for steps in ways])
+        sizes = self._sizes_of([self._values(steps, device or self._situation.base[DEVICE]) for steps in ways])
         return [self._candidate(steps, found, quality) for steps, found in zip(ways, sizes, strict=True)]
 
     @staticmethod
     def _values(steps: Sequence[Step], device: str) -> Values:
-        return laid_over({"device": device}, *(step.values for step in steps))
+        return laid_over({DEVICE: device}, *(step.values for step in steps))
 
     def _candidate(self, steps: tuple[Step, ...], sizes: Sizes, quality: str | None) -> Candidate:
         simulator, shown = self._situation.simulator, "simulator elsewhere"

@@ -12,8 +12,8 @@ from itertools import groupby
 from carla_launcher.decide.choose import Short, Way, choose, lasting_steps
 from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum, lives_in, others_of
 from carla_launcher.decide.room import wait_command, who_holds
-from carla_launcher.decide.sizes import SizesOf
 from carla_launcher.observe.pools import Gpu, OwnerKind, PoolKind, Provenance, Reading
+from carla_launcher.sizes import CPU, CUDA, DEVICE, SizesOf
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _single_steps(fits: Fits, asked: Candidate, situation: Situation) -> list[Ca
 
 
 def _qualities_and_devices(fits: Fits, situation: Situation) -> Iterator[Candidate]:
-    devices = ("cuda", "cpu") if situation.base["device"] == "cuda" else ("cpu",)
+    devices = (CUDA, CPU) if situation.base[DEVICE] == CUDA else (CPU,)
     qualities = situation.simulator.qualities if situation.simulator else (None,)
     for quality in qualities:
         for device in devices:
@@ -132,8 +132,8 @@ def _ways_out(nearest: Candidate, situation: Situation) -> str:
     kinds = list(dict.fromkeys(each.kind for each in nearest.sums if each.short_mib))
     memory = ["memory"] if any(kind is not PoolKind.DISK for kind in kinds) else []
     disk = [f"disk in {situation.folder}"] if PoolKind.DISK in kinds else []
-    smaller = "a smaller replay.capacity" if kinds == [PoolKind.DISK] else "a smaller configuration"
-    return f"free some {' and some '.join([*memory, *disk])}, or choose {smaller}"
+    smaller = situation.smaller.get(kinds[0]) if len(kinds) == 1 else None
+    return f"free some {' and some '.join([*memory, *disk])}, or choose a smaller {smaller or 'configuration'}"
 
 
 def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:

@@ -10,6 +10,7 @@ import os
 
 from carla_launcher.config import SHIPPED
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.resolve.footprint import program
 from carla_launcher.simulators import NAMED
 from carla_run import cluster_access
 
@@ -34,10 +35,11 @@ def refuse(address: str, options: RunOptions) -> None:
 def agent_words(options: RunOptions) -> tuple[str, ...]:
     """Return what the agent is told of cluster and collectors."""
     there = json.dumps(simulator_words(options))
+    keys = program().keys
     settings = {
-        "cluster.address": options.cluster,
-        "cluster.simulator": None if options.cluster is None else there,
-        "training.collectors": options.collectors,
+        keys.cluster: options.cluster,
+        keys.cluster_simulator: None if options.cluster is None else there,
+        keys.simulators: options.collectors,
     }
     return tuple(word for key, value in settings.items() if value is not None for word in ("--set", f"{key}={value}"))
 

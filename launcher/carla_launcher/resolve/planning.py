@@ -10,26 +10,25 @@ import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from carla_launcher import sizes
 from carla_launcher.config import LauncherConfig
-from carla_launcher.decide import plan, rung_values, sizes
+from carla_launcher.decide import plan
 from carla_launcher.decide.fit import Situation
-from carla_launcher.decide.ladder import Rungs, build_ladder, picked_rungs
+from carla_launcher.decide.ladder import Rungs, build_ladder, picked_rungs, with_program
 from carla_launcher.decide.nodes import AgentParts
 from carla_launcher.decide.plan import Plan
-from carla_launcher.decide.sizes import SizesOf, Values
 from carla_launcher.observe.pools import Cards, Gpu, PoolKind, Reading
 from carla_launcher.options import RefusedError
 from carla_launcher.resolve import watermarks
-from carla_launcher.resolve.footprint import Footprint, FootprintError
+from carla_launcher.resolve.footprint import Footprint, FootprintError, program
 from carla_launcher.simulators import Simulator
+from carla_launcher.sizes import CPU, CUDA, DEVICE, SizesOf, Values
 from carla_run.exits import Exit
 
 SOMEWHERE = "127.0.0.1:6379"
 """A cluster's address, for the question what an agent takes that has one."""
 NO_RUNS = Path("/nonexistent")
 """Where no run has measured anything."""
-OF_TIME = ("simulator.", "collector.")
-"""Keys that the watch needs and no memory depends on."""
 
 
 @dataclass(frozen=True)
@@ -77,23 +76,29 @@ def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, foot
         PolicyError: the policy names rungs that don't exist.
         RungError: a rung sets what the agent hasn't.
     """
-    rungs = picked_rungs(limits.ladder, asked.policy)
+    agent = program()
+    rungs = picked_rungs(with_program(limits.ladder, agent), asked.policy)
     config = footprint.config()
-    device = _device(asked.device or str(config["device"]), reading)
+    device = _device(asked.device or str(config[DEVICE]), reading)
     runs = NO_RUNS if asked.ignore_measured else asked.runs
     simulator, notes = _simulators(asked.simulator, runs, limits, reading, count_of(config))
-    if lost := plan.lost_gpu(reading, device == "cuda" or asked.simulator.needs_card):
+    if lost := plan.lost_gpu(reading, device == CUDA or asked.simulator.needs_card):
         raise RefusedError(lost, Exit.OUT_OF_MEMORY)
-    base = {**config, "device": device}
-    sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
+    base = {**config, DEVICE: device}
+    sized = {key: value for key, value in base.items() if key not in agent.keys.of_time}
     with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context(runs))
-    marks = watermarks.agent_marks(runs, sized, footprint.pinned())
-    sizes_of = watermarks.corrected(with_context, marks, sized)
-    rung_values.check(rungs, base, sizes_of)
-    ladder = build_ladder(rungs, base, simulator, sizes_of)
+    marks = watermarks.agent_marks(runs, sized, footprint.pinned(), agent)
+    sizes_of = watermarks.corrected(with_context, marks, sized, agent)
+    ladder = build_ladder(rungs, agent.present(base), simulator, sizes_of)
+    smaller = {PoolKind(kind): key for kind, key in agent.smaller.items()}
     reserve_mib = limits.memory.reserve_mib
-    situation = Situation(reading, simulator, base, ladder, reserve_mib, asked.cards, str(asked.runs))
+    situation = Situation(reading, simulator, base, ladder, reserve_mib, asked.cards, str(asked.runs), smaller)
     return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs, notes)
+
+
+def cpu_base(found: PlanResult) -> Values:
+    """Return the agent's values as they are planned with where it can't use the card."""
+    return {**found.situation.base, DEVICE: CPU}
 
 
 def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
@@ -101,9 +106,9 @@ def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
 
     The ladder stays as it is where ``sizes_of`` doesn't know what the agent takes there.
     """
-    situation = replace(found.situation, base={**found.situation.base, "device": "cpu"})
+    situation = replace(found.situation, base=cpu_base(found))
     with contextlib.suppress(FootprintError):
-        ladder = build_ladder(found.rungs, situation.base, situation.simulator, sizes_of)
+        ladder = build_ladder(found.rungs, program().present(situation.base), situation.simulator, sizes_of)
         situation = replace(situation, ladder=ladder)
     return replace(found, situation=situation)
 
@@ -115,14 +120,14 @@ def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
         FootprintError: what it takes is unknown.
         RefusedError: there can't be such a configuration.
     """
-    device = {"device": found.situation.base["device"]}
-    here = {**device, "training.collectors": 1}
+    device, keys = {DEVICE: found.situation.base[DEVICE]}, program().keys
+    here = {**device, keys.simulators: 1}
     learner, one, two, unseen = found.sizes_of(
         [
-            {**device, "training.collectors": collectors, "cluster.address": SOMEWHERE},
+            {**device, keys.simulators: collectors, keys.cluster: SOMEWHERE},
             here,
-            {**here, "training.collectors": 2},
-            {**here, "evaluation.final_episodes": 0, "evaluation.video": False},
+            {**here, keys.simulators: 2},
+            {**here, **program().without_evaluation},
         ]
     )
     for each in (learner, one, two, unseen):
@@ -134,14 +139,14 @@ def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
 
 def _device(wanted: str, reading: Reading) -> str:
     no_gpu = reading.gpu in (Gpu.NONE, Gpu.UNREADABLE)
-    if wanted == "cuda" and no_gpu:
+    if wanted == CUDA and no_gpu:
         raise RefusedError("device is cuda, but the driver shows no GPU: use --device auto or --device cpu.")
-    return "cpu" if wanted == "cpu" or no_gpu else "cuda"
+    return CPU if wanted == CPU or no_gpu else CUDA
 
 
 def count_of(config: Values) -> int:
     """Return how many simulators an agent's configuration asks for."""
-    return int(config.get("training.collectors") or 1)
+    return int(config.get(program().keys.simulators) or 1)
 
 
 def _simulators(

@@ -16,10 +16,12 @@ from carla_launcher.decide.ladder import Taken, kind_of
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.pools import Gpu
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
+from carla_launcher.resolve.footprint import program
 from carla_launcher.resolve.machine import CARLA_PORT, Resolved, resolve
 from carla_launcher.resolve.planning import PlanResult, count_of
 from carla_launcher.resolve.resuming import Requested
 from carla_launcher.simulators import PORTS
+from carla_launcher.sizes import CUDA, DEVICE
 from carla_run.exits import Exit, ExitError
 
 
@@ -79,7 +81,7 @@ def _cards_needed(spec: RunSpec, planned: PlanResult) -> tuple[int, ...]:
     if planned.situation.reading.gpu is not Gpu.OK:
         return ()
     simulator = {spec.cards.simulator} if spec.simulator.needs_card else set()
-    agent = {spec.cards.agent} if planned.situation.base["device"] == "cuda" else set()
+    agent = {spec.cards.agent} if planned.situation.base[DEVICE] == CUDA else set()
     return tuple(sorted(simulator | agent))
 
 
@@ -94,7 +96,8 @@ def _simulators(spec: RunSpec, planned: PlanResult) -> int:
         return 1
     if count > 1 and spec.in_containers:
         raise RefusedError(
-            f"training.collectors is {count}, and Compose runs one simulator: use --runtime process, or set it to 1."
+            f"{program().keys.simulators} is {count}, and Compose runs one simulator: use --runtime process, or set it "
+            "to 1."
         )
     return count
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from carla_launcher import config
 from carla_launcher.decide.fit import Situation
-from carla_launcher.decide.ladder import build_ladder, picked_rungs
-from carla_launcher.decide.sizes import Simulator, Sizes, SizesOf, Values
+from carla_launcher.decide.ladder import build_ladder, picked_rungs, with_program
 from carla_launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from carla_launcher.resolve.footprint import program
 from carla_launcher.simulators import Carla, CarlaLite
+from carla_launcher.sizes import Simulator, Sizes, SizesOf, Values
 
-LIMITS = config.load()
+LIMITS, AGENT = config.load(), program()
+RUNGS = with_program(LIMITS.ladder, AGENT)
 LITE = CarlaLite.figures_as
 CONTEXT_MIB = 400.0
 BASE: dict[str, Any] = {
@@ -28,6 +30,8 @@ BASE: dict[str, Any] = {
     "replay.capacity": 100_000,
     "training.keep_checkpoints": 3,
     "evaluation.video": True,
+    "training.collectors": 1,
+    "collector.at_work": None,
 }
 
 
@@ -94,5 +98,5 @@ def situation(
     """Return what a plan is made of, with the shipped ladder."""
     values = {**BASE, **base} if seen.gpu is Gpu.OK else {**BASE, **base, "device": "cpu"}
     simulates = runs or simulator("Epic" if seen.gpu is Gpu.OK else LITE)
-    ladder = build_ladder(picked_rungs(LIMITS.ladder, policy), values, simulates, agent)
+    ladder = build_ladder(picked_rungs(RUNGS, policy), AGENT.present(values), simulates, agent)
     return Situation(seen, simulates, values, ladder, LIMITS.memory.reserve_mib)

@@ -15,7 +15,7 @@ from carla_launcher.act.run import Run
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start
 from carla_launcher.act.supervisor import Supervisor
-from carla_launcher.config import Does, LauncherConfig
+from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.expectations import BandKey
 from carla_launcher.decide.holders import Holders
@@ -24,6 +24,12 @@ from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher.resolve.footprint import program
+from carla_launcher.rungs.apply import Apply
+from carla_launcher.rungs.quality import Quality
+from carla_launcher.rungs.restart_agent import FreshAgent
+from carla_launcher.rungs.restart_simulator import FreshSimulator
+from carla_launcher.rungs.stop import EndRun
 from carla_launcher.simulators import Carla, CarlaLite, Elsewhere
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Cuda, Heartbeat, Phase
@@ -35,18 +41,18 @@ LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
 LADDER: Ladder = {
     PoolKind.VRAM: (
-        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 128}, frees_mib={PoolKind.VRAM: 80}),
-        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 40}),
-        Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode"),
+        Step("micro_batches", Apply, "slower", {"td3.micro_batch": 128}, frees_mib={PoolKind.VRAM: 80}),
+        Step("micro_batches", Apply, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 40}),
+        Step("restart_simulator", FreshSimulator, "an episode"),
         Step(
             "agent_cpu",
-            Does.RESTART_AGENT,
+            FreshAgent,
             "slow",
             {"device": "cpu"},
             frees_mib={PoolKind.VRAM: 600, PoolKind.RAM: -300},
         ),
-        Step("carla_low", Does.QUALITY, "coarse pictures", quality="Low", frees_mib={PoolKind.VRAM: 700}),
-        Step("stop", Does.STOP, "the run"),
+        Step("carla_low", Quality, "coarse pictures", quality="Low", frees_mib={PoolKind.VRAM: 700}),
+        Step("stop", EndRun, "the run"),
     )
 }
 BASE = {"td3.batch_size": 256, "td3.micro_batch": None, "device": "cuda"}
@@ -218,6 +224,7 @@ class World:
             bands=lambda values, _: {
                 ("agent", self.cards.pool_of(OwnerKind.AGENT), "updating"): needs(values).get(PoolKind.VRAM, 0.0)
             },
+            program=program(),
         )
         simulator = Elsewhere() if self.external else CarlaLite() if self.quality is None else Carla()
         spec = RunSpec(self.run, simulator, 2000, cards=self.cards, resume=before is not None)

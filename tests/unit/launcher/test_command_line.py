@@ -172,15 +172,27 @@ def test_two_signals_at_once_are_one_request(requests: StopRequests, monkeypatch
         (("{vram: 100", "{vram: .nan"), "`memory.reserve_mib.vram` is nan; expected a finite number"),
         (("{vram: 100, ", "{"), "memory.reserve_mib has nothing for vram"),
         (("ladder:", "ladder: {vram: [], ram: [], disk: []}\nrest:"), "unknown key `rest`"),
-        (("poll_s: 0.2", "poll_s: 0.2\npoll_s: 0.1"), "`poll_s` stands twice, in lines 82 and 83"),
+        (("poll_s: 0.2", "poll_s: 0.2\npoll_s: 0.1"), "`poll_s` stands twice, in lines 70 and 71"),
         (("simulator:\n", "reserve_mib: 3\nsimulator:\n"), r"`reserve_mib` \(did you mean `memory.reserve_mib`\?\)"),
         (
-            ('cost: "no video"', 'costs: "no video"'),
-            r"unknown key `ladder.ram.3.costs` \(did you mean `ladder.ram.3.cost`",
+            ("after: [little]", "behind: [little]"),
+            "unknown key `ladder.vram.0.behind`; known here: after, allowed, cost, does, frees_mib, name",
         ),
         (
-            ("frees_mib: {ram: 8}", "frees_mib: {rum: 8}"),
-            "unknown key `ladder.ram.4.frees_mib.rum`; known here: vram, ram",
+            ("does: restart_simulator, cost", "does: nap, cost"),
+            "`ladder.vram.0.does` is 'nap'; expected 'apply' or 'one_simulator_less' or 'restart_agent' or",
+        ),
+        (
+            ("after: [little]", "quality: Low"),
+            "rung restart_simulator: `quality` belongs to does: quality, and only there",
+        ),
+        (
+            ("after: [little]", "values: {td3.batch_size: half}"),
+            "rung restart_simulator: `values` belong to apply and restart_agent, and only there",
+        ),
+        (
+            ("after: [little]", "frees_mib: {rum: 8}"),
+            "unknown key `ladder.vram.0.frees_mib.rum`; known here: vram, ram",
         ),
         (("jitter: 0.2", "jitter: 2"), "`simulator.restarts.jitter` is 2"),
         (("agent:", "agent: ]"), "isn't YAML"),

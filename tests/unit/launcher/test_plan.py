@@ -13,7 +13,6 @@ from carla_launcher.decide import plan
 from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum
 from carla_launcher.decide.ladder import Step
 from carla_launcher.decide.plan import Plan
-from carla_launcher.decide.sizes import Simulator
 from carla_launcher.observe.pools import (
     UNKNOWN,
     Figure,
@@ -26,6 +25,7 @@ from carla_launcher.observe.pools import (
     Reading,
     measured,
 )
+from carla_launcher.sizes import Simulator
 from tests.unit.launcher.planned import LIMITS, LITE, Rule, card, reading, simulator, situation
 
 RULE = Rule()
@@ -193,7 +193,9 @@ def test_a_figure_that_was_measured_or_would_change_nothing_is_not_named(known: 
 
 def test_a_disk_that_nothing_helps_is_said_to_be_the_disk_and_where_it_is() -> None:
     stands = situation(reading(vram=8192, disk=10), RULE, simulator("Low"))
-    reason = plan.make_plan(replace(stands, folder="runs/night"), RULE).reason
+    reason = plan.make_plan(
+        replace(stands, folder="runs/night", smaller={PoolKind.DISK: "replay.capacity"}), RULE
+    ).reason
     assert "MiB short in disk; free some disk in runs/night, or choose a smaller replay.capacity" in reason
     assert "memory" not in reason
 

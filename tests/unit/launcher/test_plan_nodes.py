@@ -8,8 +8,8 @@ import pytest
 
 from carla_launcher.decide.fit import Situation
 from carla_launcher.decide.nodes import RAY_ACTOR_MIB, RAY_NODE_MIB, AgentParts, NodePlan, node_plans, node_reading
-from carla_launcher.decide.sizes import Simulator, Sizes
 from carla_launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
+from carla_launcher.sizes import Simulator, Sizes
 
 RAM, VRAM, DISK = PoolKind.RAM, PoolKind.VRAM, PoolKind.DISK
 TOTALS = {"ram": (RAM, 64_000), "vram:0": (VRAM, 24_000), "disk": (DISK, 100_000)}

@@ -13,6 +13,7 @@ import yaml
 from carla_launcher.observe import pools
 from carla_launcher.observe.pools import PoolKind, estimated
 from carla_launcher.resolve import watermarks
+from carla_launcher.resolve.footprint import program
 from carla_run.heartbeat import MemoryFigures
 from carla_run.paths import RunPaths
 from carla_td3 import config
@@ -34,7 +35,7 @@ def measured(runs: Path, settings: config.AgentConfig) -> None:
 
 def marks(runs: Path, settings: config.AgentConfig) -> list[watermarks.Mark]:
     published = estimate.variants(settings, [])
-    return watermarks.agent_marks(runs, published["config"], published["pinned"])
+    return watermarks.agent_marks(runs, published["config"], published["pinned"], program())
 
 
 @pytest.mark.parametrize(

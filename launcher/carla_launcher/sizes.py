@@ -14,6 +14,8 @@ from carla_launcher.observe.pools import Figure, PoolKind, Provenance, estimated
 Values = Mapping[str, Any]
 """Dotted keys of the agent's configuration to values."""
 
+DEVICE, CUDA, CPU = "device", "cuda", "cpu"
+"""The key that every set of values has, and its two values: where the agent computes."""
 NOTHING = estimated(0)
 
 

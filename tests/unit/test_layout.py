@@ -34,7 +34,7 @@ WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")
 CONFIGURATION = "carla_run.configuration"
 """The only room of the contract with packages: the others run under ``python -S``, too."""
 
-LOOKS_ONLY = {"observe": {"observe"}, "plugins.reserve": {"plugins.reserve", "observe"}}
+LOOKS_ONLY = {"observe": {"observe"}, "plugins.reserve": {"plugins.reserve", "observe", "hooks"}}
 """The launcher's rooms that know nothing of its others."""
 
 
@@ -121,6 +121,13 @@ def test_what_only_looks_enters_no_room_that_decides_acts_or_shows(name: str) ->
 def test_the_launchers_core_imports_no_plugin() -> None:
     core = (path for name, path in modules("carla_launcher").items() if "plugins" not in name.split("."))
     assert not [(path, name) for path in core for name in imports(path) if "carla_launcher.plugins" in name]
+
+
+def test_each_plugin_is_found_by_an_entry_point() -> None:
+    named = project_file()["project"]["entry-points"]["carla_launcher.plugins"].values()
+    plugins = {name for name in modules("carla_launcher") if name.startswith("carla_launcher.plugins.")}
+    assert set(named) <= plugins
+    assert {room(name) for name in plugins} == {room(name) for name in named}
 
 
 def test_pinned_versions_agree() -> None:

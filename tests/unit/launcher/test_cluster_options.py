@@ -11,9 +11,9 @@ import pytest
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.observe.pools import Gpu, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.plugins.ray import nodes
 from carla_launcher.resolve import cluster
 from carla_launcher.resolve.choosing import Docker, choose
-from carla_launcher.show import nodes
 from carla_run.paths import RunPaths
 
 HERE = "127.0.0.1:6379"
@@ -99,5 +99,5 @@ def test_steps_that_were_lost_with_nodes_are_summed() -> None:
         {"event": "chunk_lost", "at_most": 10},
         {"event": "stopped"},
     ]
-    assert nodes.lost(events) == "at most 74, 2 times"
-    assert nodes.lost([]) == ""
+    assert nodes.lost_with_nodes(events) == "at most 74, 2 times"
+    assert nodes.lost_with_nodes([]) == ""

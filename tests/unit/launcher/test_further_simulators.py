@@ -12,6 +12,7 @@ import pytest
 
 from carla_launcher.act.effects import Watched
 from carla_launcher.act.further_simulators import FurtherSimulators
+from carla_launcher.act.journal import Journal
 from carla_launcher.act.runtime import Role, Start, StartError
 from carla_launcher.decide.detectors.drive import Drive
 from carla_launcher.decide.detectors.kills import OomKills
@@ -72,7 +73,9 @@ class Fleet:
         self.children.append(Child(100 + len(self.children), start))
         return self.children[-1]
 
-    def event(self, event: LauncherEvent, cause: str, incident: str, **fields: Any) -> None:
+    found, over = Journal.found, Journal.over
+
+    def event(self, event: LauncherEvent, cause: str = "", incident: str = "", **fields: Any) -> None:
         self.told.append((event.value, {"cause": cause, "incident": incident, **fields}))
 
     def open_incident(self) -> str:

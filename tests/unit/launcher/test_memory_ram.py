@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from carla_launcher import hooks
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind
 from carla_launcher.observe.ram import NAMED_MIB, SMALL_FOR, OwnerNames, Ram, RunProcesses
 from carla_run.memory.processes import held_mib, resident_mib
@@ -20,7 +21,7 @@ def ram(proc: Path = Path("/proc")) -> Ram:
 
 
 def host(ours: RunProcesses) -> Pool:
-    pool = ram().pools(ours)[0]
+    pool = Ram(OwnerNames(lambda _id: None), allotted_mib=hooks.memory_limit_mib()).pools(ours)[0]
     assert (pool.name, pool.kind) == ("ram", PoolKind.RAM)
     return pool
 

@@ -97,9 +97,9 @@ def start(shims: Shims, folder: Path, program: str, *arguments: str, show: bool 
 
 def end_of(child: ShimmedProcess) -> int:
     until(lambda: child.poll() is not None)
-    code = child.poll()
-    assert code is not None
-    return code
+    ended = child.poll()
+    assert ended is not None
+    return ended.code
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ from carla_launcher.act.runtime import Role
 log = pathlib.Path({str(tmp_path / "log")!r})
 child = Shims().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
 while child.poll() is None: time.sleep(0.02)
-sys.exit(child.poll())
+sys.exit(child.poll().code)
 """
     source, sink = os.pipe()
     process = subprocess.Popen([sys.executable, "-c", outer], stdout=sink)

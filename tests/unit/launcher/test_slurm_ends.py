@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from carla_launcher.observe.allotment import allotted_mib
 from carla_launcher.plugins.slurm import record
+from carla_launcher.plugins.slurm.allotment import allotted_mib
 from carla_launcher.plugins.slurm.answers import (
     FIELDS,
     Account,

@@ -40,17 +40,17 @@ class Standstill:
     """Training stands still.
 
     Attributes:
-        incident: that it belongs to; empty while none is known.
+        incidents: that it belongs to; of several, the last one is the one that was dealt with last.
         from_s: when training last moved, seconds since 1970.
         down: what it has waited for since (``simulator``, ``agent``, ``collector``, ``resume``), from and until.
-        pid: of the agent that moved last; 0 where that was under another launcher.
+        agent: when the agent that moved last was started, of the launcher's clock; 0 where another one had started it.
         step: that had been reached by then, and ``updates``; None where that is unknown.
     """
 
-    incident: str
+    incidents: tuple[str, ...]
     from_s: float
     down: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    pid: int = 0
+    agent: float = 0.0
     step: int | None = None
     updates: int | None = None
 
@@ -178,7 +178,7 @@ def _last_sign(run: RunPaths, state: LauncherState, incident: str) -> Standstill
     if step is None:
         return None
     last_s = max(state.updated, number(row.get("time")) or 0.0)
-    return Standstill(incident, last_s, {}, 0, int(step), None if updates is None else int(updates))
+    return Standstill((incident,), last_s, {}, 0.0, int(step), None if updates is None else int(updates))
 
 
 def _reason(error: ValidationError) -> str:

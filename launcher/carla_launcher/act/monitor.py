@@ -60,7 +60,8 @@ class Monitor:
         failed = [each for each in self.findings if each.cause in STAND_STILL]
         hung = ["collector" for each in failed if each.cause is Cause.COLLECTOR_HANG]
         incident = self._journal.under_repair or next((each.incident for each in failed), "")
-        self._run.standstills.look(seen.agent.beat, [*self._run.wanting, *hung], incident)
+        run = self._run
+        run.standstills.look(seen.agent.beat, run.agent.started_s, [*run.wanting, *hung], incident)
 
     @property
     def last(self) -> Observation:

@@ -1,7 +1,7 @@
 """When training stood still, for want of what, and what that cost: as it is seen, look by look.
 
 A standstill begins with the last look at which training moved, once something is wanting and nothing moves; it ends
-with the first look at which nothing is wanting and training moves again. ``launcher.json`` has the one that lasts, an
+with the first look at which training moves again, and goes on with that. ``launcher.json`` has the one that lasts, an
 event ``stood_still`` each that is over; reports take their figures from there.
 """
 
@@ -18,6 +18,8 @@ from carla_run.heartbeat import Heartbeat, Phase
 
 STILL_S = 2.0
 """A heartbeat comes once a second: a training that hasn't moved for longer stands."""
+SURELY_S = 10.0
+"""What moves for so long goes on, though a program doesn't look well; before that, it may be an update left over."""
 
 
 class Standstills:
@@ -30,82 +32,92 @@ class Standstills:
     def __init__(self, journal: Journal) -> None:
         self.over = False
         self._journal = journal
-        self._beat: Heartbeat | None = None
+        self._agent = 0.0
+        self._first: Heartbeat | None = None
+        self._last: Heartbeat | None = None
         self._moved_s: float | None = None
         self._moving_s: float | None = None
         """Since when it moves at each look."""
-        self._first: Heartbeat | None = None
 
-    def look(self, beat: Heartbeat | None, wanting: Collection[str], incident: str) -> None:
+    def look(self, beat: Heartbeat | None, agent: float, wanting: Collection[str], incident: str) -> None:
         """Take up a look.
 
         Args:
             beat: the agent's newest heartbeat.
+            agent: when it was started: by that one is told from the next.
             wanting: what training waits for.
-            incident: that is being dealt with, or was found.
+            incident: that is being dealt with, or was found; empty for none.
         """
-        now_s, moves = self._journal.time_s, self._moves(beat)
         if self.over:
             return
-        if (stood := self._journal.state.standstill) is not None:
-            down = dict(stood.down) | {each: (stood.down.get(each, (now_s,))[0], now_s) for each in wanting}
-            self._journal.change(standstill=replace(stood, down=down, incident=stood.incident or incident))
-            if moves and not wanting:
-                self._over(now_s, goes_on=True)
-        elif wanting and not moves and self._moved_s is not None and now_s - self._moved_s >= STILL_S:
-            self._begin(self._moved_s, dict.fromkeys(wanting, (now_s, now_s)), incident)
+        now_s, before = self._journal.time_s, (self._agent, self._last)
+        moves = self._moves(beat, agent)
         self._moving_s = (self._moving_s or now_s) if moves else None
+        if (stood := self._journal.state.standstill) is not None:
+            self._journal.change(standstill=_grown(stood, now_s, wanting, incident))
+            if self._moving_s is not None and (not wanting or now_s - self._moving_s >= SURELY_S):
+                self._end(self._moving_s, goes_on=True)
+        elif wanting and not moves and self._moved_s is not None and now_s - self._moved_s >= STILL_S:
+            started_s, last = before
+            had = (None, None) if last is None else (last.step, last.updates)
+            stands = Standstill((), self._moved_s, {}, started_s, *had)
+            self._journal.change(standstill=_grown(stands, now_s, wanting, incident))
+            self._journal.save()
         self._moved_s = now_s if moves else self._moved_s
 
     def went_on(self, incident: str) -> None:
         """Take note that an agent outlived its launcher: for that incident training never stood."""
         stood = self._journal.state.standstill
-        if stood is not None and stood.incident == incident:
+        if stood is not None and stood.incidents == (incident,):
             self._journal.change(standstill=None)
-
-    def _begin(self, from_s: float, down: dict[str, tuple[float, float]], incident: str) -> None:
-        last = self._beat
-        had = (0, None, None) if last is None else (last.pid, last.step, last.updates)
-        self._journal.change(standstill=Standstill(incident, from_s, down, *had))
-        self._journal.save()
 
     def end(self) -> None:
         """Take note that the run ends, and its standstill with it, unless training moves by now."""
         until_s = self._journal.time_s if self._moving_s is None else self._moving_s
-        self._over(until_s, goes_on=self._moving_s is not None)
+        self._end(until_s, goes_on=self._moving_s is not None)
 
-    def _over(self, until_s: float, *, goes_on: bool) -> None:
+    def _end(self, until_s: float, *, goes_on: bool) -> None:
         stood = self._journal.state.standstill
         if stood is None:
             return
         self._journal.change(standstill=None)
         self._journal.event(
             LauncherEvent.STOOD_STILL,
-            incident=stood.incident,
+            incident=next(reversed(stood.incidents), ""),
+            incidents=stood.incidents,
             from_s=round(stood.from_s, 3),
             until_s=until_s,
             down=stood.down,
             goes_on=goes_on,
-            **(self._lost(stood) if goes_on else {}),
+            **self._lost(stood),
         )
 
     def _lost(self, stood: Standstill) -> dict[str, Any]:
-        """Return what had to be done again, by the first heartbeat of the agent that goes on."""
+        """Return what had to be done again, by the first heartbeat of the agent that goes on; None if none does."""
         first = self._first
-        if first is None or first.pid == stood.pid:
-            return {"steps_lost": 0, "updates_repeated": 0}
-        before = {"steps_lost": (stood.step, first.step), "updates_repeated": (stood.updates, first.updates)}
-        return {name: None if had is None else max(0, had - has) for name, (had, has) in before.items()}
+        had, has = (stood.step, stood.updates), (stood.step, stood.updates)
+        if self._agent != stood.agent and first is not None:
+            has = first.step, first.updates
+        elif "agent" in stood.down:
+            has = None, None
+        lost = [None if a is None or b is None else max(0, a - b) for a, b in zip(had, has, strict=True)]
+        return dict(zip(("steps_lost", "updates_repeated"), lost, strict=True))
 
-    def _moves(self, beat: Heartbeat | None) -> bool:
+    def _moves(self, beat: Heartbeat | None, agent: float) -> bool:
         """Return whether training has moved since the heartbeat before, of the same agent."""
         if beat is None or beat.phase is Phase.STARTING:
             return False
-        last, self._beat = self._beat, beat
-        if last is None or last.pid != beat.pid:
-            self._first = beat
+        if agent != self._agent:
+            self._agent, self._first, self._last = agent, beat, beat
             return False
-        return _done(beat) != _done(last)
+        last, self._last = self._last, beat
+        return last is not None and _done(beat) != _done(last)
+
+
+def _grown(stood: Standstill, now_s: float, wanting: Collection[str], incident: str) -> Standstill:
+    down = {each: (stood.down.get(each, (now_s,))[0], now_s) for each in wanting}
+    others = tuple(each for each in stood.incidents if each != incident)
+    return replace(stood, down={**stood.down, **down}, incidents=(*others, incident) if incident else others)
 
 
 def _done(beat: Heartbeat) -> tuple[int, int, int]:

@@ -25,6 +25,9 @@ BEFORE_S, AFTER_S = 15.0, 1.5
 """About an incident's beginning: where to look for the moment at which memory was tightest."""
 RAN_OUT_OF = {cause.value: kind.value for cause, kind in RAN_OUT.items()}
 
+LOST_ELSEWHERE = {"steps_lost": 0, "updates_repeated": 0}
+"""Of incidents that a standstill belongs to, what was lost is counted for the one that it ended with."""
+
 Row = Mapping[str, Any]
 
 
@@ -70,12 +73,20 @@ class RunHistory:
                 if name not in self.gathered:
                     self.gathered[name] = Incident(name, [first_of(row, last_s)])
                 self.gathered[name].add(row)
+            if event == STOOD_STILL:
+                self._stand(row, number(row.get("until_s")), goes_on=bool(row.get("goes_on")))
             self.sessions[-1].until_s = max(self.sessions[-1].until_s, now_s)
             last_s = now_s
-        stands = inner(self.launcher, "standstill")
-        now, from_s = self.gathered.get(words(stands, "incident")), number(stands.get("from_s"))
-        if now is not None and from_s is not None and last_s is not None:
-            now.stand(from_s, last_s, goes_on=False)
+        self._stand(inner(self.launcher, "standstill"), last_s, goes_on=False)
+
+    def _stand(self, stood: Row, until_s: float | None, *, goes_on: bool) -> None:
+        """Take note that training stood still, for each incident that this belongs to."""
+        from_s, names = number(stood.get("from_s")), stood.get("incidents")
+        if from_s is None or until_s is None:
+            return
+        for name in filter(self.gathered.get, map(str, names if isinstance(names, list) else [])):
+            lost = stood if name == stood.get("incident", name) else LOST_ELSEWHERE
+            self.gathered[name].stand(from_s, until_s, goes_on=goes_on, lost=lost)
 
     @property
     def incidents(self) -> list[Incident]:

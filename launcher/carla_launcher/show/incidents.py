@@ -146,23 +146,25 @@ class Incident:
             self.found.append(found)
         elif event == "run_ended":
             self.ended_run = True
-        elif event == STOOD_STILL and (from_s := number(row.get("from_s"))) is not None:
-            self.stand(from_s, number(row.get("until_s")) or moment(row), goes_on=bool(row.get("goes_on")))
-            for what in ("steps_lost", "updates_repeated"):
-                if (lost := number(row.get(what))) is not None:
-                    setattr(self, what, (getattr(self, what) or 0.0) + lost)
         elif event in ACTIONS:
             self.actions.append(Action(moment(row), event, ACTIONS[event].format_map(_Known(row))))
 
-    def stand(self, from_s: float, until_s: float, *, goes_on: bool) -> None:
-        """Take note that training stood still for it."""
+    def stand(self, from_s: float, until_s: float, *, goes_on: bool, lost: Row) -> None:
+        """Take note that training stood still for it, and what was lost by that."""
         self.stood.append((from_s, max(from_s, until_s)))
         self.goes_on = goes_on
+        self.steps_lost = _sum(self.steps_lost, lost.get("steps_lost"))
+        self.updates_repeated = _sum(self.updates_repeated, lost.get("updates_repeated"))
 
 
 def moment(row: Row) -> float:
     """Return a row's time, seconds since 1970; 0 where it has none."""
     return number(row.get("time")) or 0.0
+
+
+def _sum(had: float | None, lost: Any) -> float | None:
+    found = number(lost)
+    return had if found is None else (had or 0.0) + found
 
 
 def words(row: Row, key: str) -> str:

@@ -45,7 +45,7 @@ def over(time_s: float, diagnosis: str, pool: str = "", owner: str = "", inciden
 
 def of(incident: str, rows: Sequence[Row]) -> list[Row]:
     """Return rows as those of one incident."""
-    return [{**row, "incident": incident} for row in rows]
+    return [{**row, "incident": incident, **({"incidents": [incident]} if "incidents" in row else {})} for row in rows]
 
 
 def memory(time_s: float, step: float | None, free: float = 500.0, **more: Any) -> Row:
@@ -55,7 +55,8 @@ def memory(time_s: float, step: float | None, free: float = 500.0, **more: Any) 
 
 def stood(from_s: float, until_s: float, incident: str = "i1", **more: Any) -> Row:
     """Return the row that says so; training moves again then."""
-    return event(until_s, "stood_still", incident=incident, from_s=from_s, **{"goes_on": True, **LOST_NOTHING, **more})
+    about = {"incident": incident, "incidents": [incident], "from_s": from_s, "until_s": until_s, "goes_on": True}
+    return event(until_s, "stood_still", **{**about, **LOST_NOTHING, **more})
 
 
 def crash(

@@ -43,7 +43,7 @@ STATE = {
     "changed_s": NOW - 200,
     "rung_since": {"micro_batches (td3.micro_batch = 32)": NOW - 200},
     "findings": [SHORT],
-    "standstill": {"incident": "i2", "from_s": NOW - 30, "down": {"simulator": [NOW - 28, NOW - 1]}},
+    "standstill": {"incidents": ["i2"], "from_s": NOW - 30, "down": {"simulator": [NOW - 28, NOW - 1]}},
     "simulator_restarts": 3,
     "agent_restarts": 1,
 }

@@ -119,7 +119,7 @@ def test_launcher_lived_until_its_last_line(tmp_path: Path) -> None:
             "after 20 s",
             "20 s, 5 steps lost, ≥ 60 updates ",
         ),
-        (crash(100, 115)[:-1], {"standstill": {"incident": "i1", "from_s": 99}}, "not before the run ended", "16 s"),
+        (crash(100, 115)[:-1], {"standstill": {"incidents": ["i1"], "from_s": 99}}, "not before the run ended", "16 s"),
         ([*crash(100, 115)[:-1], stood(99, 115, goes_on=False)], {}, "not before the run ended", "16 s"),
         ([*crash(100, 115)[:-1], event(120, "run_ended", incident="i1")], {"standstill": None}, "the run ended", "–"),
         (crash(100, 115)[:-1], {"standstill": None}, "never stood", "–"),
@@ -132,6 +132,14 @@ def test_cost(tmp_path: Path, rows: list[Row], launcher: dict[str, Any], back: s
     shown = report.incident_row(incident, RunTime(reported.sessions), reported.says_what_stood)
     assert shown["back"] == back
     assert shown["price"].startswith(price)
+
+
+def test_standstill_of_two_incidents_is_lost_once(tmp_path: Path) -> None:
+    hung = finding(90, "collector_hang", "a call has been out for 25 s")
+    stands = stood(65, 120, "i2", incidents=["i1", "i2"], updates_repeated=60)
+    found = examined(tmp_path, [hung, *of("i2", agent_crash(100, 120)[:-1]), stands])
+    assert [(each.stood, each.updates_repeated) for each in found.incidents] == [([(65, 120)], 0), ([(65, 120)], 60)]
+    assert "stood still 1 time, 55 s" in sentences.overview(found)[-1]
 
 
 def test_older_log_says_that_costs_are_unknown(tmp_path: Path) -> None:

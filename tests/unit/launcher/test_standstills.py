@@ -38,12 +38,14 @@ class Looks:
         state = LauncherState("test", RunOptions(), "127.0.0.1", 2000, standstill=stood)
         self.journal = Journal(self.run, state, lambda: self.now_s)
         self.standstills = Standstills(self.journal)
+        self.agent = 0.0
 
     def take(self, looks: Sequence[Look], incident: str = "i1") -> list[dict[str, Any]]:
         """Return the rows of standstills that are over after these looks."""
         for seen, wanting in looks:
             self.now_s += 1.0
-            self.standstills.look(seen, wanting, incident)
+            self.agent = self.agent if seen is None else float(seen.pid)
+            self.standstills.look(seen, self.agent, wanting, incident)
         return read_lines(self.run.launcher_events)
 
 
@@ -66,6 +68,10 @@ STOOD: dict[str, tuple[list[Look], dict[str, Any]]] = {
         [*well(0, 9), *[(None, ["simulator", "agent"])] * 4, (beat(6, 2), ["simulator"]), *well(6, 9, pid=2)],
         {"from_s": 9, "down": {"simulator": [11, 14], "agent": [11, 13]}, "steps_lost": 2, "updates_repeated": 2},
     ),
+    "it drives though nothing answers": (
+        [*well(0, 5), *[(beat(4), ["simulator"])] * 6, *[(beat(each), ["simulator"]) for each in range(5, 20)]],
+        {"from_s": 5, "until_s": 12},
+    ),
     "while it only learns": ([*well(0, 5), *[(beat(each), ["simulator"]) for each in range(5, 20)], *well(20, 22)], {}),
     "an evaluation": ([*well(0, 5), *[(beat(4, phase=Phase.EVALUATING), [])] * 60, *well(5, 7)], {}),
     "before it begins": ([(None, ["simulator", "agent"])] * 9 + well(0, 5), {}),
@@ -87,7 +93,7 @@ def test_standstill_that_lasts_is_in_the_state(tmp_path: Path) -> None:
     looks = Looks(tmp_path)
     looks.take([*well(0, 5), *[(beat(4), ["resume"])] * 3], incident="")
     looks.take([(beat(4), ["resume"])], incident="i2")
-    assert looks.journal.state.standstill == Standstill("i2", 5, {"resume": (7, 9)}, 1, 4, 4)
+    assert looks.journal.state.standstill == Standstill(("i2",), 5, {"resume": (7, 9)}, 1, 4, 4)
     looks.standstills.over = True
     looks.take([(beat(4), ["resume", "agent"])])
     looks.standstills.end()
@@ -107,15 +113,22 @@ def test_standstill_at_the_runs_end_was_over_when_training_moved(tmp_path: Path)
 
 
 def test_killed_launchers_standstill_ends_with_the_next_one(tmp_path: Path) -> None:
-    stood = Standstill("i3", -50.0, {}, 0, 90, 80)
-    rows = Looks(tmp_path, stood).take([*[(None, ["simulator", "agent"])] * 3, *well(85, 88)])
-    assert [(row["incident"], row["from_s"], row["steps_lost"], row["updates_repeated"]) for row in rows] == [
-        ("i3", -50, 5, 0)
-    ]
+    stood = Standstill(("i3",), -50.0, {}, 0, 90, 80)
+    (row,) = Looks(tmp_path, stood).take([*[(None, ["simulator", "agent"])] * 3, *well(85, 88)], incident="i4")
+    assert (row["incident"], row["incidents"], row["from_s"]) == ("i4", ["i3", "i4"], -50)
+    assert (row["steps_lost"], row["updates_repeated"]) == (5, 0)
+
+
+def test_loss_is_unknown_if_the_agent_never_came_back(tmp_path: Path) -> None:
+    looks = Looks(tmp_path)
+    looks.take([*well(0, 5), *[(None, ["agent"])] * 3])
+    looks.standstills.end()
+    (row,) = read_lines(looks.run.launcher_events)
+    assert (row["steps_lost"], row["updates_repeated"]) == (None, None)
 
 
 @pytest.mark.parametrize(("incident", "stays"), [("i3", False), ("i2", True)])
 def test_adopted_agent_never_stood(tmp_path: Path, incident: str, stays: bool) -> None:
-    looks = Looks(tmp_path, Standstill(incident, 1.0))
+    looks = Looks(tmp_path, Standstill((incident,), 1.0))
     looks.standstills.went_on("i3")
     assert (looks.journal.state.standstill is not None) is stays

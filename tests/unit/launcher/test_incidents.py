@@ -125,6 +125,21 @@ def test_ids_go_on_after_a_launcher_that_was_killed(world: World) -> None:
     assert world.events("simulator_restart")[-1]["incident"] == "i3"
 
 
+def test_killed_launcher_that_took_its_programs_along_cost_time(world: World) -> None:
+    for program in world.programs:
+        program.end(143)
+    killed_s = world.clock.now_s
+    world.clock.sleep(60)
+    world.launch()
+    world.steps_until(State.RUNNING)
+    world.steps_for(10)
+    (gone,) = told(world).incidents
+    ((from_s, until_s),) = gone.stood
+    assert (gone.name, gone.back_s) == ("i1", until_s)
+    assert killed_s - 15 <= from_s <= killed_s
+    assert killed_s + 60 < until_s < killed_s + 80
+
+
 def test_what_ended_the_run_is_named(world: World, tmp_path: Path) -> None:
     asked = World(RunPaths(tmp_path / "asked"))
     asked.steps_until(State.RUNNING)

@@ -104,7 +104,7 @@ def test_standstill_that_lasts_is_in_the_state(tmp_path: Path) -> None:
     assert len(read_lines(looks.run.launcher_events)) == 1
 
 
-def test_standstill_at_the_runs_end_was_over_when_training_moved(tmp_path: Path) -> None:
+def test_end_of_a_standstill_in_which_training_moved(tmp_path: Path) -> None:
     looks = Looks(tmp_path)
     looks.take([*well(0, 5), *[(beat(4), ["simulator"])] * 3, *[(beat(each), ["simulator"]) for each in range(5, 9)]])
     looks.standstills.end()

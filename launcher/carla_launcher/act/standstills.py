@@ -36,6 +36,8 @@ class Standstills:
         self._first: Heartbeat | None = None
         self._last: Heartbeat | None = None
         self._moved_s: float | None = None
+        self._pause: Standstill | None = None
+        """Something has been wanting since training moved last; it may not last."""
         self._moving_s: float | None = None
         """Since when it moves at each look."""
 
@@ -57,13 +59,13 @@ class Standstills:
             self._journal.change(standstill=_grown(stood, now_s, wanting, incident))
             if self._moving_s is not None and (not wanting or now_s - self._moving_s >= SURELY_S):
                 self._end(self._moving_s, goes_on=True)
-        elif wanting and not moves and self._moved_s is not None and now_s - self._moved_s >= STILL_S:
-            started_s, last = before
-            had = (None, None) if last is None else (last.step, last.updates)
-            stands = Standstill((), self._moved_s, {}, started_s, *had)
-            self._journal.change(standstill=_grown(stands, now_s, wanting, incident))
-            self._journal.save()
-        self._moved_s = now_s if moves else self._moved_s
+        elif moves:
+            self._moved_s, self._pause = now_s, None
+        elif self._moved_s is not None and (wanting or self._pause is not None):
+            self._pause = _grown(self._pause or _pause(self._moved_s, *before), now_s, wanting, incident)
+            if now_s - self._moved_s >= STILL_S:
+                self._journal.change(standstill=self._pause)
+                self._journal.save()
 
     def went_on(self, incident: str) -> None:
         """Take note that an agent outlived its launcher: for that incident training never stood."""
@@ -80,6 +82,7 @@ class Standstills:
         stood = self._journal.state.standstill
         if stood is None:
             return
+        self._moved_s, self._pause = until_s, None
         self._journal.change(standstill=None)
         self._journal.event(
             LauncherEvent.STOOD_STILL,
@@ -112,6 +115,11 @@ class Standstills:
             return False
         last, self._last = self._last, beat
         return last is not None and _done(beat) != _done(last)
+
+
+def _pause(from_s: float, agent: float, last: Heartbeat | None) -> Standstill:
+    step, updates = (None, None) if last is None else (last.step, last.updates)
+    return Standstill((), from_s, {}, agent, step, updates)
 
 
 def _grown(stood: Standstill, now_s: float, wanting: Collection[str], incident: str) -> Standstill:

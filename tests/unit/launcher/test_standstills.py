@@ -52,7 +52,7 @@ class Looks:
 STOOD: dict[str, tuple[list[Look], dict[str, Any]]] = {
     "simulator": (
         [*well(0, 5), *[(beat(4), ["simulator"])] * 6, *well(5, 7)],
-        {"until_s": 12, "from_s": 5, "down": {"simulator": [7, 11]}, "steps_lost": 0, "updates_repeated": 0},
+        {"until_s": 12, "from_s": 5, "down": {"simulator": [6, 11]}, "steps_lost": 0, "updates_repeated": 0},
     ),
     "agent": (
         [
@@ -62,15 +62,19 @@ STOOD: dict[str, tuple[list[Look], dict[str, Any]]] = {
             (beat(8, 2, Phase.WARMING, updates=5), []),
             *well(9, 11, pid=2),
         ],
-        {"until_s": 16, "from_s": 9, "down": {"agent": [11, 14]}, "steps_lost": 0, "updates_repeated": 3},
+        {"until_s": 16, "from_s": 9, "down": {"agent": [10, 14]}, "steps_lost": 0, "updates_repeated": 3},
     ),
     "both": (
         [*well(0, 9), *[(None, ["simulator", "agent"])] * 4, (beat(6, 2), ["simulator"]), *well(6, 9, pid=2)],
-        {"from_s": 9, "down": {"simulator": [11, 14], "agent": [11, 13]}, "steps_lost": 2, "updates_repeated": 2},
+        {"from_s": 9, "down": {"simulator": [10, 14], "agent": [10, 13]}, "steps_lost": 2, "updates_repeated": 2},
     ),
     "it drives though nothing answers": (
         [*well(0, 5), *[(beat(4), ["simulator"])] * 6, *[(beat(each), ["simulator"]) for each in range(5, 20)]],
         {"from_s": 5, "until_s": 12},
+    ),
+    "a restart that is soon over": (
+        [*well(0, 5), (beat(4), ["simulator"]), *[(beat(4), [])] * 3, *well(5, 9)],
+        {"from_s": 5, "until_s": 10, "down": {"simulator": [6, 6]}},
     ),
     "while it only learns": ([*well(0, 5), *[(beat(each), ["simulator"]) for each in range(5, 20)], *well(20, 22)], {}),
     "an evaluation": ([*well(0, 5), *[(beat(4, phase=Phase.EVALUATING), [])] * 60, *well(5, 7)], {}),
@@ -93,12 +97,12 @@ def test_standstill_that_lasts_is_in_the_state(tmp_path: Path) -> None:
     looks = Looks(tmp_path)
     looks.take([*well(0, 5), *[(beat(4), ["resume"])] * 3], incident="")
     looks.take([(beat(4), ["resume"])], incident="i2")
-    assert looks.journal.state.standstill == Standstill(("i2",), 5, {"resume": (7, 9)}, 1, 4, 4)
+    assert looks.journal.state.standstill == Standstill(("i2",), 5, {"resume": (6, 9)}, 1, 4, 4)
     looks.standstills.over = True
     looks.take([(beat(4), ["resume", "agent"])])
     looks.standstills.end()
     (row,) = read_lines(looks.run.launcher_events)
-    assert (row["from_s"], row["until_s"], row["down"], row["goes_on"]) == (5, 10, {"resume": [7, 9]}, False)
+    assert (row["from_s"], row["until_s"], row["down"], row["goes_on"]) == (5, 10, {"resume": [6, 9]}, False)
     assert looks.journal.state.standstill is None
     looks.standstills.end()
     assert len(read_lines(looks.run.launcher_events)) == 1

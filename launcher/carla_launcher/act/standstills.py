@@ -23,7 +23,7 @@ SURELY_S = 10.0
 
 
 class Standstills:
-    """Of one run.
+    """The standstills of one run's training.
 
     Attributes:
         over: the run is about to end; no other standstill begins.
@@ -129,5 +129,5 @@ def _grown(stood: Standstill, now_s: float, wanting: Collection[str], incident: 
 
 
 def _done(beat: Heartbeat) -> tuple[int, int, int]:
-    """Return what grows while training moves; in an evaluation that is ticks alone."""
+    """Return what grows while training moves; in an evaluation only ticks do."""
     return beat.step, beat.updates, beat.ticks if beat.phase is Phase.EVALUATING else 0

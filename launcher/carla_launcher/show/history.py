@@ -26,7 +26,7 @@ BEFORE_S, AFTER_S = 15.0, 1.5
 RAN_OUT_OF = {cause.value: kind.value for cause, kind in RAN_OUT.items()}
 
 LOST_ELSEWHERE = {"steps_lost": 0, "updates_repeated": 0}
-"""Of incidents that a standstill belongs to, what was lost is counted for the one that it ended with."""
+"""What a standstill cost is counted once, for the last of its incidents."""
 
 Row = Mapping[str, Any]
 

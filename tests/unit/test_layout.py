@@ -41,7 +41,7 @@ WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")
 CONFIGURATION = "carla_run.configuration"
 """The only room of the contract with packages: the others run under ``python -S``, too."""
 
-LOOKS_ONLY = {"observe": {"observe"}, "plugins.reserve": {"plugins.reserve", "observe"}}
+LOOKS_ONLY = {"observe": {"observe"}, "plugins.reserve": {"plugins.reserve", "observe", "hooks"}}
 """The launcher's rooms that know nothing of its others."""
 
 
@@ -142,6 +142,13 @@ def test_the_launcher_knows_no_key_of_the_agent_by_heart() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and known.search(node.value)
     ]
     assert not found
+
+
+def test_each_plugin_is_found_by_an_entry_point() -> None:
+    named = project_file()["project"]["entry-points"]["carla_launcher.plugins"].values()
+    plugins = {name for name in modules("carla_launcher") if name.startswith("carla_launcher.plugins.")}
+    assert set(named) <= plugins
+    assert {room(name) for name in plugins} == {room(name) for name in named}
 
 
 def test_pinned_versions_agree() -> None:

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from carla_launcher.decide.ladder import Taken
 from carla_run.files import open_to_read
 from carla_run.paths import RunPaths
-from carla_run.readers import object_of
+from carla_run.readers import last_lines, number, object_of
 
 OTHERS_WRITE = 0o022
 
@@ -32,6 +32,26 @@ class ProcessState:
     pid: int | None = None
     log: str = ""
     quality: str | None = None
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """Training stands still.
+
+    Attributes:
+        incidents: that it belongs to; of several, the last one is the one that was dealt with last.
+        from_s: when training last moved, seconds since 1970.
+        down: what it has waited for since (``simulator``, ``agent``, ``collector``, ``resume``), from and until.
+        agent: when the agent that moved last was started, of the launcher's clock; 0 where another one had started it.
+        step: that had been reached by then, and ``updates``; None where that is unknown.
+    """
+
+    incidents: tuple[str, ...]
+    from_s: float
+    down: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    agent: float = 0.0
+    step: int | None = None
+    updates: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +78,9 @@ class LauncherState:
             short; empty if they hold.
         planned_bands_mib: the most that the plan has simulator and agent hold, by owner, pool and phase (of the agent:
             warming, updating, evaluating; of the simulator, empty for any).
+        findings: that hold: ``incident``, ``cause``, ``sentence``, ``pool``, ``owner`` and ``since``.
+        standstill: the one that lasts; None while training goes on, or hasn't begun.
+        changed_s: when a rung or a program was last changed, seconds since 1970; ``rung_since`` when each rung was.
         rungs_free_mib: what each step that can be taken would free now, negative where it costs, by the kind of pool
             in whose ladder it stands, its name, and the kind of pool.
     """
@@ -90,6 +113,10 @@ class LauncherState:
     incident: str = ""
     planned_bands_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     rungs_free_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    findings: tuple[Mapping[str, Any], ...] = ()
+    standstill: Standstill | None = None
+    changed_s: float | None = None
+    rung_since: Mapping[str, float] = field(default_factory=dict)
     exit_code: int | None = None
     reason: str = ""
 
@@ -135,8 +162,22 @@ def recall(run: RunPaths) -> Recalled | None:
     incident = f"i{incidents}" if killed else ""
     # What the last one was at is over: who reads the new pid must not take it for the new launcher's.
     again = replace(state, pid=os.getpid(), state="init", incidents=incidents, incident=incident)
-    fresh = replace(again, exit_code=None, reason="")
+    stood = (state.standstill or _last_sign(run, state, incident)) if killed else None
+    fresh = replace(again, exit_code=None, reason="", findings=(), standstill=stood)
     return Recalled(fresh, killed, open_to(run.launcher_state, saved) or open_to(run.path, folder))
+
+
+def _last_sign(run: RunPaths, state: LauncherState, incident: str) -> Standstill | None:
+    """Return the standstill that began when a launcher was killed; None if training hadn't begun.
+
+    Nothing may happen for hours: it lived until its last line of the memory's timeline, too.
+    """
+    row = object_of(last_lines(run.launcher_memory))
+    step, updates = number(row.get("step")), number(row.get("updates"))
+    if step is None:
+        return None
+    last_s = max(state.updated, number(row.get("time")) or 0.0)
+    return Standstill((incident,), last_s, {}, 0.0, int(step), None if updates is None else int(updates))
 
 
 def reason(error: ValidationError, *within: str) -> str:

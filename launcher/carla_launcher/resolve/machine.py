@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from carla_launcher import hooks
 from carla_launcher.act.compose.daemon_words import explained
 from carla_launcher.act.run_spec import LOOPBACK, RunSpec
 from carla_launcher.act.runtime import Role, StartError
@@ -93,7 +94,7 @@ def resolve(
         StartError: the Compose stack can't be used.
     """
     picked = cards.pick(asked, remembered)
-    memory = MemoryReader(run.path, picked)
+    memory = MemoryReader(run.path, picked, allotted_mib=hooks.memory_limit_mib())
     reading = memory.read()
     installed = limits.simulator.command is not None
     if node_mib is not None:

@@ -89,6 +89,7 @@ class Program:
     grown_mib: float = 0.0
     stuck: bool = False
     gave_way: str = ""
+    driven_s: float = 0.0
 
     def poll(self) -> Ended | None:
         return self.ended
@@ -177,6 +178,8 @@ class World:
     laid: dict[str, Any] = field(default_factory=dict)
     planned: dict[BandKey, float] = field(default_factory=dict)
     step_before: StepBefore | None = None
+    looked_s: float = 0.0
+    answers_checks: bool = False
     drained: bool = False
     person_drained: bool = False
     expected: list[Child] = field(default_factory=list)
@@ -205,14 +208,14 @@ class World:
 
         effects = Effects(
             runtime=self,
-            observer=self,
+            observer=self,  # type: ignore[arg-type]
             diagnose=diagnose,
             holders=holders,
             check=self.check,
-            requests=self,
+            requests=self,  # type: ignore[arg-type]
             clock=self.clock,
             draw=lambda: 0.0,
-            stop=self.stop,
+            stop=self.stop,  # type: ignore[arg-type]
             say=self.said.append,
             expect=self.planned.update,
         )
@@ -256,6 +259,7 @@ class World:
                 100 + len(self.programs), start.role, start, self, stops, log, self.clock.now_s, dict(self.laid)
             )
             self.programs.append(program)
+            self.answers_checks &= start.role is Role.AGENT
             if start.role is Role.AGENT:
                 self.drained = False
         return program
@@ -300,7 +304,9 @@ class World:
 
     def check(self, in_use: bool) -> Health:
         self.checks_in_use.append(in_use)
-        return self.health()
+        health = self.health()
+        self.answers_checks = health.ok
+        return health
 
     def look(
         self, now_s: float, simulator: Child | None, agent: Child | None, _further: frozenset[int] = frozenset()
@@ -342,12 +348,16 @@ class World:
         if agent is None or agent.poll() is not None:
             return None
         program = self.last(Role.AGENT)
-        driven_s = self.clock.now_s - program.began_s
+        lived_s = self.clock.now_s - program.began_s
+        if self.answers_checks and not self.drained and (self.external or self.living(Role.SIMULATOR)):
+            program.driven_s += min(lived_s, self.clock.now_s - self.looked_s)
+        self.looked_s = self.clock.now_s
+        driven_s = program.driven_s
         values = {**BASE, **program.overrides}
         return Heartbeat(
             time=self.clock.now_s,
             pid=program.pid,
-            phase=Phase.STARTING if driven_s < 3 else Phase.DRAINED if self.drained else Phase.UPDATING,
+            phase=Phase.STARTING if lived_s < 3 else Phase.DRAINED if self.drained else Phase.UPDATING,
             step=int(10 * driven_s),
             total_steps=1_000_000,
             updates=int(10 * driven_s),

@@ -10,10 +10,10 @@ import pytest
 
 from carla_launcher.observe.pools import Gpu, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.plugins.ray import nodes
 from carla_launcher.resolve import agent_args, cluster
 from carla_launcher.resolve.choosing import Docker, choose
 from carla_launcher.resolve.machine import spec_of
-from carla_launcher.show import nodes
 from carla_run.paths import RunPaths
 
 HERE = "127.0.0.1:6379"
@@ -96,5 +96,5 @@ def test_steps_that_were_lost_with_nodes_are_summed() -> None:
         {"event": "chunk_lost", "at_most": 10},
         {"event": "stopped"},
     ]
-    assert nodes.lost(events) == "at most 74, 2 times"
-    assert nodes.lost([]) == ""
+    assert nodes.lost_with_nodes(events) == "at most 74, 2 times"
+    assert nodes.lost_with_nodes([]) == ""

@@ -442,8 +442,8 @@ class Command:
 
     code: int | None = None
 
-    def poll(self) -> int | None:
-        return self.code
+    def poll(self) -> Ended | None:
+        return None if self.code is None else Ended(self.code)
 
     def kill(self) -> None:
         self.code = 137

@@ -127,8 +127,8 @@ CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
     "use_carsim_road": lambda _world, car, _camera: car.use_carsim_road(True),
 }
 """Every call that is refused or has no effect, by the client."""
-ELSEWHERE = {"get_gbuffer_token", "send"}
-"""The one is in test_client_surfaces; the other is only sent by V2X sensors, which can't be spawned."""
+ELSEWHERE = {"get_gbuffer_token", "send", "console_command"}
+"""The first is in test_client_surfaces; V2X sensors send the second, and can't be spawned; Python lacks the third."""
 
 
 def test_what_is_refused_or_ignored_says_what_the_coverage_says(start_faulty, connect, capfd):

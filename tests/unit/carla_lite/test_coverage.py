@@ -22,7 +22,7 @@ from carla_lite.blueprints.catalogue import CATALOGUE
 from carla_lite.blueprints.sensors import REFUSED
 from carla_lite.coverage import CLIENT_CALLS, Kind
 from carla_lite.maps import Maps
-from carla_lite.methods import table
+from carla_lite.methods import commands, table
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import listen
 from carla_lite.protocol.streams import Streams
@@ -52,7 +52,8 @@ def test_each_call_is_in_the_clients_binary() -> None:
 def test_no_call_of_the_client_is_absent() -> None:
     assert [row.name for row in ROWS if row.status is Status.ABSENT] == []
     calls = {row.name for row in ROWS if row.kind is Kind.CALL}
-    assert calls - CLIENT_CALLS == {"set_walker_state"}  # a command of apply_batch only
+    assert calls - CLIENT_CALLS == {"set_walker_state", "console_command"}  # commands of apply_batch only
+    assert set(commands._COMMANDS.values()) <= calls
 
 
 def test_all_but_what_works_says_how_or_why() -> None:

@@ -125,7 +125,7 @@ def _mean_colour(pixels: list[Any], scale: float) -> list[float]:
     return found
 
 
-@method
+@method(approximated("the lamps that carla-lite builds, rather than those of CARLA's maps"))
 def query_lights_state(world: World, _client: str) -> list[Any]:
     """Return the street lights, as long as their layer is loaded."""
     return world.environment.lights.states(one.number for one in world.environment.listed())

@@ -73,7 +73,7 @@ def get_available_maps(world: World) -> list[str]:
     return [wire.OFFERED_PREFIX + name for name in world.maps.names]
 
 
-@method
+@method(approximated("spawn points are computed from the roads; in CARLA they are placed by hand"))
 def get_map_info(world: World) -> list[Any]:
     """Return the map's name and its spawn points."""
     points = [wire.transform(p.x, p.y, p.z, yaw=p.yaw) for p in world.network.spawn_points()]
@@ -95,7 +95,7 @@ def get_required_files(world: World, folder: str) -> list[str]:
     return [_mesh_name(world)] if folder == "Nav" else []
 
 
-@method
+@method(approximated("made of the roads' sidewalks and crossings; CARLA's meshes are made of its maps' assets"))
 def request_file(world: World, name: str) -> bytes:
     """Return the content of a file that ``get_required_files`` named.
 
@@ -107,7 +107,7 @@ def request_file(world: World, name: str) -> bytes:
     return _mesh(world)
 
 
-@method
+@method(approximated("made of the roads' sidewalks and crossings; CARLA's meshes are made of its maps' assets"))
 def get_navigation_mesh(world: World) -> bytes:
     """Return the same mesh, to a client that doesn't ask for files."""
     return _mesh(world)

@@ -1,4 +1,7 @@
-"""RPC methods that the client can call and that are always refused: the sentence of each says what to do instead."""
+"""RPC methods that clients can call and that are always refused: the sentence of each says what to do instead.
+
+``console_command`` is a command of ``apply_batch`` only, which LibCarla has and Python's client hasn't.
+"""
 
 from __future__ import annotations
 
@@ -27,4 +30,7 @@ refuse(
     "set_ignored_vehicles",
     "carla-lite's sensors can't ignore vehicles: a camera doesn't see the vehicle that it sits in or on, for others "
     "leave set_ignored_vehicles out",
+)
+refuse(
+    "console_command", "carla-lite has no Unreal console: set weather, settings and layers by the client's own calls"
 )

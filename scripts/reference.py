@@ -1,4 +1,4 @@
-"""Write docs/reference: configuration and commands, as pydantic and typer know them.
+"""Write docs/reference, configuration and commands as pydantic and typer know them, and docs/coverage.md.
 
 Run: ``python scripts/reference.py``; a test fails while a page isn't what this makes.
 """
@@ -20,16 +20,29 @@ from typer.main import get_command
 
 from carla_launcher.cli import app as launcher_app
 from carla_launcher.config import SHIPPED, load
+from carla_lite import coverage
 from carla_lite.command import app as lite_app
+from carla_lite.support import Status
 from carla_td3.__main__ import app as agent_app
 from carla_td3.config import AgentConfig
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+FOLDER = Path(__file__).resolve().parent.parent / "docs"
 LONGEST = 120
 """Of a value that is shown in a table."""
 MADE = "<!-- Made by scripts/reference.py. Change the code, not this page. -->\n"
 LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 """Signs of the bounds that `annotated_types` has, by their attribute."""
+COVERAGE_LEAD = """
+    Made from the code: `carla-lite coverage` prints the same, `carla-lite coverage --json` every row.
+
+    *Works*: as in CARLA; what sensors see are carla-lite's simple shapes. *Approximated*: it does the same with less
+    accuracy or another look. *Without effect*: accepted, so that programs run on; the first such call is named in the
+    server's log. *Refused*: an error whose sentence says why, or for calls that wait for no answer the same in the log.
+    *Absent*: the client of CARLA 0.9.16 can call it, and carla-lite doesn't know it.
+
+    `vehicle.*` means all vehicles, with an attribute all that have it. How vehicles and collisions are modelled is in
+    [carla-lite-model.md](carla-lite-model.md), which of other people's programs run in [programs.md](programs.md).
+"""
 WORDS = {
     int: "integer",
     float: "number",
@@ -43,35 +56,64 @@ WORDS = {
 
 def main() -> None:
     """Write the pages."""
-    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "reference").mkdir(exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
 
 
 def pages() -> dict[str, str]:
-    """Return each page's text by its file name."""
+    """Return each page's text by its path in docs."""
     return {
-        "agent-configuration.md": configuration(
+        "coverage.md": "\n".join(covered()),
+        "reference/agent-configuration.md": configuration(
             "The agent's configuration",
             "A file names the keys that differ, `extends: NAME` a preset or file below it. `--set KEY=VALUE` and a "
             "run's `overrides.yaml` win over environment variables, which win over the file.",
             AgentConfig(),
         ),
-        "launcher-configuration.md": configuration(
+        "reference/launcher-configuration.md": configuration(
             "The launcher's configuration",
             "The values stand in `launcher/carla_launcher/launcher.yaml`; `--launcher-config FILE` names another file.",
             load(SHIPPED),
         ),
-        "commands.md": "\n".join(
+        "reference/commands.md": "\n".join(
             [
                 "# Commands",
                 MADE,
                 *command("carla-launcher", get_command(launcher_app)),
                 *command("carla-td3", get_command(agent_app)),
                 *command("carla-lite", get_command(lite_app)),
+                *command("carla-lite coverage", get_command(coverage.app), 3),
             ]
         ),
     }
+
+
+def covered() -> Iterator[str]:
+    """Yield the lines of the page on what carla-lite supports of CARLA's API."""
+    rows = coverage.rows()
+    yield from [
+        "# What carla-lite supports of CARLA's API",
+        MADE,
+        inspect.cleandoc(COVERAGE_LEAD),
+        "",
+        f"| | {' | '.join(status.value for status in Status)} |",
+        f"|---|{'---|' * len(Status)}",
+        *(f"| {kind}s | {' | '.join(map(str, found.values()))} |" for kind, found in coverage.counts(rows).items()),
+    ]
+    for kind in coverage.Kind:
+        of_kind = [row for row in rows if row.kind is kind]
+        groups = coverage.grouped(of_kind)
+        yield from ["", f"## {kind.value.capitalize()}s", "", "| name | status | how, or why |", "|---|---|---|"]
+        yield from (
+            f"| {', '.join(map(code, names))} | {status.value} | {cell(how)} |" for status, how, names in groups
+        )
+        if kind is not coverage.Kind.ATTRIBUTE:
+            working = [code(row.name) for row in of_kind if row.status is Status.WORKS]
+            yield from ["", f"Works: {', '.join(working)}."]
+        else:
+            yield from ["", "All others work."]
+    yield ""
 
 
 def configuration(title: str, lead: str, defaults: BaseModel) -> str:

@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from carla_launcher.cli import app as launcher_app
 from carla_launcher.config import SHIPPED
+from carla_lite import coverage
 from carla_lite.command import app as lite_app
 from carla_lite.world import LISTED_ONLY
 from carla_run.events import AgentEvent, CannotFit, CollectorEnd, CollectorRestarted, Failed, LauncherEvent, NoCuda
@@ -192,6 +193,8 @@ def known_options(program: str, words: list[str]) -> set[str]:
     """Return the options of a program, or of the command of it that the words begin with."""
     if program in ("scripts/train_td3.py", "scripts/evaluate_td3.py"):
         return options(PROGRAMS["carla-td3"].commands[program[8:].partition("_")[0]])
+    if program == "carla-lite" and words[:1] == ["coverage"]:
+        return options(get_command(coverage.app))
     found = PROGRAMS.get(program)
     if found is not None:
         return options(found.commands[words[0]] if hasattr(found, "commands") else found)
@@ -214,5 +217,10 @@ def test_each_command_line_in_the_documents_is_understood() -> None:
 
 
 def test_the_reference_is_what_its_script_makes() -> None:
-    pages = {path.name: path.read_text(encoding="utf-8") for path in reference.FOLDER.glob("*.md")}
-    assert pages == reference.pages(), "run: python scripts/reference.py"
+    made, folder = reference.pages(), reference.FOLDER
+    assert {path.name for path in (folder / "reference").iterdir()} == {Path(name).name for name in made} - {
+        "coverage.md"
+    }
+    assert {name: (folder / name).read_text(encoding="utf-8") for name in made} == made, (
+        "run: python scripts/reference.py"
+    )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Callable
+from typing import Any
 
 import carla
 import pytest
 
+from carla_lite import coverage
+from carla_lite.coverage import Kind
+from carla_lite.support import Status
 from tests.conftest import port_pair
 
 
@@ -79,7 +85,7 @@ def test_calls_without_effect_are_logged_once_and_counted(start_faulty, connect,
     time.sleep(0.1)
     log = capfd.readouterr().out
     for name in counts:
-        assert log.count(f"carla-lite: {name} is not supported") == 1
+        assert log.count(f"carla-lite: {name} has no effect") == 1
 
 
 def test_what_is_supported_is_not_counted(start_faulty, connect):
@@ -106,3 +112,46 @@ def test_what_is_only_listed_is_refused_in_words(session, name, why):
     blueprint = session.blueprint(name, role_name="front")
     with pytest.raises(RuntimeError, match=f"carla-lite has no {name}: .*{why}"):
         session.world.spawn_actor(blueprint, carla.Transform())
+
+
+CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
+    "enable_carsim": lambda _world, car, _camera: car.enable_carsim("vehicle.sim"),
+    "enable_chrono_physics": lambda _world, car, _camera: car.enable_chrono_physics(10, 0.01, "", "", "", ""),
+    "enable_gbuffers": lambda _world, _car, camera: camera.enable_gbuffers(True),
+    "enable_sensor_for_ros": lambda _world, _car, camera: camera.enable_for_ros(),
+    "set_annotations_traverse_translucency": lambda world, _car, _camera: world.set_annotations_traverse_translucency(
+        True
+    ),
+    "set_ignored_vehicles": lambda _world, car, camera: camera.set_ignored_vehicles([car.id]),
+    "show_vehicle_debug_telemetry": lambda _world, car, _camera: car.show_debug_telemetry(True),
+    "use_carsim_road": lambda _world, car, _camera: car.use_carsim_road(True),
+}
+"""Every call that is refused or has no effect, by the client."""
+ELSEWHERE = {"get_gbuffer_token", "send", "console_command"}
+"""The first is in test_client_surfaces; V2X sensors send the second, and can't be spawned; Python lacks the third."""
+
+
+def test_what_is_refused_or_ignored_says_what_the_coverage_says(start_faulty, connect, capfd):
+    faulty = start_faulty()
+    session = connect(faulty.server)
+    car = session.car()
+    camera = session.world.spawn_actor(session.blueprint("sensor.camera.rgb"), carla.Transform(), car)
+    rows = {row.name: row for row in coverage.rows() if row.kind is Kind.CALL}
+    silent = {name for name, row in rows.items() if row.status in (Status.REFUSED, Status.WITHOUT_EFFECT)}
+    assert set(CALLS) == silent - ELSEWHERE
+    raised = {}
+    for name, call in random.sample(sorted(CALLS.items()), len(CALLS)):
+        try:
+            call(session.world, car, camera)
+        except RuntimeError as error:
+            raised[name] = str(error)
+    assert not camera.is_enabled_for_ros()
+    camera.disable_for_ros()
+    session.world.tick()
+    assert raised == {name: rows[name].how for name in ("enable_gbuffers", "set_ignored_vehicles")}
+    counts = dict(entry.split(":") for entry in faulty.status()["unsupported"].split(";"))
+    assert counts == dict.fromkeys(CALLS, "1")
+    time.sleep(0.1)
+    log = capfd.readouterr().out
+    for name in CALLS:
+        assert log.count(f"carla-lite: {name} has no effect: {rows[name].how}\n") == 1

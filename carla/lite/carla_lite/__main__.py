@@ -1,4 +1,7 @@
-"""The command ``carla-lite``: chooses the code that runs, compiled or not, before any of it is imported."""
+"""The command ``carla-lite``: chooses the code that runs, compiled or not, before any of it is imported.
+
+``carla-lite coverage`` is a program beside the server, and ``carla-lite`` without it has the server's options only.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from carla_lite import compiled
 
 
 def main() -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve until SIGTERM or Ctrl-C, or print what is supported."""
+    if sys.argv[1:2] == ["coverage"]:
+        from carla_lite import coverage
+
+        coverage.app(sys.argv[2:], prog_name="carla-lite coverage")
     compiled.use()
     try:
         from carla_lite.command import app

@@ -57,25 +57,29 @@ def _dialect(text: str) -> Dialect:
 
 @app.command(epilog=f"Faults:\n\n{spec.help_text()}")
 def main(
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    host: Annotated[
+        str,
+        typer.Option(help="Address to listen on: 127.0.0.1 for this machine only, 0.0.0.0 for all of its addresses."),
+    ] = "127.0.0.1",
     port: Annotated[
         int,
         typer.Option(
             metavar="PORT",
             parser=_first_port,
             envvar=["CARLA_PORT", "CARLA_PORTS"],
-            help="RPC port, or the first of several (2000-2002); streams take the next one. 0 takes two that are free.",
+            help="Port for clients, or a range of which the first is taken (2000-2002). Sensors' data takes the next "
+            "port. 0 takes two ports that are free.",
         ),
     ] = 2000,
-    map: Annotated[str, typer.Option(help=f"{KNOWN}, a map of --map-dir, or the path of an .xodr file.")] = MAP_NAMES[
-        0
-    ],
+    map: Annotated[
+        str, typer.Option(help=f"Map at start: {KNOWN}, the name of a map of --map-dir, or the path of an .xodr file.")
+    ] = MAP_NAMES[0],
     map_dir: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             envvar="LITE_MAP_DIR",
-            help="Offer every .xodr file of this folder by its name, such as Town01, and as Town01_Opt.",
+            help="Folder of .xodr files that clients can load by name, such as Town01 or Town01_Opt for Town01.xodr.",
         ),
     ] = None,
     recordings: Annotated[
@@ -83,17 +87,20 @@ def main(
         typer.Option(
             metavar="DIR",
             envvar="LITE_RECORDINGS",
-            help="Folder of the recordings that clients make and replay by name; made when the first one is.",
+            help="Folder for the recordings that clients make and replay by name. The first recording creates it.",
         ),
     ] = DEFAULT_FOLDER,
     recordings_mib: Annotated[
-        int, typer.Option(min=1, envvar="LITE_RECORDINGS_MIB", help="MiB that all recordings together may have.")
+        int, typer.Option(min=1, envvar="LITE_RECORDINGS_MIB", help="Largest size of all recordings together, in MiB.")
     ] = DEFAULT_MIB,
-    seed: Annotated[int, typer.Option(min=0, help="Of what stands beside the road.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the houses and trees beside the roads.")] = 0,
     tick_ms: Annotated[
         float,
         typer.Option(
-            min=0.0, max=10_000.0, envvar="LITE_TICK_MS", help="A tick takes so long at least, as a card's would."
+            min=0.0,
+            max=10_000.0,
+            envvar="LITE_TICK_MS",
+            help="Shortest time that a tick takes, in milliseconds, to be as slow as a simulator on a GPU.",
         ),
     ] = 0.0,
     strict: Annotated[
@@ -101,7 +108,8 @@ def main(
         typer.Option(
             "--strict",
             envvar="LITE_STRICT",
-            help="Refuse, or don't have, what CARLA refuses or hasn't; docs/carla-lite-model.md lists it.",
+            help="Refuse what CARLA refuses and leave out what it doesn't have, so that no program passes here and "
+            "fails there. docs/carla-lite-model.md lists the differences.",
         ),
     ] = False,
     client: Annotated[
@@ -110,7 +118,7 @@ def main(
             metavar="VERSION",
             parser=_dialect,
             envvar="LITE_CLIENT",
-            help=f"Version of the carla clients that connect, {' or '.join(DIALECTS)}: a client doesn't say its own.",
+            help=f"Version of the carla clients that connect, {' or '.join(DIALECTS)}. Clients don't tell their own.",
         ),
     ] = LATEST.version,  # type: ignore[assignment]  # read by the parser
     fault: Annotated[
@@ -118,8 +126,8 @@ def main(
         typer.Option(
             metavar="KIND:KEY=VALUE,…",
             envvar="LITE_FAULTS",
-            help="Go wrong as CARLA does (below): at start-up, after_s=SECONDS or after_ticks=N. Can be repeated; in "
-            "LITE_FAULTS blanks stand between.",
+            help="Fail on purpose as CARLA does; the faults are listed below. A fault strikes at start-up, or with "
+            "after_s=SECONDS or after_ticks=N later. Can be repeated; LITE_FAULTS has blanks between faults.",
         ),
     ] = None,
     control_port: Annotated[
@@ -128,25 +136,39 @@ def main(
             min=0,
             max=65535,
             envvar="LITE_CONTROL_PORT",
-            help=f"Only on {LOOPBACK} take lines of text: fault KIND:KEY=VALUE,… or clear or status. 0 takes a free "
-            "port. Off by default.",
+            help=f"Port on {LOOPBACK} that takes lines of text: fault KIND:KEY=VALUE,… or clear or status. 0 takes a "
+            "free port. Default: no control port.",
         ),
     ] = None,
     view: Annotated[
         bool,
-        typer.Option("--view", help=f"Serve a window on {LOOPBACK}: the spectator's camera, and the town from above."),
+        typer.Option(
+            "--view",
+            help=f"Show the world in a browser, on {LOOPBACK} only: the spectator's camera and the town from above.",
+        ),
     ] = False,
     ready_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write port, control port and process id there, as JSON, once it listens."),
+        typer.Option(
+            metavar="FILE",
+            help="File to write once the server listens: its port, control port and process id, as JSON.",
+        ),
     ] = None,
     end_with_input: Annotated[
         bool,
-        typer.Option("--end-with-input", help="End when standard input closes: with the program that holds it open."),
+        typer.Option(
+            "--end-with-input",
+            help="End the server when its standard input closes, so that it ends with the program that started it.",
+        ),
     ] = False,
-    view_port: Annotated[int, typer.Option(min=0, max=65535, help="Of the window; default: a free one.")] = 0,
+    view_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the page that --view serves. Default: a free one.")
+    ] = 0,
 ) -> None:
-    """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16 or 0.9.15."""
+    """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16 or 0.9.15.
+
+    `carla-lite coverage` prints which calls, sensors, blueprints and attributes of CARLA are supported.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     injector = Injector(_faults(fault or []))

@@ -168,15 +168,12 @@ class World:
                 flush=True,
             )
 
-    def report_unsupported(self, name: str) -> None:
+    def report_unsupported(self, name: str, why: str) -> None:
         """Count a call that changes nothing here, and log the first of its name: one that is asynchronous has no reply
         in which its caller could read it."""
         self.unsupported[name] += 1
         if self.unsupported[name] == 1:
-            print(
-                f"carla-lite: {name} is not supported: calls of it change nothing that is simulated or shown",
-                flush=True,
-            )
+            print(f"carla-lite: {name} has no effect: {why}", flush=True)
 
     def actor(self, number: int, kind: type[A]) -> A:
         """Return the actor of this id.
@@ -200,9 +197,8 @@ class World:
         blueprint = find(name)
         attributes = blueprint.values(given)
         if name not in KINDS:
-            self.report_unsupported(name)
-            why = REFUSED.get(name, "programs find it in the library, but it can't be spawned")
-            raise RpcError(f"carla-lite has no {name}: {why}")
+            self.report_unsupported(name, REFUSED[name])
+            raise RpcError(f"carla-lite has no {name}: {REFUSED[name]}")
         kind = KINDS[name]
         parent = self.actor(parent_id, Actor) if parent_id else None
         if parent is not None and not kind.attaches:

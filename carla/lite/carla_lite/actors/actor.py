@@ -19,6 +19,7 @@ from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import BoxActor, Pose
 from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights
+from carla_lite.support import WORKS, Support, approximated
 
 # The states of a vehicle that is at no light, as in CARLA: at a sign it may have to wait.
 _RED, _GREEN = 0, 2
@@ -44,6 +45,8 @@ class Actor:
 
     attaches: ClassVar[bool] = True
     """Whether it stays fixed to the parent that it is spawned with; if not, it only begins there."""
+    support: ClassVar[Support] = WORKS
+    """How far it is what CARLA spawns."""
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         self.id = identity.id
@@ -147,6 +150,9 @@ class Vehicle(Actor):
     """An actor with a body that the physics moves; it is never attached to another one."""
 
     attaches: ClassVar[bool] = False
+    support: ClassVar[Support] = approximated(
+        "moves by a single-track model that doesn't roll over, looks like its class, and has the class's usual figures"
+    )
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         blueprint = identity.blueprint

@@ -2,8 +2,7 @@
 
 Owns the order of the figures (protocol, section 2.3) and their scales. What ``report`` gives is what the model does:
 applied as it came, it changes nothing. A vehicle with another engine or gearbox than it was built with drives by
-``motion.drivetrain``. The wheels' damping, the load at which tyres are stiffest, and the way wheels are swept are kept
-and given back.
+``motion.drivetrain``. Figures without effect are kept and given back.
 """
 
 from __future__ import annotations
@@ -25,6 +24,41 @@ from carla_lite.protocol.wire import RpcError
 _ENGINE = slice(_TORQUE, _MASS)
 _WHEEL_COUNT = 4
 (_FRICTION, _, _MAX_STEER, _RADIUS, _BRAKE, _HAND_BRAKE, _, _LATERAL, _LONGITUDINAL, _PLACE) = range(10)
+
+_KEPT = "it is kept and given back; the model has no such figure"
+FIGURES = {
+    "torque_curve": "",
+    "max_rpm": "",
+    "moi": "",
+    "damping_rate_full_throttle": "",
+    "damping_rate_zero_throttle_clutch_engaged": "",
+    "damping_rate_zero_throttle_clutch_disengaged": "",
+    "use_gear_autobox": "",
+    "gear_switch_time": "",
+    "clutch_strength": "",
+    "final_ratio": "",
+    "forward_gears": "",
+    "mass": "",
+    "drag_coefficient": "",
+    "center_of_mass": "",
+    "steering_curve": "",
+    "wheels": "",
+    "use_sweep_wheel_collision": _KEPT,
+}
+"""Fields of VehiclePhysicsControl in the order on the wire, and why one has no effect, if it has none."""
+WHEEL_FIGURES = {
+    "tire_friction": "",
+    "damping_rate": _KEPT,
+    "max_steer_angle": "",
+    "radius": "",
+    "max_brake_torque": "",
+    "max_handbrake_torque": "",
+    "lat_stiff_max_load": _KEPT,
+    "lat_stiff_value": "",
+    "long_stiff_value": "",
+    "position": "wheels stay where the vehicle's class has them",
+}
+"""The same for WheelPhysicsControl."""
 
 # What CARLA's vehicles report, and what stands for the model's own drag and stiffness.
 _DRAG_COEFFICIENT, _LATERAL_STIFFNESS, _LONGITUDINAL_STIFFNESS = 0.3, 17.0, 1000.0

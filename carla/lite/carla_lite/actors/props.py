@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from carla_lite.actors.actor import Actor, Identity, enter
 from carla_lite.actors.surroundings import Surroundings
@@ -22,6 +22,7 @@ from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.statics import StaticBox
+from carla_lite.support import Support, approximated, without_effect
 
 # Tyres roll over what is lower.
 LOW_M = 0.15
@@ -29,6 +30,8 @@ LOW_M = 0.15
 
 class Prop(Actor):
     """A thing; its origin is in the middle of its underside, and it stands upright however it is turned."""
+
+    support: ClassVar[Support] = approximated("a simple shape of the usual size, which only vehicles push")
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         blueprint = identity.blueprint
@@ -110,9 +113,11 @@ class Prop(Actor):
 class Mesh(Actor):
     """A mesh of CARLA's own content, of which nothing is seen or felt here."""
 
+    support: ClassVar[Support] = without_effect("it shows a mesh of CARLA's own content, which isn't here")
+
     def entered(self, world: Surroundings) -> None:
         """Say so."""
-        world.report_unsupported(MESH)
+        world.report_unsupported(MESH, self.support.how)
 
 
 enter(Prop, *ids_of(PropBlueprint))

@@ -39,8 +39,8 @@ class Surroundings(Protocol):
     def has_room(self, walker: Any) -> bool:
         """Return whether nothing stands where a walker wants to."""
 
-    def report_unsupported(self, name: str) -> None:
-        """Say what is not simulated."""
+    def report_unsupported(self, name: str, why: str) -> None:
+        """Say what is not simulated, and why."""
 
     def tick(self) -> int:
         """Move the world by one step."""

@@ -24,6 +24,7 @@ from carla_lite.scenery import skeleton
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.people import Person
 from carla_lite.scenery.statics import StaticIndex
+from carla_lite.support import Support, approximated
 
 # Of UE4's characters, as CARLA's are: faster than anybody walks, and the impulse of a jump.
 TOP_SPEED_MPS = 40.96
@@ -50,6 +51,9 @@ class Walker(Actor):
     """A person; the origin is the middle of the body."""
 
     attaches: ClassVar[bool] = False
+    support: ClassVar[Support] = approximated(
+        "a figure of simple shapes; one that a car runs over lies down, without a ragdoll"
+    )
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         blueprint = identity.blueprint

@@ -28,6 +28,8 @@ class Attribute:
     modifiable: bool = True
     restricted: bool = False
     """Whether the client refuses what isn't recommended."""
+    unused: str = ""
+    """Why it changes nothing when a client sets it; empty if it does what it does in CARLA."""
 
     def describe(self) -> list[Any]:
         """Return the ActorAttribute struct; as in CARLA, what can be modified always recommends something."""
@@ -58,6 +60,11 @@ class Blueprint:
     def values(self, given: dict[str, str]) -> dict[str, str]:
         """Return the attributes' values, ``given`` over the defaults; unknown names are dropped."""
         return {a.id: given.get(a.id, a.value) if a.modifiable else a.value for a in self.attributes}
+
+
+def unused(why: str, *attributes: Attribute) -> tuple[Attribute, ...]:
+    """Return attributes that are accepted, so that scripts which set them run, and that change nothing."""
+    return tuple(replace(attribute, unused=why) for attribute in attributes)
 
 
 def role(*recommended: str) -> Attribute:

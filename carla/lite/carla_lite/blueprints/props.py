@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, floats, role, told
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, floats, role, told, unused
 from carla_lite.scenery import prop_meshes as look
 from carla_lite.scenery.vehicle_meshes import BGR
 
@@ -105,7 +105,10 @@ def _size_word(length_m: float, width_m: float, height_m: float) -> str:
 
 # Shows a mesh of CARLA's own content, of which there is none here: it spawns, as it does there for an unknown path.
 MESH = "static.prop.mesh"
-_MESH_ATTRIBUTES = (role("prop"), Attribute("mesh_path", Kind.STRING, ""), *floats(mass="0.0", scale="1.0"))
+_MESH_ATTRIBUTES = (
+    role("prop"),
+    *unused("no mesh is shown", Attribute("mesh_path", Kind.STRING, ""), *floats(mass="0.0", scale="1.0")),
+)
 PROPS: list[Blueprint] = [
     PropBlueprint(
         f"static.prop.{name}",

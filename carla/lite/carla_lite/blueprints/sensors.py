@@ -7,21 +7,24 @@ words.
 
 from __future__ import annotations
 
-from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, floats, integers, role
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, floats, integers, role, unused
 
 _ROLES = ("front", "back", "left", "right", "front_left", "front_right", "back_left", "back_right")
 
-# The lens and film of CARLA's camera (AddCommonPostProcessingEffectsParameters in ActorBlueprintFunctionLibrary.cpp):
-# accepted, so that scripts which set them run; the picture ignores them.
-_LENS = floats(
-    lens_circle_falloff="5.0",
-    lens_circle_multiplier="0.0",
-    lens_k="-1.0",
-    lens_kcube="0.0",
-    lens_x_size="0.08",
-    lens_y_size="0.08",
+# The lens and film of CARLA's camera (AddCommonPostProcessingEffectsParameters in ActorBlueprintFunctionLibrary.cpp).
+_LENS = unused(
+    "the lens is drawn without distortion or shading",
+    *floats(
+        lens_circle_falloff="5.0",
+        lens_circle_multiplier="0.0",
+        lens_k="-1.0",
+        lens_kcube="0.0",
+        lens_x_size="0.08",
+        lens_y_size="0.08",
+    ),
 )
-_FILM = (
+_FILM = unused(
+    "exposure, blur, flares and grading are not drawn: a picture has the colours of its light and air",
     Attribute("enable_postprocess_effects", Kind.BOOL, "true"),
     Attribute("exposure_mode", Kind.STRING, "histogram", ("histogram", "manual"), restricted=True),
     *integers(blade_count="5"),
@@ -80,7 +83,8 @@ _RADAR = (
 )
 _OBSTACLE = (
     *floats(distance="5.0", hit_radius="0.5", sensor_tick="0.0"),
-    *(Attribute(name, Kind.BOOL, "false") for name in ("only_dynamics", "debug_linetrace")),
+    Attribute("only_dynamics", Kind.BOOL, "false"),
+    *unused("the trace is not drawn", Attribute("debug_linetrace", Kind.BOOL, "false")),
 )
 _GNSS = (
     *integers(noise_seed="0"),
@@ -158,7 +162,7 @@ SENSORS = [
         (
             *attributes,
             role(*(() if name in _WITHOUT_ROLES else _ROLES)),
-            Attribute("ros_name", Kind.STRING, name),
+            *unused("there is no ROS publisher", Attribute("ros_name", Kind.STRING, name)),
         ),
     )
     for name, attributes in _ROWS.items()

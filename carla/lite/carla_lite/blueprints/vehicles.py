@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, role, told
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, role, told, unused
 from carla_lite.motion.vehicles import MODEL3, VehicleModel
 from carla_lite.scenery.vehicle_meshes import Shape
 
@@ -133,7 +133,6 @@ def _model(row: dict[str, str]) -> VehicleModel:
     )
 
 
-# CARLA doesn't publish which of its figures sit where: these numbers only choose among the same rider.
 _DRIVERS = tuple(str(number) for number in range(1, 8))
 
 
@@ -148,10 +147,11 @@ def _vehicle(row: dict[str, str]) -> VehicleBlueprint:
     if colours:
         attributes.append(Attribute("color", Kind.COLOR, colours[0], colours))
     if base_type.has_driver:
-        attributes.append(Attribute("driver_id", Kind.INT, _DRIVERS[0], _DRIVERS, restricted=True))
+        driver = Attribute("driver_id", Kind.INT, _DRIVERS[0], _DRIVERS, restricted=True)
+        attributes += unused("all riders look the same", driver)
     attributes += [
         Attribute("sticky_control", Kind.BOOL, "true"),
-        Attribute("terramechanics", Kind.BOOL, "false"),
+        *unused("the ground is hard everywhere", Attribute("terramechanics", Kind.BOOL, "false")),
         told("object_type", ""),
         told("base_type", base_type.value),
         told("special_type", row["special_type"]),

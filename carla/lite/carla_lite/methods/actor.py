@@ -15,6 +15,7 @@ from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
+from carla_lite.support import approximated
 from carla_lite.world import World
 
 _LETTING_GO_S = 0.01
@@ -43,7 +44,7 @@ def spawn_actor(world: World, description: list[Any], place: Place, parent_id: i
     return world.spawn(name, given, place, parent_id).describe()
 
 
-@method
+@method(approximated("spring arms have no lag and go through walls"))
 def spawn_actor_with_parent(
     world: World, description: list[Any], place: Place, parent_id: int, attachment: int = 0, bone: str = ""
 ) -> list[Any]:
@@ -97,14 +98,14 @@ def set_actor_location(_world: World, actor: Actor, location: Location) -> None:
     actor.place = Pose(*location, before.pitch, before.yaw, before.roll)
 
 
-@method
+@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
 def set_actor_target_velocity(_world: World, body: Movable, velocity: Direction) -> None:
     """Set a vehicle's velocity in the world's frame (m/s)."""
     if body:
         body.set_world_velocity(*velocity)
 
 
-@method
+@method(approximated("only about a vehicle's vertical axis: it pitches and rolls with the ground"))
 def set_actor_target_angular_velocity(_world: World, body: Movable, velocity: Direction) -> None:
     """Set a vehicle's yaw rate (degrees/s); it only pitches and rolls with the ground."""
     if body:
@@ -124,21 +125,21 @@ def disable_actor_constant_velocity(_world: World, vehicle: Vehicle) -> None:
     vehicle.constant_velocity = None
 
 
-@method
+@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
 def add_actor_impulse(_world: World, body: Movable, impulse: Direction) -> None:
     """Push a vehicle at its centre of mass (N s)."""
     if body:
         body.push(impulse)
 
 
-@method
+@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
 def add_actor_force(world: World, body: Movable, force: Direction) -> None:
     """Push a vehicle with a force (N) for one tick."""
     if body:
         body.push(_of_a_tick(world, force))
 
 
-@method
+@method(approximated("only about a vehicle's vertical axis: it pitches and rolls with the ground"))
 def add_actor_angular_impulse(_world: World, body: Movable, impulse: Direction) -> None:
     """Turn a vehicle about its vertical axis (degrees kg cm² / s).
 
@@ -150,10 +151,26 @@ def add_actor_angular_impulse(_world: World, body: Movable, impulse: Direction) 
         body.yaw_rate = _yaw_rate(body.yaw_rate + turned / body.model.yaw_inertia_kgm2)
 
 
-@method
+@method(approximated("only about a vehicle's vertical axis: it pitches and rolls with the ground"))
 def add_actor_torque(world: World, body: Movable, torque: Direction) -> None:
     """Turn a vehicle about its vertical axis with a torque (degrees kg cm² / s²) for one tick."""
     add_actor_angular_impulse(world, body, _of_a_tick(world, torque))
+
+
+@method(approximated("the centre of mass is taken to be at the vehicle's origin, as seen from above"))
+def add_actor_impulse_at_location(_world: World, body: Movable, impulse: Direction, location: Location) -> None:
+    """Push a vehicle at a place in the world (N s, m); LibCarla's clients only, Python's always push the centre."""
+    if body:
+        body.push(impulse)
+    if isinstance(body, Body):
+        turned = (location[0] - body.x) * impulse[1] - (location[1] - body.y) * impulse[0]
+        body.yaw_rate = _yaw_rate(body.yaw_rate + turned / body.model.yaw_inertia_kgm2)
+
+
+@method(approximated("the centre of mass is taken to be at the vehicle's origin, as seen from above"))
+def add_actor_force_at_location(world: World, body: Movable, force: Direction, location: Location) -> None:
+    """Push a vehicle at a place in the world with a force (N) for one tick, likewise."""
+    add_actor_impulse_at_location(world, body, _of_a_tick(world, force), location)
 
 
 def _of_a_tick(world: World, force: Vector) -> Vector:
@@ -180,7 +197,7 @@ def set_actor_collisions(_world: World, solid: Solid, enabled: bool) -> None:
         solid.collides = enabled
 
 
-@method
+@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
 def set_actor_enable_gravity(_world: World, body: Movable, enabled: bool) -> None:
     """Let a vehicle fall and press on its wheels, or float where it is."""
     if body:

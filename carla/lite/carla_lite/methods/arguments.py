@@ -23,7 +23,7 @@ Reader: TypeAlias = Callable[[World, Any], Any]
 def _movable(world: World, number: int) -> Body | Walker | None:
     actor = world.actor(number, Actor)
     if isinstance(actor, Prop):
-        world.report_unsupported("forces_on_props")
+        world.report_unsupported("forces_on_props", "only vehicles push props")
     return actor.body if isinstance(actor, Vehicle) else actor if isinstance(actor, Walker) else None
 
 

@@ -17,6 +17,7 @@ from carla_lite.methods.table import method
 from carla_lite.motion import telemetry
 from carla_lite.protocol.wire import RpcError
 from carla_lite.scenery.projection import Pose
+from carla_lite.support import approximated
 from carla_lite.world import World
 
 _ROOT, _VEHICLE_MESH, _WALKER_MESH = "RootComponent", "VehicleMesh", "CharacterMesh0"
@@ -25,63 +26,79 @@ _WHEELS = ("Wheel_Front_Left", "Wheel_Front_Right", "Wheel_Rear_Left", "Wheel_Re
 _NOWHERE = Pose(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-@method
+@method(approximated("an actor has a root and, with a skeleton, a mesh; CARLA's have the parts of their assets"))
 def get_actor_component_names(_world: World, actor: Actor) -> list[str]:
     """Return the names of its components."""
     return _components(actor)
 
 
-@method
+@method(approximated("an actor has a root and, with a skeleton, a mesh; CARLA's have the parts of their assets"))
 def get_actor_component_world_transform(_world: World, actor: Actor, name: str) -> list[Any]:
     """Return a component's Transform in the world."""
     _known(actor, name)
     return transform(actor.pose)
 
 
-@method
+@method(approximated("an actor has a root and, with a skeleton, a mesh; CARLA's have the parts of their assets"))
 def get_actor_component_relative_transform(_world: World, actor: Actor, name: str) -> list[Any]:
     """Return a component's Transform relative to what it hangs on: the root's is the actor's own, as in CARLA."""
     _known(actor, name)
     return transform(actor.pose if name == _ROOT else _NOWHERE)
 
 
-@method
+@method(
+    approximated(
+        "a vehicle's bones are its base and wheels; a walker's are those of get_bones, and lie along its axes at rest"
+    )
+)
 def get_actor_bone_names(_world: World, actor: Actor) -> list[str]:
     """Return the names of its bones."""
     return [name for name, _ in _bones(actor)]
 
 
-@method
+@method(
+    approximated(
+        "a vehicle's bones are its base and wheels; a walker's are those of get_bones, and lie along its axes at rest"
+    )
+)
 def get_actor_bone_world_transforms(_world: World, actor: Actor) -> list[Any]:
     """Return its bones' Transforms in the world, in the order of their names."""
     return [transform(compose(actor.pose, pose)) for _, pose in _bones(actor)]
 
 
-@method
+@method(
+    approximated(
+        "a vehicle's bones are its base and wheels; a walker's are those of get_bones, and lie along its axes at rest"
+    )
+)
 def get_vehicle_bone_world_transforms(world: World, vehicle: Vehicle) -> list[Any]:
     """Return a vehicle's bones' Transforms in the world."""
     return get_actor_bone_world_transforms(world, vehicle)
 
 
-@method
+@method(
+    approximated(
+        "a vehicle's bones are its base and wheels; a walker's are those of get_bones, and lie along its axes at rest"
+    )
+)
 def get_actor_bone_relative_transforms(_world: World, actor: Actor) -> list[Any]:
     """Return its bones' Transforms in the actor's frame."""
     return [transform(pose) for _, pose in _bones(actor)]
 
 
-@method
+@method(approximated("sockets are the bones"))
 def get_actor_socket_names(_world: World, actor: Actor) -> list[str]:
     """Return the names of its sockets; none without a skeleton."""
     return [name for name, _ in _sockets(actor)]
 
 
-@method
+@method(approximated("sockets are the bones"))
 def get_actor_socket_world_transforms(_world: World, actor: Actor) -> list[Any]:
     """Return its sockets' Transforms in the world."""
     return [transform(compose(actor.pose, pose)) for _, pose in _sockets(actor)]
 
 
-@method
+@method(approximated("sockets are the bones"))
 def get_actor_socket_relative_transforms(_world: World, actor: Actor) -> list[Any]:
     """Return its sockets' Transforms in the actor's frame."""
     return [transform(pose) for _, pose in _sockets(actor)]

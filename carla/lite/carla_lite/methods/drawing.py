@@ -12,12 +12,13 @@ from carla_lite.methods.table import method
 from carla_lite.protocol import wire
 from carla_lite.scenery import drawings
 from carla_lite.scenery.drawings import Drawing
+from carla_lite.support import approximated
 from carla_lite.world import World
 
 _POINT, _LINE, _ARROW, _BOX, _STRING = range(5)
 
 
-@method
+@method(approximated("shapes of the head-up display (draw_hud_…) are not shown: CARLA draws them on its window"))
 def draw_debug_shape(world: World, shape: list[Any]) -> None:
     """Draw a shape for ``life_time`` simulated seconds, or for good if that is not above 0, as CARLA since 0.9.13.
 
@@ -25,7 +26,7 @@ def draw_debug_shape(world: World, shape: list[Any]) -> None:
     """
     (kind, figures), (red, green, blue), life_s, *_ = shape
     if kind > _STRING:
-        world.report_unsupported("draw_hud_shape")
+        world.report_unsupported("draw_hud_shape", "CARLA draws it on its window, and there is none here")
         return
     until_s = world.elapsed_s + life_s if life_s > 0.0 else math.inf
     world.drawings.append(_shape(kind, figures, Drawing((blue, green, red), until_s)))

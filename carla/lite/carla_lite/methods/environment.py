@@ -12,13 +12,14 @@ from carla_lite.methods.table import method
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import RpcError
 from carla_lite.scenery.projection import Pose
+from carla_lite.support import approximated
 from carla_lite.world import World
 
 _ANY = 255
 _DIFFUSE = 2
 
 
-@method
+@method(approximated("what carla-lite builds beside the roads, rather than the assets of CARLA's maps"))
 def get_environment_objects(world: World, label: int) -> list[Any]:
     """Return what stands beside the road, signs among it, of one label or (255) of all."""
     return [
@@ -40,7 +41,7 @@ def enable_environment_objects(world: World, numbers: list[int], enabled: bool) 
     world.environment.enable(numbers, enabled)
 
 
-@method
+@method(approximated("what carla-lite builds beside the roads, rather than the assets of CARLA's maps"))
 def get_all_level_BBs(  # noqa: N802 (the client's name)
     world: World, label: int
 ) -> list[Any]:
@@ -61,13 +62,13 @@ def _box(actor: Any) -> list[Any]:
     return [[at.x, at.y, at.z], extent, turn, actor.id]
 
 
-@method
+@method(approximated("layers are buildings, foliage and street lights; the others are empty"))
 def load_map_layer(world: World, layers: int) -> None:
     """Let layers of the map be there: buildings, foliage and street lights; the others are empty here."""
     _switch_layers(world, "load_map_layer", layers, True)
 
 
-@method
+@method(approximated("layers are buildings, foliage and street lights; the others are empty"))
 def unload_map_layer(world: World, layers: int) -> None:
     """Take layers of the map away."""
     _switch_layers(world, "unload_map_layer", layers, False)
@@ -77,22 +78,30 @@ def _switch_layers(world: World, name: str, layers: int, loaded: bool) -> None:
     if world.has_layers:
         world.environment.load_layers(layers, loaded)
     else:  # as in CARLA, whose maps are one piece but for those whose names end with _Opt
-        world.report_unsupported(name)
+        world.report_unsupported(name, "only maps whose name ends with _Opt have layers, as in CARLA")
 
 
-@method
+@method(approximated("what carla-lite builds beside the roads, rather than the assets of CARLA's maps"))
 def get_names_of_all_objects(world: World) -> list[str]:
     """Return the names of what textures can be applied to."""
     return [one.name for one in world.environment.listed()]
 
 
-@method
+@method(
+    approximated(
+        "a diffuse texture gives an object its mean colour; normal, roughness and emissive textures have no effect"
+    )
+)
 def apply_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: list[Any]) -> None:
     """Give objects the mean colour of a diffuse texture; of others nothing is shown."""
     _paint(world, names, parameter, texture, 1.0)
 
 
-@method
+@method(
+    approximated(
+        "a diffuse texture gives an object its mean colour; normal, roughness and emissive textures have no effect"
+    )
+)
 def apply_float_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: list[Any]) -> None:
     """Likewise, of colours from 0 to 1."""
     _paint(world, names, parameter, texture, 255.0)
@@ -101,7 +110,7 @@ def apply_float_color_texture_to_objects(world: World, names: list[str], paramet
 def _paint(world: World, names: list[str], parameter: int, texture: list[Any], scale: float) -> None:
     width, height, pixels = texture
     if parameter != _DIFFUSE:
-        world.report_unsupported("apply_texture")
+        world.report_unsupported("apply_texture", "only diffuse textures are shown, by their mean colour")
         world.environment.paint(names, None)
         return
     if not pixels or len(pixels) != width * height:
@@ -116,13 +125,17 @@ def _mean_colour(pixels: list[Any], scale: float) -> list[float]:
     return found
 
 
-@method
+@method(approximated("the lamps that carla-lite builds, rather than those of CARLA's maps"))
 def query_lights_state(world: World, _client: str) -> list[Any]:
     """Return the street lights, as long as their layer is loaded."""
     return world.environment.lights.states(one.number for one in world.environment.listed())
 
 
-@method
+@method(
+    approximated(
+        "a lamp that is turned off at night is dark; colours, intensities and groups are kept, and change no picture"
+    )
+)
 def update_lights_state(world: World, _client: str, lights: list[Any], *_discard: Any) -> None:
     """Adopt what a client changed. Turned off by night, a lamp is dark; colours and intensities are only kept."""
     world.environment.update_lights(lights)

@@ -11,6 +11,7 @@ from carla_lite.methods.table import method
 from carla_lite.navigation import mesh as navigation_mesh
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import RpcError
+from carla_lite.support import approximated
 from carla_lite.world import World
 
 # A client that asked for a token subscribes within a millisecond; one that never does must not stop the world.
@@ -46,7 +47,7 @@ def get_episode_settings(world: World) -> list[Any]:
     return world.settings.raw
 
 
-@method
+@method(approximated("some settings have no effect (see the fields of WorldSettings)"))
 def set_episode_settings(world: World, settings: list[Any]) -> int:
     """Adopt the settings and return the frame that is already published."""
     world.settings = wire.settings(settings)
@@ -72,7 +73,7 @@ def get_available_maps(world: World) -> list[str]:
     return [wire.OFFERED_PREFIX + name for name in world.maps.names]
 
 
-@method
+@method(approximated("spawn points are computed from the roads; in CARLA they are placed by hand"))
 def get_map_info(world: World) -> list[Any]:
     """Return the map's name and its spawn points."""
     points = [wire.transform(p.x, p.y, p.z, yaw=p.yaw) for p in world.network.spawn_points()]
@@ -94,7 +95,7 @@ def get_required_files(world: World, folder: str) -> list[str]:
     return [_mesh_name(world)] if folder == "Nav" else []
 
 
-@method
+@method(approximated("made of the roads' sidewalks and crossings; CARLA's meshes are made of its maps' assets"))
 def request_file(world: World, name: str) -> bytes:
     """Return the content of a file that ``get_required_files`` named.
 
@@ -106,7 +107,7 @@ def request_file(world: World, name: str) -> bytes:
     return _mesh(world)
 
 
-@method
+@method(approximated("made of the roads' sidewalks and crossings; CARLA's meshes are made of its maps' assets"))
 def get_navigation_mesh(world: World) -> bytes:
     """Return the same mesh, to a client that doesn't ask for files."""
     return _mesh(world)
@@ -121,11 +122,11 @@ def _mesh(world: World) -> bytes:
     try:
         return navigation_mesh.build(world.network, verges=not world.strict)
     except ValueError as error:
-        world.report_unsupported(f"controller.ai.walker on {world.network.name} ({error})")
+        world.report_unsupported(f"controller.ai.walker on {world.network.name}", f"{error}")
         return b""
 
 
-@method
+@method(approximated("OpendriveGenerationParameters, which shape CARLA's mesh of the roads, have no effect"))
 def copy_opendrive_to_file(world: World, xodr: str, _parameters: list[Any]) -> None:
     """Take an OpenDRIVE text; the client loads it next as the map OpenDriveMap."""
     world.maps.add_opendrive(xodr)
@@ -153,7 +154,7 @@ def get_weather_parameters(world: World) -> list[float]:
     return world.weather
 
 
-@method
+@method(approximated("pictures show most of its fields (see the fields of WeatherParameters)"))
 def set_weather_parameters(world: World, weather: list[float]) -> None:
     """Adopt the weather; cameras show it from the next tick on.
 

@@ -1,23 +1,29 @@
-"""RPC methods of sensors beside spawning them."""
+"""RPC methods of sensors beside spawning them; most of what else there is, ``refused`` has."""
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from carla_lite.methods.table import method
-from carla_lite.protocol.wire import RpcError
+from carla_lite.support import without_effect
 from carla_lite.world import World
 
 
 @method
-def get_gbuffer_token(world: World, _sensor: int, _texture: int) -> NoReturn:
-    """Refuse: Unreal's intermediate textures have nothing here that they would be made from.
+def are_gbuffers_enabled(_world: World, _sensor: int) -> bool:
+    """Return False: ``enable_gbuffers`` is refused."""
+    return False
 
-    Raises:
-        RpcError: always; ``Sensor.listen_to_gbuffer`` raises it as a RuntimeError.
-    """
-    world.report_unsupported("get_gbuffer_token")
-    raise RpcError(
-        "carla-lite has no G-buffers: sensor.camera.depth, semantic_segmentation, instance_segmentation, normals and "
-        "optical_flow send what most of them hold"
-    )
+
+@method
+def disable_sensor_for_ros(_world: World, _stream: int) -> None:
+    """Change nothing: no sensor is ever enabled for ROS."""
+
+
+@method
+def is_sensor_enabled_for_ros(_world: World, _stream: int) -> bool:
+    """Return False: ``enable_sensor_for_ros`` is refused."""
+    return False
+
+
+@method(without_effect("windows are drawn opaque, so cameras never see what is behind them"))
+def set_annotations_traverse_translucency(_world: World, _enabled: bool) -> None:
+    """Change nothing."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from carla_lite.methods.arguments import Reader, readers
 from carla_lite.protocol.wire import RpcError
+from carla_lite.support import WORKS, Status, Support, refused
 from carla_lite.world import World
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class _Method(NamedTuple):
     function: Callable[..., Any]
     readers: list[tuple[int, Reader]]
+    support: Support
 
 
 _METHODS: dict[str, _Method] = {}
@@ -30,20 +32,44 @@ class Bare(list[Any]):
     """A result that goes out as it is, without the wrapping of section 2.1 (only ``apply_batch``)."""
 
 
-def method(function: F) -> F:
-    """Enter ``function(world, *args)`` as the RPC method of its name.
+@overload
+def method(function: F) -> F: ...
+@overload
+def method(function: Support) -> Callable[[F], F]: ...
+def method(function: F | Support) -> F | Callable[[F], F]:
+    """Enter ``function(world, *args)`` as the RPC method of its name; ``@method(support)`` says how far it is CARLA's.
 
     It returns the result, or None for void, and raises ``RpcError`` with a sentence for the caller.
 
     Raises:
         ValueError: there is another one of that name.
     """
-    name = function.__name__
+    if isinstance(function, Support):
+        return lambda decorated: _enter(decorated.__name__, decorated, function)
+    return _enter(function.__name__, function, WORKS)
+
+
+def refuse(name: str, sentence: str) -> None:
+    """Enter a method that is always refused by this sentence, which the log has too: some callers read no reply."""
+
+    def refusal(world: World, *_args: Any) -> None:
+        world.report_unsupported(name, sentence)
+        raise RpcError(sentence)
+
+    _enter(name, refusal, refused(sentence))
+
+
+def _enter(name: str, function: F, support: Support) -> F:
     if name in _METHODS:
         other = _METHODS[name].function.__module__
         raise ValueError(f"RPC method {name} of {function.__module__} is in {other} already: rename one of them.")
-    _METHODS[name] = _Method(function, readers(function))
+    _METHODS[name] = _Method(function, readers(function), support)
     return function
+
+
+def supported() -> dict[str, Support]:
+    """Return how far each method does what it does in CARLA, by its name."""
+    return {name: each.support for name, each in _METHODS.items()}
 
 
 def call(world: World, name: str, args: list[Any]) -> Any:
@@ -53,9 +79,11 @@ def call(world: World, name: str, args: list[Any]) -> Any:
         RpcError: no such method, or it refuses.
     """
     if name not in _METHODS:
-        world.report_unsupported(name)
+        world.report_unsupported(name, "carla-lite has no such method")
         raise RpcError(f"carla-lite has no method {name}")
-    function, its_readers = _METHODS[name]
+    function, its_readers, support = _METHODS[name]
+    if support.status is Status.WITHOUT_EFFECT:
+        world.report_unsupported(name, support.how)
     given = list(args)
     for place, read in its_readers:
         if place < len(given):

@@ -14,6 +14,7 @@ from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Control
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import RpcError
+from carla_lite.support import approximated, without_effect
 from carla_lite.world import World
 
 # VehicleDoor: front left, front right, rear left, rear right, hood, trunk; 6 is all of them.
@@ -52,13 +53,13 @@ def get_physics_control(_world: World, vehicle: Vehicle) -> list[Any]:
     return vehicle.figures
 
 
-@method
+@method(approximated("a single-track model takes most figures (see the fields of VehiclePhysicsControl)"))
 def apply_physics_control(_world: World, vehicle: Vehicle, figures: list[Any]) -> None:
     """Adopt what the motion model has of these figures; the others are kept and given back."""
     vehicle.figures = figures
 
 
-@method
+@method(approximated("the model knows axles: each wheel has half of its axle's forces"))
 def get_telemetry_data(_world: World, vehicle: Vehicle) -> list[object]:
     """Return the VehicleTelemetryData of the last tick."""
     return telemetry.telemetry(vehicle.body)
@@ -106,13 +107,15 @@ def _wheel(vehicle: Vehicle, wheel: int) -> int:
 def _pose(world: World, vehicle: Vehicle, name: str, pose: tuple[int, float | None, float | None]) -> None:
     at, steer_deg, pitch_deg = pose
     if vehicle.simulate_physics:
-        world.report_unsupported(name)
+        world.report_unsupported(
+            name, "physics turns the vehicle's wheels; switch it off by set_simulate_physics(False)"
+        )
         return
     steer, pitch = vehicle.posed_wheels.get(at, (0.0, 0.0))
     vehicle.posed_wheels[at] = steer if steer_deg is None else steer_deg, pitch if pitch_deg is None else pitch_deg
 
 
-@method
+@method(approximated("others can run into the open leaf; no picture shows it"))
 def open_vehicle_door(world: World, vehicle: Vehicle, door: int) -> None:
     """Open a door, or all: it stands out from the side, where others run into it. No picture shows it."""
     if doors := _doors(world, vehicle, door):
@@ -130,7 +133,7 @@ def _doors(world: World, vehicle: Vehicle, door: int) -> frozenset[int]:
     if door not in (*_DOORS, _ALL_DOORS):
         raise RpcError(f"door {door} doesn't exist, expected 0 to 3, or {_ALL_DOORS} for all")
     if vehicle.attributes.get("has_dynamic_doors") != "true":
-        world.report_unsupported("open_vehicle_door")
+        world.report_unsupported("open_vehicle_door", f"{vehicle.blueprint.id} has no doors that open, as in CARLA")
         return frozenset()
     return frozenset(_DOORS) if door == _ALL_DOORS else frozenset((door,))
 
@@ -140,36 +143,9 @@ def restore_physx_physics(_world: World, _vehicle: Vehicle) -> None:
     """Leave CarSim or Chrono, neither of which there is here."""
 
 
-@method
-def enable_carsim(_world: World, _vehicle: Vehicle, _file: str = "") -> None:
-    """Refuse: CarSim is a licensed program.
-
-    Raises:
-        RpcError: always.
-    """
-    raise RpcError("carla-lite has no CarSim: vehicles move by its own motion model, leave enable_carsim out")
-
-
-@method
-def use_carsim_road(world: World, vehicle: Vehicle, _enabled: bool) -> None:
-    """Refuse, likewise."""
-    enable_carsim(world, vehicle)
-
-
-@method
-def enable_chrono_physics(_world: World, _vehicle: Vehicle, *_figures: Any) -> None:
-    """Refuse: Chrono is a library of its own, and isn't built in here.
-
-    Raises:
-        RpcError: always.
-    """
-    raise RpcError("carla-lite has no Chrono: vehicles move by its own motion model, leave enable_chrono_physics out")
-
-
-@method
-def show_vehicle_debug_telemetry(world: World, _vehicle: Vehicle, _enabled: bool) -> None:
-    """Show nothing: telemetry is drawn on CARLA's window, and there is none; ``get_telemetry_data`` returns it."""
-    world.report_unsupported("show_vehicle_debug_telemetry")
+@method(without_effect("CARLA draws telemetry on its window, and there is none here: get_telemetry_data returns it"))
+def show_vehicle_debug_telemetry(_world: World, _vehicle: Vehicle, _enabled: bool) -> None:
+    """Show nothing."""
 
 
 @method

@@ -10,6 +10,7 @@ from carla_lite.methods.components import transform
 from carla_lite.methods.table import method
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Pose
+from carla_lite.support import approximated
 from carla_lite.world import World
 
 
@@ -32,7 +33,7 @@ def set_actor_dead(_world: World, walker: Walker) -> None:
     walker.die()
 
 
-@method
+@method(approximated("at rest all bones lie along the walker's axes: how CARLA's are turned isn't published"))
 def get_bones_transform(_world: World, walker: Walker) -> list[Any]:
     """Return each bone's name and Transform in the world, in the walker's frame and in its parent's."""
     return [[[bone, *map(transform, poses)] for bone, *poses in walker.bones()]]

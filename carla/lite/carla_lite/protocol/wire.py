@@ -79,6 +79,22 @@ class Settings:
         return min(self.delta_s, substep_s * substeps if substepping else _UNSPLIT_S)
 
 
+SETTINGS = {
+    "synchronous_mode": "",
+    "no_rendering_mode": "cameras draw all the same; they cost nothing while no client listens",
+    "fixed_delta_seconds": "",
+    "substepping": "",
+    "max_substep_delta_time": "",
+    "max_substeps": "",
+    "max_culling_distance": "cameras see as far as their picture shows",
+    "deterministic_ragdolls": "there are no ragdolls",
+    "tile_stream_distance": "maps are loaded whole",
+    "actor_active_distance": "actors are never dormant",
+    "spectator_as_ego": "maps are loaded whole",
+}
+"""EpisodeSettings in the order on the wire (section 2.3), and why a field has no effect, if it has none."""
+
+
 def default_settings() -> Settings:
     """Return CARLA's settings at start: asynchronous, variable step."""
     return Settings(False, None, [False, False, [False], True, 0.01, 10, 0.0, True, 3000.0, 2000.0, True])

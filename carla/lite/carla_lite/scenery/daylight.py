@@ -1,7 +1,6 @@
 """What the weather does to light and air: where light comes from, its colours, what distance does to colours, the sky.
 
 Owns the way from CARLA's WeatherParameters to the figures that everything is drawn by. Knows no camera and no scene.
-CARLA's fields ``fog_falloff`` and the three scattering ones are not shown.
 """
 
 from __future__ import annotations
@@ -19,10 +18,29 @@ from carla_lite.roads.reference_line import FloatArray
 SUN = np.array([-0.33, -0.42, 0.845]) / np.linalg.norm([-0.33, -0.42, 0.845])
 """Unit vector to ClearNoon's sun, CARLA's frame."""
 
-# carla.WeatherParameters.ClearNoon, in the order of the wire protocol's section 2.3.
-CLEAR_NOON = (5.0, 0.0, 0.0, 10.0, -1.0, 45.0, 2.0, 0.75, 0.1, 0.0, 1.0, 0.03, 0.0331, 0.0)
-# What a change less than this means is not seen; what is computed for one kind of weather serves until it changes.
-_STEPS = (2.0, 2.0, 4.0, 10.0, 2.0, 1.0, 2.0, 5.0, math.inf, 4.0, math.inf, math.inf, math.inf, 4.0)
+# In the order of the wire protocol's section 2.3: the value of carla.WeatherParameters.ClearNoon, and the step below
+# which a change is not seen, infinite for what is never shown. What is computed for one weather serves within steps.
+_FIELDS = {
+    "cloudiness": (5.0, 2.0),
+    "precipitation": (0.0, 2.0),
+    "precipitation_deposits": (0.0, 4.0),
+    "wind_intensity": (10.0, 10.0),
+    "sun_azimuth_angle": (-1.0, 2.0),
+    "sun_altitude_angle": (45.0, 1.0),
+    "fog_density": (2.0, 2.0),
+    "fog_distance": (0.75, 5.0),
+    "fog_falloff": (0.1, math.inf),
+    "wetness": (0.0, 4.0),
+    "scattering_intensity": (1.0, math.inf),
+    "mie_scattering_scale": (0.03, math.inf),
+    "rayleigh_scattering_scale": (0.0331, math.inf),
+    "dust_storm": (0.0, 4.0),
+}
+CLEAR_NOON = tuple(value for value, _ in _FIELDS.values())
+"""The weather at start."""
+_STEPS = tuple(step for _, step in _FIELDS.values())
+SHOWN = {name: math.isfinite(step) for name, (_, step) in _FIELDS.items()}
+"""Fields of CARLA's WeatherParameters, and whether pictures show them."""
 
 _NOON_ALTITUDE_DEG = math.degrees(math.asin(SUN[2]))
 _NOON_HEADING = math.atan2(SUN[1], SUN[0])

@@ -22,6 +22,7 @@ from carla_lite.scenery.projection import Lens
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.strokes import BEAM_SEEN_M, LARGEST_M, sight_m
 from carla_lite.scenery.surfaces import FARTHEST_M, Before, Surfaces
+from carla_lite.support import Support, approximated
 
 # As far as a car is more than a dot on a small image.
 _SIGHT_M = 200.0
@@ -87,6 +88,7 @@ class RgbCamera(ImageSensor):
     """A colour camera."""
 
     kind: ClassVar[int] = 13
+    support: ClassVar[Support] = approximated("simple shapes without textures or reflections, lit by the weather")
 
     def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
         """Return BGRA colours."""
@@ -147,6 +149,9 @@ class InstanceCamera(_SurfaceCamera):
     """
 
     kind: ClassVar[int] = 15
+    support: ClassVar[Support] = approximated(
+        "the number is the actor's id, or counted down from 65535 for what stands still; in CARLA it is Unreal's"
+    )
 
     def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
         """Return BGRA with the label in red and the number in green and blue."""
@@ -161,6 +166,9 @@ class NormalsCamera(_SurfaceCamera):
     """
 
     kind: ClassVar[int] = 2
+    support: ClassVar[Support] = approximated(
+        "how CARLA writes a normal isn't published; here x, y, z of the world's frame are red, green and blue"
+    )
 
     def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
         """Return BGRA with the normal in red, green and blue."""

@@ -17,6 +17,7 @@ from carla_lite.actors.sensor import Message, TickSnapshot
 from carla_lite.actors.sensors.camera import Viewer
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.camera import Pose
+from carla_lite.support import Support, approximated
 
 _EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("positive", "u1")])
 _LEAST_CONTRAST, _TOLERANCE = 0.01, 1e-6
@@ -28,6 +29,7 @@ class EventCamera(Viewer):
     """Sends the events since the last picture, by time; nothing where there are none."""
 
     kind: ClassVar[int] = 3
+    support: ClassVar[Support] = approximated("events are of carla-lite's pictures, whose surfaces have no texture")
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         super().__init__(identity, place)

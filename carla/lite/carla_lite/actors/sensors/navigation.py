@@ -18,6 +18,7 @@ from carla_lite.actors.actor import Identity, Vehicle, enter
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
+from carla_lite.support import Support, approximated
 
 
 class _NoisySensor(Sensor):
@@ -55,6 +56,7 @@ class Imu(_NoisySensor):
     """
 
     kind: ClassVar[int] = 5
+    support: ClassVar[Support] = approximated("the gyroscope feels yaw only")
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         super().__init__(identity, place)

@@ -93,6 +93,7 @@ class LauncherEvent(StrEnum):
     SIMULATOR_STARTED = "simulator_started"
     SIMULATOR_STARTS = "simulator_starts"
     SIMULATOR_STOPPED = "simulator_stopped"
+    STOOD_STILL = "stood_still"
     VERIFIED = "verified"
     WAITING = "waiting"
 

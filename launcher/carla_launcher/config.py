@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from carla_launcher.observe.pools import PoolKind
+from carla_launcher.rungs.rung import Rung
 from carla_run.configuration import refusal, yaml_file
 from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
@@ -22,6 +22,8 @@ SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
 CHECKOUT = Path(__file__).resolve().parents[2]
 STACK = CHECKOUT if (CHECKOUT / "docker-compose.yml").is_file() else Path()
 """Where the Compose files lie unless ``--stack`` names another folder; a wheel has none."""
+DEFAULT_CONFIG = Path("lowmem")
+"""The agent's, of a new run that names none."""
 
 
 class LauncherConfigError(ExitError):
@@ -186,54 +188,6 @@ class CarlaSizes(Section):
     @classmethod
     def _of_every_quality(cls, values: dict[Quality, float]) -> dict[Quality, float]:
         return _complete(values, get_args(Quality), "sizes.vram_mib")
-
-
-class Does(str, Enum):
-    """What taking a rung means."""
-
-    RESTART_SIMULATOR = "restart_simulator"
-    """Once, not for good: what leaked comes back."""
-    APPLY = "apply"
-    """Values that a running agent takes exactly (request ``apply``), and ``overrides.yaml`` for its next start."""
-    RESTART_AGENT = "restart_agent"
-    """Values that need a new process: checkpoint, stop, ``overrides.yaml``, start again."""
-    QUALITY = "quality"
-    """The simulator is started again with another quality; what the agent sees changes, and the run says so."""
-    STOP = "stop"
-    """A checkpoint, a report, exit 71."""
-
-    @property
-    def restarts(self) -> str:
-        """Return the program that is started again for it, to take it and to undo it; empty for none."""
-        if self in (Does.RESTART_SIMULATOR, Does.QUALITY):
-            return "simulator"
-        return "agent" if self is Does.RESTART_AGENT else ""
-
-
-class Rung(Section):
-    """One line of the ladder."""
-
-    name: str = Field(description="Unique; `--policy` orders and picks by it.")
-    does: Does
-    values: dict[str, Any] = Field(
-        {},
-        description="Keys of the agent's configuration; `half` halves what it is, again and again down to 1, `fewer` "
-        "takes one away.",
-    )
-    quality: Literal["Low"] | None = Field(None, description="Of the simulator, for does: quality.")
-    frees_mib: dict[PoolKind, float] = Field(
-        {}, description="Predicted, by pool; negative where it costs. Empty: from the agent's footprint, or measured."
-    )
-    cost: str = Field(description="What the run loses by it, for the report.")
-    allowed: bool = Field(True, description="false: never taken unless --policy names it.")
-
-    @model_validator(mode="after")
-    def _says_what_it_changes(self) -> Rung:
-        if bool(self.values) != (self.does in (Does.APPLY, Does.RESTART_AGENT)):
-            raise ValueError(f"rung {self.name}: `values` belong to apply and restart_agent, and only there")
-        if bool(self.quality) != (self.does is Does.QUALITY):
-            raise ValueError(f"rung {self.name}: `quality` belongs to does: quality, and only there")
-        return self
 
 
 class LauncherConfig(Section):

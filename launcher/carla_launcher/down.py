@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -9,12 +10,11 @@ import time
 import psutil
 
 from carla_launcher.act.compose import project
-from carla_launcher.act.launcher_state import UnusableStateError, recall
+from carla_launcher.act.launcher_state import UnusableStateError
 from carla_launcher.act.leftovers import await_leftovers, owner_of
-from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.config import LauncherConfig
-from carla_launcher.options import RuntimeKind
-from carla_launcher.resolve.resuming import believed
+from carla_launcher.resolve.machine import compose_of, spec_of
+from carla_launcher.resolve.resuming import recalled
 from carla_launcher.show.report_process import LIMIT_S, write_report
 from carla_run.exits import Exit, ExitError
 from carla_run.locks import is_held
@@ -66,22 +66,14 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
 
 def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
     try:
-        recalled = recall(stopped)
+        before = recalled(stopped)
     except UnusableStateError as error:
         left = f"docker ps --filter label=com.docker.compose.project={project.name_of(stopped)}"
         raise DownError(f"{error}; its processes have ended, `{left}` shows the containers, if it had any.") from None
-    if recalled is not None and recalled.state.options.runtime is RuntimeKind.COMPOSE:
-        _clear(RunSpec(stopped, believed(recalled), recalled.state.port), limits)
-
-
-def _clear(spec: RunSpec, limits: LauncherConfig) -> None:
-    from carla_launcher.act.compose.runtime import ComposeRuntime  # the engine's SDK is heavy
-
-    runtime = ComposeRuntime(spec, limits)
-    try:
-        runtime.clear()
-    finally:
-        runtime.close()
+    spec = None if before is None else spec_of(stopped, before.believed, before.state.port)
+    if spec is not None and spec.in_containers:
+        with contextlib.closing(compose_of(spec, limits)) as runtime:
+            runtime.clear()
 
 
 def _user_of(pid: int) -> str:

@@ -1,4 +1,4 @@
-"""What plugins add to a run: how the step before ended, what there is to show, the live page, a way to submit.
+"""What plugins add to a run: limits of this place, how the step before ended, what there is to show, the live page.
 
 A plugin is a module that an entry point names, so that the core imports none; one that isn't installed adds nothing.
 """
@@ -6,7 +6,8 @@ A plugin is a module that an entry point names, so that the core imports none; o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -66,6 +67,13 @@ def page_beside(
     return serving
 
 
+def memory_limit_mib() -> float | None:
+    """Return what this place lets the run take of the machine's RAM, where the kernel doesn't know; None for all."""
+    limits = plugin("limits")
+    found: float | None = None if limits is None else limits.allotted_mib(os.environ)
+    return found
+
+
 def begin_step(run: RunPaths, environment: Mapping[str, str], now_s: float) -> StepBefore | None:
     """Tell a batch system's record that a launcher begins; return the step before, None where there was none."""
     slurm = plugin("slurm")
@@ -84,3 +92,15 @@ def steps(run: RunPaths) -> list[Any]:
     """Return the steps of a run's jobs, for the report."""
     slurm = plugin("slurm")
     return [] if slurm is None else list(slurm.told(run))
+
+
+def nodes(run: RunPaths) -> list[str]:
+    """Return a line for each node of a cluster that a run's collectors are on, as they last were."""
+    ray = plugin("ray")
+    return [] if ray is None else list(ray.nodes(run))
+
+
+def lost_with_nodes(events: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many steps were lost with nodes, by the agent's events; empty for none."""
+    ray = plugin("ray")
+    return "" if ray is None else str(ray.lost_with_nodes(events))

@@ -1,14 +1,18 @@
-"""What the user asked for, as plain data. What a machine makes of it is ``resolve``'s."""
+"""What the user asked for, as plain data: each option's type, default, bounds and help, for the command line, too.
+
+What a machine makes of it is ``resolve``'s.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, ConfigDict, Field
+from typer import Argument, BadParameter, Option
 
-from carla_launcher.config import SHIPPED, STACK
+from carla_launcher.config import DEFAULT_CONFIG, SHIPPED, STACK
 from carla_launcher.observe.pools import Cards
 from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
@@ -41,68 +45,120 @@ class SimulatorKind(str, Enum):
     """One that was started by others; what it holds here is already taken."""
 
 
-class RunOptions(Section):
-    """What a run is asked for, saved in ``launcher.json`` as far as it was given; each later start goes by it.
+def _cards(text: str) -> Cards:
+    indices = text.split(",")
+    if len(indices) > 2 or not all(each.isdecimal() for each in indices):
+        raise BadParameter(
+            f"{text!r}: expected the index of one GPU, as 0, or the simulator's and the agent's, as 0,1."
+        )
+    return Cards(int(indices[0]), int(indices[-1]))
 
-    Which fields were given, and which stand at their defaults, ``model_fields_set`` says.
+
+def _map_file_by_its_path(name: str | None) -> str | None:
+    return str(Path(name).absolute()) if name and name.endswith(".xodr") else name
+
+
+FROM_ANYWHERE = AfterValidator(Path.absolute)
+"""A start from another folder finds it again."""
+WITHOUT_EMPTY = AfterValidator(lambda words: words and tuple(filter(None, words)))
+TAKEN_BACK = AfterValidator(lambda value: value or None)
+"""An empty value clears what an earlier start was given."""
+
+
+class Options(Section):
+    """Options of a command: what stands below a field is its ``--help``."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class RunOptions(Options):
+    """What a run is asked for, an option of ``up`` each, saved in ``launcher.json`` as far as it was given.
+
+    Which fields were given, and which stand at their defaults, ``model_fields_set`` says. A later start goes by those
+    that are saved.
     """
 
-    config: Path | None = Field(None, description="Of the agent; None takes the run's own, or the shipped one.")
-    launcher_config: Path = Field(SHIPPED, description="The launcher's own.")
-    stack: Path = Field(STACK, description="The folder of the Compose files.")
-    runtime: RuntimeKind = Field(RuntimeKind.AUTO, description="What starts simulator and agent.")
-    simulator: SimulatorKind = Field(SimulatorKind.AUTO, description="CARLA, carla-lite, or what the machine has.")
-    quality: Literal["Low", "Epic"] | None = Field(None, description="Of CARLA; None: the launcher's configuration's.")
-    device: Literal["auto", "cpu", "cuda"] | None = Field(None, description="Of the agent; None: its configuration's.")
-    policy: tuple[str, ...] | None = Field(
-        None, description="Rungs by name, in the order in which they shall be tried; None takes the configured ladders."
-    )
-    map: str | None = Field(None, description="None leaves it to the launcher's configuration and the agent's.")
-    seed: int | None = Field(None, ge=0, description="None leaves it to both configurations.")
-    simulator_host: str | None = Field(None, description="Of a simulator that already runs; None starts one.")
-    port: int | None = Field(
-        None, ge=1, le=65533, description="Of that simulator, or for the one to start; None takes 2000, or free ones."
-    )
-    cluster: str | None = Field(None, description="HOST:PORT of a Ray cluster whose nodes drive, or auto; None: here.")
-    collectors: int | None = Field(None, ge=1, le=64, description="None leaves it to the agent's configuration.")
-    gpu: Cards | None = Field(None, description="By index; None takes the run's own cards, or Compose's variables.")
-    share_gpu: bool = Field(False, description="Go on beside another launcher that holds the card.")
-    max_timesteps: int | None = Field(None, ge=1, description="Of the agent; None leaves it to its configuration.")
-    dashboard_port: int | None = Field(
-        None, ge=0, le=65535, description="Of the live page on 127.0.0.1; 0 takes a free one, None serves none."
-    )
-    on_event: str = Field("", description="A shell command that gets each event; empty for none.")
-    agent_args: tuple[str, ...] = Field((), description="Passed on to the agent as they are.")
-    ignore_measured: bool = Field(False, exclude=True, description="Plan by first figures; of this start only.")
-    simulator_args: tuple[str, ...] = Field((), description="Passed on to the simulator as they are.")
-
-    @field_validator("launcher_config", "stack")
-    @classmethod
-    def _from_another_folder(cls, path: Path) -> Path:
-        return path.absolute()
-
-    @field_validator("config")
-    @classmethod
-    def _config_from_another_folder(cls, path: Path | None) -> Path | None:
-        return None if path is None else from_anywhere(path)
-
-    @field_validator("map")
-    @classmethod
-    def _map_file_by_its_path(cls, name: str | None) -> str | None:
-        if name and name.endswith(".xodr"):  # a start from another folder finds it again
-            return str(Path(name).absolute())
-        return name or None
-
-    @field_validator("policy", "agent_args", "simulator_args")
-    @classmethod
-    def _without_empty_words(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return None if words is None else tuple(filter(None, words))
-
-    @field_validator("policy", "simulator_host", "cluster")
-    @classmethod
-    def _empty_takes_it_back(cls, value: Any) -> Any:
-        return value or None
+    config: Annotated[
+        Path | None,
+        AfterValidator(lambda path: path and from_anywhere(path)),
+        Option(help=f"The agent's YAML file, or a preset's name. Default: the run's own, else {DEFAULT_CONFIG}."),
+    ] = None
+    launcher_config: Annotated[Path, FROM_ANYWHERE] = SHIPPED
+    """The launcher's own configuration. Default: the launcher.yaml that it ships with."""
+    stack: Annotated[Path, FROM_ANYWHERE, Option(metavar="DIR")] = STACK
+    """Folder of the Compose files. Default: the checkout, else the working folder."""
+    runtime: RuntimeKind = RuntimeKind.AUTO
+    """Default: auto, which is the Compose stack for CARLA in Docker, else local processes."""
+    simulator: SimulatorKind = SimulatorKind.AUTO
+    """Default: auto, which is CARLA where there is a GPU and something that starts it, else carla-lite."""
+    quality: Literal["Low", "Epic"] | None = None
+    """Of CARLA. Default: the launcher's configuration's."""
+    device: Literal["auto", "cpu", "cuda"] | None = None
+    """Of the agent. Default: its configuration's."""
+    policy: Annotated[
+        tuple[str, ...] | None,
+        WITHOUT_EMPTY,
+        TAKEN_BACK,
+        Option(parser=lambda text: text.split(","), metavar="A,B,…"),
+    ] = None
+    """Rungs of the ladder to use, in this order; names as in --launcher-config."""
+    map: Annotated[str | None, AfterValidator(_map_file_by_its_path), TAKEN_BACK] = None
+    """Map name (Lite:seed=7 is one) or path of an .xodr file; wins over both configurations."""
+    seed: int | None = Field(None, ge=0)
+    """Of simulator and agent."""
+    simulator_host: Annotated[str | None, TAKEN_BACK] = None
+    """Use the simulator that runs there instead of starting one."""
+    port: int | None = Field(None, ge=1, le=65533)
+    """RPC port. Default: a free one; with --simulator-host 2000."""
+    cluster: Annotated[str | None, TAKEN_BACK, Option(metavar="HOST:PORT|auto")] = None
+    """Drive on the nodes of this Ray cluster, each with a simulator of its own."""
+    collectors: int | None = Field(None, ge=1, le=64)
+    """Processes that drive; wins over --config."""
+    gpu: Annotated[Cards | None, Option(parser=_cards, metavar="N|SIMULATOR,AGENT")] = None
+    """Index of the GPU for both, or of one each. Default: the run's own, CARLA_GPU's and AGENT_GPU's, or 0."""
+    share_gpu: bool = False
+    """Start although another process holds the card's lock; its memory counts as foreign."""
+    max_timesteps: int | None = Field(None, ge=1)
+    """Environment steps; wins over --config."""
+    dashboard_port: int | None = Field(None, ge=0, le=65535)
+    """Serve a live page of the run on 127.0.0.1, at this port; 0: a free one. Default: none."""
+    on_event: Annotated[str, Option(metavar="CMD")] = ""
+    """A shell command that gets each event as JSON on its standard input."""
+    agent_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Argument(metavar="[-- AGENT_ARGS]")] = ()
+    """Passed on to `python -m carla_td3 train`; '' takes all back."""
+    simulator_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Option("--simulator-arg")] = ()
+    """Passed on to the simulator; repeat for each word."""
+    ignore_measured: Annotated[bool, Option("--ignore-measured")] = Field(False, exclude=True)
+    """Plan by first figures, not by what earlier runs measured."""
 
     def given(self) -> dict[str, Any]:
         """Return the options that were given, the ones at their defaults left out."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+    def words(self, *names: str) -> tuple[str, ...]:
+        """Return options as a command line has them, those that are None left out."""
+        given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in names]
+        return tuple(word for name, value in given if value is not None for word in (name, str(value)))
+
+
+class JobOptions(Options):
+    """What a job of Slurm's is given, an option of ``submit`` each."""
+
+    nodes: int = Field(1, ge=1)
+    """With several, Ray runs on them, and a simulator a card."""
+    gpus_per_node: int = Field(0, ge=0)
+    cpus_per_node: int | None = Field(None, ge=1)
+    """Default: the cluster's, often one."""
+    memory: Annotated[str | None, Option("--mem")] = None
+    """Of each node, as 400G. Default: the cluster's."""
+    time: str | None = None
+    """As 24:00:00. Default: the partition's."""
+    partition: str | None = None
+    more: Annotated[tuple[str, ...], Option("--sbatch", metavar="OPTION")] = ()
+    """A further option of sbatch's, as --account=me; repeat."""
+    collectors: int | None = Field(None, ge=1)
+    """Default: a card each, or a node; with one node what is configured."""
+    warn_s: Annotated[int, Option("--warn")] = Field(300, ge=30)
+    """Seconds before the time limit: for the checkpoint and the report."""
+    apptainer: Annotated[Path | None, Option(metavar="IMAGE")] = None
+    """Run Python in it, not the one here."""

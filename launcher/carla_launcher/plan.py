@@ -16,7 +16,7 @@ from carla_launcher.decide.nodes import node_plans
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.options import RunOptions
 from carla_launcher.resolve.machine import resolve
-from carla_launcher.resolve.planning import PlanResult, agent_parts, count_of, make_plan
+from carla_launcher.resolve.planning import PlanResult, agent_parts, count_of
 from carla_launcher.show import plan as show_plan
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
@@ -36,7 +36,7 @@ def run(
 
     Args:
         run_: of no run: what a question leaves of it is removed.
-        options: with the agent's configuration.
+        options: what a run would be asked for.
         as_json: one object instead of tables.
         nodes: of a cluster, each as this machine but for ``node_gib``: what they hold; None: this machine alone.
         cards: of each node.
@@ -48,14 +48,13 @@ def run(
     limits = config.load(options.launcher_config)
     said_mib = {kind: 1024.0 * gib for kind, gib in (node_gib or {}).items() if gib is not None}
     resolved = resolve(run_, options, limits, node_mib=None if nodes is None else said_mib, starts=False)
-    found = resolved.options
-    chosen = f"{found.simulator.value}, {found.runtime.value} ({resolved.reason})"
     if not as_json:
-        print(f"launcher: {chosen}", file=sys.stderr)
+        runtime = "compose" if resolved.spec.in_containers else "process"
+        print(f"launcher: {resolved.spec.simulator.kind.value}, {runtime} ({resolved.reason})", file=sys.stderr)
     if resolved.note:
         print(f"launcher: {resolved.note}", file=sys.stderr)
     try:
-        planned = make_plan(found, run_.path.parent, limits, resolved.reading, resolved.footprint)
+        planned = resolved.plan(limits)
         for note in planned.notes:
             print(f"launcher: {note}", file=sys.stderr)
         if nodes is not None:

@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from carla_launcher import config, ports, wiring
+from carla_launcher import config, hooks, ports, wiring
 from carla_launcher.act.local.runtime import LocalRuntime
-from carla_launcher.act.program import Failed, Life, SupervisedProcess
+from carla_launcher.act.program import Life, SupervisedProcess
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role
 from carla_launcher.config import LauncherConfig
@@ -32,6 +32,7 @@ from carla_launcher.observe.pools import Cards
 from carla_launcher.observe.simulator import SimulatorMonitor
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.resolve import choosing
+from carla_launcher.resolve.machine import spec_of
 from carla_launcher.simulators import PORTS
 from carla_run.exits import Exit
 from carla_run.files import write_whole
@@ -60,15 +61,14 @@ def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
     run_.logs.mkdir(parents=True, exist_ok=True)
     with _slot() as slot:
         cards = asked.gpu or Cards(slot % max(1, Nvml.count()))
-        memory = MemoryReader(folder, cards)
-        wanted = asked.model_copy(update={"runtime": RuntimeKind.PROCESS})
+        memory = MemoryReader(folder, cards, allotted_mib=hooks.memory_limit_mib())
+        wanted = asked.model_copy(update={"runtime": RuntimeKind.PROCESS, "gpu": cards})
         options, reason = choosing.choose(wanted, memory.read(), limits.simulator.command is not None)
         port = asked.port or ports.free_ports(random.Random(), PORTS)
         if port is None:
             raise RefusedError(f"No {PORTS} neighbouring ports are free on 127.0.0.1.", Exit.NO_SIMULATOR)
         say(f"{options.simulator.value} ({reason}) at port {port}, card {cards.simulator}")
-        spec = RunSpec(run_, options.model_copy(update={"gpu": cards}), port)
-        simulator = _Simulator(spec, limits, say)
+        simulator = _Simulator(spec_of(run_, options, port), limits, say)
         try:
             while not stop.count and not _ended(limits.watch.interval_s / 2):
                 simulator.look(time.monotonic(), restart)
@@ -89,30 +89,32 @@ class _Simulator:
         self._monitor = SimulatorMonitor(spec.address, questions, external=False, log=log)
         spread = random.Random()
         self._program = SupervisedProcess(
-            self._runtime, Role.SIMULATOR, limits.simulator, draw=lambda: spread.uniform(-1.0, 1.0)
+            self._runtime,
+            Role.SIMULATOR,
+            limits.simulator,
+            start_limit=spec.simulator.start_limit(limits.simulator),
+            draw=lambda: spread.uniform(-1.0, 1.0),
         )
         self._restarts, self._cause = 0, ""
 
     def look(self, now_s: float, restart: threading.Event) -> None:
         """Start it if it is due; see whether it is well, and end it if it isn't, or if that was asked for."""
-        limits, simulator = self._limits.simulator, self._spec.simulator
-        _, limit_s = simulator.start_limit(limits)
+        program = self._program
 
-        def probe(now_s: float, child: Child) -> tuple[SimulatorSeen, Finding | None]:
+        def probe(now_s: float, child: Child | None) -> tuple[SimulatorSeen, Finding | None]:
             asked = restart.is_set()
             restart.clear()
             seen = self._monitor.look(now_s, child, in_use=True)
             return seen, self._trouble(seen, asked)
 
-        match self._program.look(now_s, simulator.quality(limits), limit_s, probe):
-            case Life.HEALTHY:
-                self._say(f"it answers and ticks after {now_s - self._program.started_s:.1f} s")
-            case Failed(finding) if finding.cause is Cause.MISCONFIGURATION:
-                self._cause = finding.sentence
-                self._say(self._cause)
-            case Failed(finding, wait_s):
-                self._cause, self._restarts = finding.sentence, self._restarts + 1
-                self._say(f"{self._cause}; it is started again in {wait_s:.1f} s")
+        match program.look(now_s, self._spec.simulator.quality(self._limits.simulator), probe):
+            case Life.UP:
+                self._say(f"it answers and ticks after {now_s - program.started_s:.1f} s")
+            case Finding() as finding:
+                wait_s, self._cause = program.fail(finding, now_s), finding.sentence
+                given_up = program.life is Life.GIVEN_UP
+                self._restarts += not given_up
+                self._say(self._cause if given_up else f"{self._cause}; it is started again in {wait_s:.1f} s")
 
     def _trouble(self, seen: SimulatorSeen, asked: bool) -> Finding | None:
         if refused := never_mended(seen.signs):
@@ -132,7 +134,7 @@ class _Simulator:
             "host": self._spec.address.host,
             "port": self._spec.address.port,
             "pid": None if child is None else child.pid,
-            "state": self._program.life.value,
+            "state": {Life.STARTING: "starting", Life.UP: "healthy"}.get(self._program.life, "down"),
             "restarts": self._restarts,
             "cause": self._cause,
             "memory_mib": {pool.name: {"total": pool.total.mib, "free": pool.free.mib} for pool in pools},
@@ -140,7 +142,7 @@ class _Simulator:
 
     def close(self) -> None:
         """End it."""
-        for _ in self._program.stop(time.monotonic, lambda: False, lambda _: None):
+        for _ in self._program.stop(time.monotonic, lambda: False):
             time.sleep(self._limits.poll_s / 4)
         self._program.forget()
         self._monitor.close()

@@ -13,19 +13,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from carla_launcher import config, hooks, ports, wiring
+from carla_launcher import hooks, ports, wiring
 from carla_launcher.act import journal as journals
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.leftovers import await_leftovers
 from carla_launcher.act.local.runtime import LocalRuntime
 from carla_launcher.act.notify import Notifier
 from carla_launcher.act.run import Run
+from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Runtime, StartError
 from carla_launcher.act.supervisor import Supervisor
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.gpu_lock import GpuInUseError
-from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
+from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.machine import compose_of
 from carla_launcher.resolve.prepare import Prepared, prepare
@@ -58,27 +59,24 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
 def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page: contextlib.ExitStack) -> Ending:
     stop = StopRequests()
     stop.install(closing_terminal=True)
-    limits = config.load(requested(run_, options, resume).options.launcher_config)  # before anything is written
-    with locked(run_, limits) as lock:
+    asked = requested(run_, options, resume)  # what is refused is, before anything is written
+    with locked(run_, asked.limits) as lock:
         asked = requested(run_, options, resume)
-        before = hooks.begin_step(run_, os.environ, time.time())
-        prepared = _prepared(asked, limits, stop)
-        if before is not None and prepared.state.incident:  # the launcher before was killed with it
-            prepared = replace(prepared, spec=replace(prepared.spec, step_before=before))
+        prepared = _prepared(asked, stop, hooks.begin_step(run_, os.environ, time.time()))
+        wanted = asked.options
         for note in (*asked.notes, *filter(None, [prepared.resolved.note]), *prepared.planned.notes):
             say(note)
-        _refuse_taken_ports(prepared, asked)
-        spec = prepared.spec.options
-        serving = hooks.page_beside(
-            run_, spec.dashboard_port, say, spec.launcher_config, to_terminal=sys.stdout.isatty()
+        _refuse_taken_ports(prepared.spec, first_start=asked.before is None)
+        to_terminal = sys.stdout.isatty()
+        page = open_page.enter_context(
+            hooks.page_beside(run_, wanted.dashboard_port, say, wanted.launcher_config, to_terminal=to_terminal)
         )
-        page = open_page.enter_context(serving)
         if page is not None:
             prepared.resolved.memory.count_as_launcher(page)
-        with _cards_held(prepared, say) as cards:
-            runtime = _runtime(prepared, limits, (lock.descriptor, *cards))
+        with _cards_held(prepared, wanted.share_gpu, say) as cards:
+            runtime = _runtime(prepared, asked.limits, (lock.descriptor, *cards))
             try:
-                ending = _supervise(prepared, asked, limits, runtime, stop, say)
+                ending = _supervise(prepared, asked, runtime, stop, say)
                 _clear(runtime, say)
             finally:
                 runtime.close()
@@ -87,14 +85,14 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
     return ending
 
 
-def _prepared(asked: Requested, limits: LauncherConfig, stop: StopRequests) -> Prepared:
+def _prepared(asked: Requested, stop: StopRequests, before: hooks.StepBefore | None) -> Prepared:
     """Return the run that is asked for, unless this launcher is asked to stop meanwhile.
 
     Raises:
         ExitError: it can't be had, or is no longer wanted.
     """
     try:
-        prepared = prepare(asked, limits)
+        prepared = prepare(asked, before)
     except ExitError:  # Ctrl-C reaches what the plan asks as well
         _refuse_if_stopped(stop)
         raise
@@ -132,14 +130,12 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
         lock.release()
 
 
-def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
+def _refuse_taken_ports(spec: RunSpec, first_start: bool) -> None:
     """Say what has a port that the run's simulator needs; the run's own containers may, and are taken over."""
-    options, first = prepared.spec.options, prepared.spec.port
-    adopts = options.runtime is RuntimeKind.COMPOSE and asked.before is not None
-    if not prepared.spec.simulator.ours or adopts:
+    if not spec.simulator.ours or (spec.in_containers and not first_start):
         return
-    each = range(prepared.spec.simulator.ports)
-    for port in (first + PORTS * number + port for number in range(prepared.spec.simulators) for port in each):
+    each = range(PORTS if spec.in_containers else spec.simulator.ports)
+    for port in (spec.address_of(number).port + port for number in range(spec.simulators) for port in each):
         if holder := ports.holder(port):
             raise RefusedError(
                 f"Port {port} is taken by {holder}: end it, or choose another with --port.", Exit.NO_SIMULATOR
@@ -147,10 +143,10 @@ def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
 
 
 @contextlib.contextmanager
-def _cards_held(prepared: Prepared, say: Say) -> Iterator[tuple[int, ...]]:
+def _cards_held(prepared: Prepared, shared: bool, say: Say) -> Iterator[tuple[int, ...]]:
     """Hold the cards that this run needs for this launcher only: all of them, or none; give their descriptors.
 
-    With ``share_gpu`` one that can't be held is no reason not to start.
+    With ``shared`` one that can't be held is no reason not to start.
     """
     descriptors = []
     with contextlib.ExitStack() as held:
@@ -158,7 +154,7 @@ def _cards_held(prepared: Prepared, say: Say) -> Iterator[tuple[int, ...]]:
             try:
                 lock = prepared.resolved.memory.hold(index)
             except GpuInUseError as error:
-                if not prepared.spec.options.share_gpu:
+                if not shared:
                     raise
                 say(f"shares the card, as --share-gpu asks: {error}")
                 continue
@@ -170,7 +166,7 @@ def _cards_held(prepared: Prepared, say: Say) -> Iterator[tuple[int, ...]]:
 
 def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, ...]) -> Runtime:
     spec = replace(prepared.spec, inherited=inherited)
-    if spec.options.runtime is RuntimeKind.PROCESS:
+    if not spec.in_containers:
         return LocalRuntime(spec, limits)
     runtime = compose_of(spec, limits)
     prepared.resolved.memory.name_containers(runtime.container_name)
@@ -185,11 +181,9 @@ def _clear(runtime: Runtime, say: Say) -> None:
         say(str(error))
 
 
-def _supervise(
-    prepared: Prepared, asked: Requested, limits: LauncherConfig, runtime: Runtime, stop: StopRequests, say: Say
-) -> Ending:
-    resolved, planned, spec = prepared.resolved, prepared.planned, prepared.spec
-    notifier = Notifier(spec.options.on_event) if spec.options.on_event else None
+def _supervise(prepared: Prepared, asked: Requested, runtime: Runtime, stop: StopRequests, say: Say) -> Ending:
+    resolved, planned, spec, on_event = prepared.resolved, prepared.planned, prepared.spec, asked.options.on_event
+    notifier = Notifier(on_event) if on_event else None
     journal = Journal(spec.run, prepared.state, time.time, () if notifier is None else (notifier,))
     journal.event(
         LauncherEvent.RUN_STARTED,
@@ -199,11 +193,11 @@ def _supervise(
         changed=dict(asked.changed),
         before="" if spec.step_before is None else spec.step_before.sentence,
     )
-    say(f"run {spec.run.path}: {spec.options.simulator.value} ({resolved.reason}), {planned.plan.reason}")
+    say(f"run {spec.run.path}: {spec.simulator.kind.value} ({resolved.reason}), {planned.plan.reason}")
     sizes = AgentSizes(planned.sizes_of)
-    effects = wiring.effects(spec, planned, limits, runtime, resolved.memory.read, stop, say)
+    effects = wiring.effects(spec, planned, asked.limits, runtime, resolved.memory.read, stop, say)
     try:
-        return Supervisor(Run(spec, limits, effects, journal), wiring.forecast(planned, sizes)).run()
+        return Supervisor(Run(spec, asked.limits, effects, journal), wiring.forecast(planned, sizes)).run()
     finally:
         sizes.close()
         effects.observer.close()

@@ -6,7 +6,6 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from carla_launcher.act.agent_requests import AgentRequests
 from carla_launcher.act.effects import Effects, Forecast, Watched
@@ -19,7 +18,6 @@ from carla_launcher.decide.detectors.expectations import BandKey, Expectations
 from carla_launcher.decide.detectors.kills import OomKills
 from carla_launcher.decide.fit import planned_bands
 from carla_launcher.decide.ladder import variants_of
-from carla_launcher.decide.sizes import Sizes, Values
 from carla_launcher.observe import health
 from carla_launcher.observe.health import Address, Health
 from carla_launcher.observe.observer import RunObserver
@@ -27,8 +25,9 @@ from carla_launcher.observe.pools import PoolKind, Reading
 from carla_launcher.observe.simulator import Questions, SimulatorMonitor
 from carla_launcher.resolve import planning
 from carla_launcher.resolve.agent_sizes import AgentSizes
-from carla_launcher.resolve.footprint import FootprintError
+from carla_launcher.resolve.footprint import FootprintError, program
 from carla_launcher.resolve.planning import PlanResult
+from carla_launcher.sizes import CPU, DEVICE, Sizes, Values
 from carla_run.signals import StopRequests
 
 NOWHERE = Address(LOOPBACK, 0)
@@ -39,8 +38,9 @@ ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
     """Return what the plan says of the rungs on which the run may stand."""
     situation = plan.situation
-    device = {"device": situation.base["device"]}
-    without_cuda = [] if device["device"] == "cpu" else variants_of(plan.rungs, planning.cpu_base(plan))
+    device, agent = {DEVICE: situation.base[DEVICE]}, program()
+    on_card = device[DEVICE] != CPU
+    without_cuda = variants_of(plan.rungs, agent.present(planning.cpu_base(plan))) if on_card else []
 
     def of(overrides: Values) -> Sizes | None:
         with contextlib.suppress(FootprintError):
@@ -57,12 +57,10 @@ def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
     def bands(overrides: Values, quality: str | None) -> Mapping[BandKey, float]:
         return planned_bands(situation, of(overrides), quality)
 
-    def on_cpu() -> Forecast:
-        with contextlib.suppress(FootprintError):
-            return forecast(planning.on_cpu(plan, sizes.look_up), sizes)
-        return forecast(replace(plan, situation=replace(situation, base=planning.cpu_base(plan))), sizes)
+    def without_card() -> Forecast:
+        return forecast(planning.on_cpu(plan, sizes.look_up), sizes)
 
-    return Forecast(situation.ladder, situation.base, needs, ask_ahead, bands, on_cpu)
+    return Forecast(situation.ladder, situation.base, needs, ask_ahead, bands, without_card, agent)
 
 
 def effects(
@@ -79,9 +77,8 @@ def effects(
     ask = questions(address, limits, ours=spec.simulator.ours)
     if spec.on_cluster:
         address, ask = NOWHERE, Questions(lambda _: Health(), Health, limits.watch.check_every_s)
-    expected = Expectations(
-        float(plan.situation.base["simulator.timeout_s"]), float(plan.situation.base["collector.hang_margin_s"])
-    )
+    base, keys = plan.situation.base, program().keys
+    expected = Expectations(float(base[keys.tick_timeout_s]), float(base[keys.tick_margin_s]))
     log = spec.run.logs / "simulator.log" if spec.simulator.ours else None
     diagnostician = Diagnostician(limits, expected)
     return Effects(

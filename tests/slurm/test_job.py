@@ -190,7 +190,7 @@ ASKED = {"--mem=900": 900.0, "--mem-per-cpu=450": 900.0, "--mem=0": None}
 
 
 def test_a_step_knows_what_it_may_take_of_its_node_however_the_job_asked_for_it(tmp_path: Path) -> None:
-    ask = "import os; from carla_launcher.observe.allotment import allotted_mib; print(allotted_mib(os.environ))"
+    ask = "import os; from carla_launcher.plugins.slurm.allotment import allotted_mib; print(allotted_mib(os.environ))"
     with submitting(tmp_path, nodes=1, memory=Memory.POLLED) as job:
         job.cluster.environment |= {"PYTHONPATH": OURS}
         said = {}

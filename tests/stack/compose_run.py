@@ -19,7 +19,7 @@ from carla_launcher.act.compose.runtime import ComposeRuntime
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Role, Start
 from carla_launcher.observe.observation import Ended
-from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.simulators import CarlaLite
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
 from tests.conftest import REPOSITORY, ports
@@ -39,10 +39,10 @@ from carla_run.readers import read_object
 from carla_launcher.act.compose.runtime import ComposeRuntime
 from carla_launcher.act.runtime import Role, Start
 from carla_launcher.act.run_spec import RunSpec
-from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.simulators import CarlaLite
 run = RunPaths(Path(sys.argv[1]))
-options = RunOptions(config=sys.argv[2], simulator=SimulatorKind.LITE)
-spec = RunSpec(run, options, int(sys.argv[3]), inherited=(Lock(run.launcher_lock).descriptor,))
+held = (Lock(run.launcher_lock).descriptor,)
+spec = RunSpec(run, CarlaLite(), int(sys.argv[3]), config=Path(sys.argv[2]), inherited=held)
 runtime = ComposeRuntime(spec, config.load(), over=(Path(sys.argv[4]),))
 print("here", flush=True)
 left = None if "anew" in sys.argv else runtime.left(Role.SIMULATOR)
@@ -74,7 +74,7 @@ class ComposeRun:
 
     def another(self, **variables: str) -> ComposeRuntime:
         """Return a runtime as the next launcher of this run makes it."""
-        spec = RunSpec(self.run, RunOptions(config=self.config, simulator=SimulatorKind.LITE), self.port)
+        spec = RunSpec(self.run, CarlaLite(), self.port, config=self.config)
         limits = {"AGENT_MEMORY": "1g", "CARLA_MEMORY": "1g", **variables}
         return ComposeRuntime(spec, LIMITS, variables=limits, over=(self.over,))
 

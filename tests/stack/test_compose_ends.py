@@ -13,10 +13,10 @@ import pytest
 
 from carla_launcher.act.compose.container import LOST
 from carla_launcher.act.compose.runtime import ComposeRuntime
-from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Role, StartError
 from carla_launcher.observe.observation import Ended
-from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.options import RunOptions
+from carla_launcher.resolve.machine import spec_of
 from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
@@ -94,12 +94,13 @@ def test_every_variable_arrives_as_it_was_given(compose_plugin: None, tmp_path: 
     words = ("--set", "x='$HOME'", "two words", 'a "b" \\ c')
     options = RunOptions(
         config=folder / "own.yaml",
-        simulator=SimulatorKind.LITE,
+        simulator="carla-lite",
+        runtime="compose",
         seed=7,
         agent_args=words,
         simulator_args=("--flag", "$a b"),
     )
-    runtime = ComposeRuntime(RunSpec(run, options, 21_000), LIMITS, variables={"AGENT_MEMORY": "1g"})
+    runtime = ComposeRuntime(spec_of(run, options, 21_000), LIMITS, variables={"AGENT_MEMORY": "1g"})
     with contextlib.suppress(StartError):  # no engine, no image: the file is written before that matters
         runtime.check()
     command = ["docker", "compose", "--env-file", str(run.path / "launcher.env")]

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -15,6 +16,8 @@ import yaml
 from pydantic import BaseModel
 
 from carla_launcher import config as launcher
+from carla_launcher.rungs.rung import Rung
+from carla_run.configuration import program_file
 from carla_run.configuration.section import keys_of, model_in
 from carla_run.exits import Exit
 from carla_run.records import LARGEST
@@ -35,7 +38,9 @@ VALUES = {**NUMBERS, **OTHERS}
 BELOW_ZERO = {
     f"environment.camera.{key}" for key in ("x_m", "yaw_deg", "pitch_deg", "narrow.yaw_deg", "narrow.pitch_deg")
 }
-EMPTY_LISTS = {"simulator.others", "environment.weather", "memory.offload", "cluster.simulator"}
+EMPTY_LISTS = {"simulator.others", "environment.weather", "memory.offload", "cluster.simulator"} | {
+    *("ladder.ram.4.after", "rungs", "rungs.0.pools", "rungs.0.by_itself")
+}
 NULL_IS_NONE = {"environment.weather"}
 
 
@@ -80,7 +85,7 @@ def agent_keys() -> list[Key]:
 def launcher_keys() -> list[Key]:
     figures = {"memory.reserve_mib": "vram", "memory.oom_step_mib": "ram", "sizes.vram_mib": "Low"}
     within = [Key((*name.split("."), key), frozenset({float})) for name, key in figures.items()]
-    rungs = [key for key in keys(launcher.Rung, ("ladder", "ram", 4)) if key.path[-1] != "values"]
+    rungs = [key for key in keys(Rung, ("ladder", "ram", 4)) if key.path[-1] != "values"]
     return [
         *keys(launcher.LauncherConfig),
         *within,
@@ -89,6 +94,15 @@ def launcher_keys() -> list[Key]:
     ]
 
 
+def program_keys() -> list[Key]:
+    mappings = ("stands_for", "heartbeat", "options", "smaller", "without_evaluation")
+    own = [key for key in keys(program_file.ProgramFile) if key.path[-1] not in mappings]
+    rungs = [key for key in keys(program_file.ProgramRung, ("rungs", 0)) if key.path[-1] != "values"]
+    return [*own, *rungs, Key(("rungs", 0, "frees_mib", "ram"), frozenset({float}))]
+
+
+SHIPPED = json.loads(json.dumps(yaml.safe_load(launcher.SHIPPED.read_text(encoding="utf-8"))))  # no anchors
+BEFORE = Path(__file__).parent / "launcher" / "ladder_before.yaml"
 BASES: dict[str, Any] = {
     "agent": {
         "td3": {"network": {"hidden": [8, 8], "channels": [8, 8, 8]}},
@@ -96,10 +110,15 @@ BASES: dict[str, Any] = {
         "simulator": {"others": ["a:1"]},
         "memory": {"offload": ["targets"]},
     },
-    "launcher": json.loads(json.dumps(yaml.safe_load(launcher.SHIPPED.read_text(encoding="utf-8")))),  # no anchors
+    "launcher": SHIPPED | yaml.safe_load(BEFORE.read_text(encoding="utf-8")),
+    "program": {"rungs": [{"name": "less", "values": {"key": "half"}}]},
 }
-KEYS = {"agent": agent_keys(), "launcher": launcher_keys()}
-VALIDATE: dict[str, Callable[[Any, str], object]] = {"agent": agent.validate, "launcher": launcher.validate}
+KEYS = {"agent": agent_keys(), "launcher": launcher_keys(), "program": program_keys()}
+VALIDATE: dict[str, Callable[[Any, str], object]] = {
+    "agent": agent.validate,
+    "launcher": launcher.validate,
+    "program": program_file.validate,
+}
 
 
 def put(values: Any, path: Sequence[str | int], value: object) -> None:
@@ -117,7 +136,7 @@ def given(which: str, key: Key, value: object) -> str | None:
     put(values, key.path, value)
     try:
         VALIDATE[which](values, "file.yaml")
-    except (agent.ConfigError, launcher.LauncherConfigError) as refused:
+    except (agent.ConfigError, launcher.LauncherConfigError, program_file.ProgramFileError) as refused:
         return str(refused)
     return None
 

@@ -12,6 +12,10 @@ from typing import Any
 import networkx as nx
 import pytest
 
+from carla_launcher.config import LauncherConfig
+from carla_run.configuration.section import keys_of
+from carla_td3.config import AgentConfig
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -37,7 +41,7 @@ WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")
 CONFIGURATION = "carla_run.configuration"
 """The only room of the contract with packages: the others run under ``python -S``, too."""
 
-LOOKS_ONLY = {"observe": {"observe"}, "plugins.reserve": {"plugins.reserve", "observe"}}
+LOOKS_ONLY = {"observe": {"observe"}, "plugins.reserve": {"plugins.reserve", "observe", "hooks"}}
 """The launcher's rooms that know nothing of its others."""
 
 
@@ -124,6 +128,27 @@ def test_what_only_looks_enters_no_room_that_decides_acts_or_shows(name: str) ->
 def test_the_launchers_core_imports_no_plugin() -> None:
     core = (path for name, path in modules("carla_launcher").items() if "plugins" not in name.split("."))
     assert not [(path, name) for path in core for name in imports(path) if "carla_launcher.plugins" in name]
+
+
+def test_the_launcher_knows_no_key_of_the_agent_by_heart() -> None:
+    """The agent's program file says them; names that both configurations have are the launcher's own."""
+    own = keys_of(LauncherConfig)
+    agents = [re.escape(key) for key in keys_of(AgentConfig) if "." in key and key not in own]
+    known = re.compile(rf"\b({'|'.join(agents)})\b")
+    found = [
+        (module, node.value)
+        for module, path in modules("carla_launcher").items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and known.search(node.value)
+    ]
+    assert not found
+
+
+def test_each_plugin_is_found_by_an_entry_point() -> None:
+    named = project_file()["project"]["entry-points"]["carla_launcher.plugins"].values()
+    plugins = {name for name in modules("carla_launcher") if name.startswith("carla_launcher.plugins.")}
+    assert set(named) <= plugins
+    assert {room(name) for name in plugins} == {room(name) for name in named}
 
 
 def test_pinned_versions_agree() -> None:

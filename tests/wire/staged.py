@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from carla_launcher.config import SHIPPED
 from carla_launcher.observe.gpu_lock import SHARED
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards
@@ -64,12 +63,15 @@ def card_of(folder: Path, total_mib: float) -> Iterator[Figures]:
 
 def pressing(folder: Path, micro_batch: int) -> dict[str, Any]:
     """Return limits under which :func:`press` costs the micro-batch, and nothing restores it."""
-    shipped = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["ladder"]["ram"]
-    (rung,) = [each for each in shipped if each["name"] == "micro_batches"]
-    rung = {**rung, "values": {"td3.micro_batch": micro_batch}, "frees_mib": {"ram": 2 * PRESSED_MIB}}
     reserve_mib = round(free_ram_mib(folder) - PRESSED_MIB - 152)
-    ladder = {"ram": [rung, shipped[-1]]}
+    ladder = only_micro_batches(micro_batch, 2 * PRESSED_MIB)
     return {**QUICK, "memory.reserve_mib.ram": reserve_mib, "ladder": ladder, "restore.hold_s": 3600}
+
+
+def only_micro_batches(micro_batch: int, frees_mib: float) -> dict[str, list[dict[str, Any]]]:
+    """Return a ladder of one rung, which is believed to free so much of the host's memory."""
+    rung = {"name": "micro_batches", "does": "apply", "values": {"td3.micro_batch": micro_batch}, "cost": "time"}
+    return {"ram": [{**rung, "frees_mib": {"ram": frees_mib}}, {"name": "stop", "does": "stop", "cost": "the run"}]}
 
 
 def press(run: Launched, folder: Path) -> None:

@@ -269,7 +269,7 @@ def test_a_port_in_use_is_named(start_server):
 
 
 def test_a_port_that_can_not_be_is_a_matter_of_usage():
-    assert run_server("--port", "0").returncode == 2
+    assert run_server("--port", "65535").returncode == 2
 
 
 def test_a_missing_map_is_named_with_those_that_exist():

@@ -35,6 +35,14 @@ def differs(one, other):
     return float((np.abs(one - other).sum(axis=2) > 20).mean())
 
 
+def labels_through(world, house):
+    """Return what a ray meets inside an object's box, and whether the ground below still has its label."""
+    top = house.transform.location + carla.Location(z=house.bounding_box.extent.z + 5.0)
+    bottom = house.transform.location - carla.Location(z=house.bounding_box.extent.z + 5.0)
+    *met, ground = (point.label for point in world.cast_ray(top, bottom))
+    return set(met), ground not in (carla.CityObjectLabel.Buildings, carla.CityObjectLabel.NONE)
+
+
 def test_an_object_can_be_switched_off_and_on(session):
     world = session.world
     house = max(world.get_environment_objects(BUILDINGS), key=lambda one: one.bounding_box.extent.z)
@@ -45,12 +53,14 @@ def test_an_object_can_be_switched_off_and_on(session):
     assert differs(there, gone) > 0.1
     assert house.id in {one.id for one in world.get_environment_objects(BUILDINGS)}  # as CARLA, which lists it still
     assert len(world.get_level_bbs(BUILDINGS)) == len(world.get_environment_objects(BUILDINGS)) - 1
+    assert labels_through(world, house) == (set(), True)
     place = carla.Transform(house.transform.location, house.transform.rotation)
     place.location.z = house.transform.location.z - house.bounding_box.extent.z + 0.5
     session.actors.append(world.spawn_actor(session.blueprint("vehicle.tesla.model3"), place))
     world.tick()
     session.actors.pop().destroy()
     world.enable_environment_objects({house.id}, True)
+    assert labels_through(world, house) == ({carla.CityObjectLabel.Buildings}, True)
     assert differs(there, pixels(camera, session)) < 0.01
     assert world.try_spawn_actor(session.blueprint("vehicle.tesla.model3"), place) is None
 

@@ -10,14 +10,22 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 
-from carla_launcher.config import SHIPPED
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures
 from tests.memory_hog import Hog
 from tests.wire.launched import ENDLESS, Launch, own_limits
-from tests.wire.staged import CARLA, QUICK, card_of, free_ram_mib, overrides, settings, status, taken
+from tests.wire.staged import (
+    CARLA,
+    QUICK,
+    card_of,
+    free_ram_mib,
+    only_micro_batches,
+    overrides,
+    settings,
+    status,
+    taken,
+)
 
 pytestmark = pytest.mark.long
 
@@ -95,10 +103,7 @@ def test_4_a_foreign_process_on_the_card_is_named_and_left_alone(
 
 def test_a_rung_taken_by_apply_is_restored(launch: Launch, tmp_path: Path, foreign_process: Hog) -> None:
     """The pressure is a foreign process's RAM; once it leaves and it has fitted for the hold, the values come back."""
-    shipped = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["ladder"]["ram"]
-    (rung,) = [each for each in shipped if each["name"] == "micro_batches"]
-    rung = {**rung, "values": {"td3.micro_batch": 8}, "frees_mib": {"ram": 2 * FOREIGN_MIB}}
-    changes = {**reserve_all_but(tmp_path, SLACK_MIB), "ladder": {"ram": [rung, shipped[-1]]}}
+    changes = {**reserve_all_but(tmp_path, SLACK_MIB), "ladder": only_micro_batches(8, 2 * FOREIGN_MIB)}
     run = launch(ENDLESS, *own_limits(tmp_path, changes), *settings(td3__batch_size=16))
     run.until_training()
     pid = run.beat["pid"]

@@ -1,4 +1,4 @@
-"""The figures of some drives, each written once: what it is, and how tables show it.
+"""The figures of some drives, each worked out in one place; how tables show them is ``carla_run.figures``'s.
 
 A drive is a ``metrics.RouteResult`` as a dictionary.
 """
@@ -6,23 +6,16 @@ A drive is a ``metrics.RouteResult`` as a dictionary.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
+from carla_run.figures import SHOWN, in_table
+
 Drives = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of some drives; 0 where a share or a rate is of nothing."""
-
-    of: Callable[[Drives], float]
-    label: str = ""
-    format: str = ""
-    """Both of tables; empty where none shows it."""
+Figure = Callable[[Drives], float]
+"""A figure of some drives; 0 where a share or a rate is of nothing."""
 
 
 def _sum(drives: Drives, name: str) -> float:
@@ -33,48 +26,43 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-def _mean(name: str, label: str = "", format: str = "") -> Figure:
-    return Figure(lambda drives: _share(_sum(drives, name), len(drives)), label, format)
+def _mean(name: str) -> Figure:
+    return lambda drives: _share(_sum(drives, name), len(drives))
 
 
-def _per_km(name: str, label: str = "", format: str = ".2f") -> Figure:
-    return Figure(lambda drives: _share(1000.0 * _sum(drives, name), _sum(drives, "distance_m")), label, format)
+def _per_km(name: str) -> Figure:
+    return lambda drives: _share(1000.0 * _sum(drives, name), _sum(drives, "distance_m"))
 
 
-FIGURES = {
-    "success": _mean("success", "success", ".0%"),
-    "route_completion": _mean("route_completion", "completion", ".1%"),
-    "driving_score": _mean("driving_score", "driving score", ".1f"),
-    "collisions_per_km": _per_km("collisions", "collisions/km"),
-    "pedestrians_per_km": _per_km("pedestrians", "people/km"),
-    "vehicles_per_km": _per_km("vehicles", "cars/km"),
-    "statics_per_km": _per_km("statics", "static/km"),
+FIGURES: dict[str, Figure] = {
+    "success": _mean("success"),
+    "route_completion": _mean("route_completion"),
+    "driving_score": _mean("driving_score"),
+    "collisions_per_km": _per_km("collisions"),
+    "pedestrians_per_km": _per_km("pedestrians"),
+    "vehicles_per_km": _per_km("vehicles"),
+    "statics_per_km": _per_km("statics"),
     "red_lights_per_km": _per_km("red_lights"),
     "stop_signs_per_km": _per_km("stop_signs"),
-    "red_lights_run": Figure(
-        lambda drives: _share(_sum(drives, "red_lights"), _sum(drives, "red_lights_met")), "red lights run", ".0%"
-    ),
+    "red_lights_run": lambda drives: _share(_sum(drives, "red_lights"), _sum(drives, "red_lights_met")),
     "off_lane_share": _mean("off_lane_share"),
-    "agent_blocked": Figure(lambda drives: _share(sum(drive["end"] == "blocked" for drive in drives), len(drives))),
-    "lane_invasions_per_km": _per_km("lane_invasions", "lane inv./km", ".1f"),
-    "mean_speed_mps": Figure(
-        lambda drives: _share(_sum(drives, "distance_m"), _sum(drives, "duration_s")), "m/s", ".1f"
-    ),
-    "jerk_mps3": _mean("jerk_mps3", "jerk, m/s³", ".1f"),
-    "reward": _mean("reward", "reward", ".1f"),
-    "distance_km": Figure(lambda drives: _sum(drives, "distance_m") / 1000.0),
+    "agent_blocked": lambda drives: _share(sum(drive["end"] == "blocked" for drive in drives), len(drives)),
+    "lane_invasions_per_km": _per_km("lane_invasions"),
+    "mean_speed_mps": lambda drives: _share(_sum(drives, "distance_m"), _sum(drives, "duration_s")),
+    "jerk_mps3": _mean("jerk_mps3"),
+    "reward": _mean("reward"),
+    "distance_km": lambda drives: _sum(drives, "distance_m") / 1000.0,
 }
 
 
 def totals(drives: Drives) -> dict[str, float]:
     """Return all of ``FIGURES``: means over drives, infractions a driven kilometre, and shares."""
-    return {name: figure.of(drives) for name, figure in FIGURES.items()}
+    return {name: figure(drives) for name, figure in FIGURES.items()}
 
 
 def shown(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     """Return some figures as tables show them, by their labels; None is a dash."""
-    chosen = [(found[name], FIGURES[name]) for name in names]
-    return {figure.label: "–" if value is None else format(value, figure.format) for value, figure in chosen}
+    return {SHOWN[name].label: in_table(name, found[name]) for name in names}
 
 
 def in_columns(title: str, groups: Mapping[str, Mapping[str, Mapping[str, str]]], caption: str | None = None) -> Table:

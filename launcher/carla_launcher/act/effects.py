@@ -1,4 +1,4 @@
-"""What the supervisor touches, as interfaces, and what it is given before it begins."""
+"""What the supervisor touches, and what it is given before it begins; tests give simulated ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from carla_launcher.act.runtime import Child, Runtime
+from carla_launcher.act.agent_requests import AgentRequests
+from carla_launcher.act.runtime import Runtime
 from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.decide.detectors.drive import Drive
 from carla_launcher.decide.detectors.expectations import BandKey
@@ -15,8 +16,10 @@ from carla_launcher.decide.holders import Holders
 from carla_launcher.decide.ladder import Ladder, Needs
 from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import Observation
+from carla_launcher.observe.observer import RunObserver
 from carla_launcher.observe.simulator import SimulatorMonitor
-from carla_run.requests import Answer
+from carla_run.configuration.program_file import ProgramFile
+from carla_run.signals import StopRequests
 
 
 class State(Enum):
@@ -45,55 +48,6 @@ class Clock(Protocol):
         """Let time pass."""
 
 
-class StopAsked(Protocol):
-    """Requests that the run ends."""
-
-    @property
-    def count(self) -> int:
-        """How often."""
-
-    @property
-    def cause(self) -> str:
-        """By what first; empty before one."""
-
-
-class Requests(Protocol):
-    """Requests to the agent, and the values that it starts with."""
-
-    def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
-        """Ask; return the request's id."""
-
-    def answer(self, number: int) -> Answer | None:
-        """Return the answer, None while there is none."""
-
-    def drained_by_person(self) -> bool:
-        """Return whether a person asked last, for a drain."""
-
-    def write_overrides(self, values: Mapping[str, Any]) -> None:
-        """Write the values for the agent's next start."""
-
-    def started_with(self) -> dict[str, Any]:
-        """Return the values with which the agent last started."""
-
-
-class Observer(Protocol):
-    """Looks at simulator, agent and memory."""
-
-    def look(
-        self, now_s: float, simulator: Child | None, agent: Child | None, further: frozenset[int] = frozenset(), /
-    ) -> Observation:
-        """Return what is there; None stands for a program that wasn't started, or was put away.
-
-        ``further`` are the processes of the other simulators, whose memory is looked at as the first one's.
-        """
-
-    def expect_end(self, child: Child) -> None:
-        """Take note that the launcher asks this program to end, before it does."""
-
-    def close(self) -> None:
-        """Let go of connection and files."""
-
-
 @dataclass(frozen=True)
 class Forecast:
     """What the plan says of the rungs on which the run may stand.
@@ -105,6 +59,7 @@ class Forecast:
         ask_ahead: finds out about the overrides that ``needs`` will be asked about; waits for the answers if asked to.
         bands: what simulator and agent should hold, from overrides and the simulator's quality.
         on_cpu: returns the same as it is planned with the agent on the CPU.
+        program: the agent's file.
     """
 
     ladder: Ladder = field(default_factory=dict)
@@ -113,6 +68,7 @@ class Forecast:
     ask_ahead: Callable[[Sequence[Mapping[str, Any]], bool], None] = lambda _overrides, _wait: None
     bands: Callable[[Mapping[str, Any], str | None], Mapping[BandKey, float]] = lambda _overrides, _quality: {}
     on_cpu: Callable[[], Forecast] | None = None
+    program: ProgramFile = field(default_factory=ProgramFile)
 
 
 @dataclass(frozen=True)
@@ -136,14 +92,14 @@ class Effects:
     """
 
     runtime: Runtime
-    observer: Observer
+    observer: RunObserver
     diagnose: Callable[[Observation], tuple[Finding, ...]]
     holders: Holders
     check: Callable[[bool], Health]
-    requests: Requests
+    requests: AgentRequests
     clock: Clock
     draw: Callable[[], float]
-    stop: StopAsked
+    stop: StopRequests
     say: Callable[[str], None]
     expect: Callable[[Mapping[BandKey, float]], None] = lambda _bands: None
     further: tuple[Watched, ...] = ()

@@ -1,6 +1,6 @@
-"""The simulators of the second collector on: started, watched, started again and stopped, each by itself.
+"""The simulators of the second collector on: each is started, watched and started again by itself.
 
-The agent goes on without one of them: so nothing waits for it, no step down is taken for it, and it is tried again for
+A run goes on without one of them: so nothing waits for it, no step down is taken for it, and it is tried again for
 as long as the run lasts, unless its log says that no restart mends it. Owns what is told of them.
 """
 
@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from carla_launcher.act.effects import Effects, Watched
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.program import Failed, Life, Script, SupervisedProcess
+from carla_launcher.act.program import Life, Script, SupervisedProcess
 from carla_launcher.act.runtime import Child, Role
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide import policy
-from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.observe.observation import Observation, SimulatorSeen
 from carla_launcher.simulators import Simulator
 from carla_run.events import LauncherEvent
@@ -23,31 +23,38 @@ from carla_run.heartbeat import CollectorState
 
 
 class _Further:
-    """One of them."""
+    """One of them: its program, how it is looked at, and what is wrong with it, until that is over."""
 
     def __init__(self, program: SupervisedProcess, watched: Watched) -> None:
         self.program, self.watched = program, watched
         self.found: Finding | None = None
 
-    def probe(self, seen: Observation, child: Child) -> tuple[SimulatorSeen, Finding | None]:
-        """Return what is seen of it, and the gravest of what is wrong with it."""
-        own = self.watched.monitor.look(seen.time_s, child, in_use=seen.agent.running)
-        findings = policy.gravest(tuple(self.watched.drive.look(replace(seen, simulator=own))))
-        mine = (each for each in findings if each.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED))
-        return own, next(mine, None)
+    def look(self, seen: Observation, quality: str | None) -> Life | Finding | None:
+        """Move the program on."""
+
+        def probe(now_s: float, child: Child | None) -> tuple[SimulatorSeen, Finding | None]:
+            own = self.watched.monitor.look(now_s, child, in_use=seen.agent.running)
+            findings = policy.gravest(tuple(self.watched.drive.look(replace(seen, simulator=own))))
+            mine = (each for each in findings if each.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED))
+            return own, next(mine, None)
+
+        return self.program.look(seen.time_s, quality, probe)
 
 
 class FurtherSimulators:
     """All of them; none where there is one collector."""
 
     def __init__(self, simulator: Simulator, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
-        self._config, self._journal, self._say = config, journal, effects.say
-        _, self._start_limit_s = simulator.start_limit(config.simulator)
+        self._interval_s, self._journal, self._say = config.watch.interval_s, journal, effects.say
+        limit = simulator.start_limit(config.simulator)
         self._all = [
             _Further(
-                SupervisedProcess(effects.runtime, Role.SIMULATOR, config.simulator, number, draw=effects.draw), each
+                SupervisedProcess(
+                    effects.runtime, Role.SIMULATOR, config.simulator, number, start_limit=limit, draw=effects.draw
+                ),
+                watched,
             )
-            for number, each in enumerate(effects.further, start=1)
+            for number, watched in enumerate(effects.further, start=1)
         ]
         self._looked_s = float("-inf")
 
@@ -63,36 +70,37 @@ class FurtherSimulators:
             quality: that they are to have.
             count: how many simulators the run is to have now, the first one included.
         """
-        if seen.time_s - self._looked_s < self._config.watch.interval_s:
+        if seen.time_s - self._looked_s < self._interval_s:
             return
         self._looked_s = seen.time_s
         for each in self._all:
             program = each.program
             if program.child is not None and program.number >= count and _given_back(seen, program.number):
                 self._drop(each, "its collector is at rest")
-            elif program.child is not None and program.quality != quality:
+            elif program.child is not None and program.last.quality != quality:
                 self._drop(each, "its quality changes")
             if program.child is not None or program.number < count:
-                self._look_at(each, seen, quality)
+                self._moved(each, each.look(seen, quality), seen.time_s)
 
-    def _look_at(self, each: _Further, seen: Observation, quality: str | None) -> None:
+    def _moved(self, each: _Further, moved: Life | Finding | None, now_s: float) -> None:
         program = each.program
-        match program.look(seen.time_s, quality, self._start_limit_s, lambda _, child: each.probe(seen, child)):
-            case Failed() as failed:
-                self._failed(each, failed)
+        match moved:
+            case Finding() as finding:
+                self._failed(each, finding, program.fail(finding, now_s))
             case Life.STARTING if program.child is not None:
                 each.watched.drive.forget()  # what the last one did has no bearing on this one
-                started, log = LauncherEvent.FURTHER_SIMULATOR_STARTED, str(program.child.log)
-                self._tell(started, each, "", pid=program.child.pid, log=log)
-            case Life.HEALTHY:
-                took_s = round(seen.time_s - program.started_s, 2)
+                self._tell(
+                    LauncherEvent.FURTHER_SIMULATOR_STARTED, each, "", pid=program.child.pid, log=str(program.child.log)
+                )
+            case Life.UP:
+                took_s = round(now_s - program.started_s, 2)
                 self._tell(LauncherEvent.FURTHER_SIMULATOR_HEALTHY, each, "", took_s=took_s)
                 self._say(f"{program.name} answers and ticks after {took_s:.1f} s")
                 self._over(each)
 
     def stop(self, now_s: Callable[[], float], cut_short: Callable[[], bool]) -> Script:
         """End them, all with one grace."""
-        scripts = [each.program.stop(now_s, cut_short, lambda _: None) for each in self._all]
+        scripts = [each.program.stop(now_s, cut_short) for each in self._all]
         while [script for script in scripts if next(script, True) is None]:
             yield
         self.kill_all()
@@ -103,24 +111,24 @@ class FurtherSimulators:
             each.program.forget()
             each.watched.monitor.close()
 
-    def _failed(self, each: _Further, failed: Failed) -> None:
+    def _failed(self, each: _Further, finding: Finding, wait_s: float) -> None:
         """Say that it is started again, or that no restart mends it."""
-        program, finding = each.program, failed.finding
+        program = each.program
         if each.found is None:
             each.found = replace(finding, owner=program.name, incident=self._journal.open_incident())
-            self._of_incident(LauncherEvent.FINDING, each.found, exit_code=finding.exit_code)
-        if finding.cause is Cause.MISCONFIGURATION:
+            self._journal.found(each.found)
+        if program.life is Life.GIVEN_UP:
             self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, finding.sentence)
-            self._say(f"{program.name}: {finding.sentence}; it isn't started again, other collectors go on")
-            return
-        restart, delay_s = LauncherEvent.FURTHER_SIMULATOR_RESTART, round(failed.wait_s, 2)
-        self._tell(restart, each, finding.sentence, failures=program.failures, delay_s=delay_s)
-        again = f"it is started again in {failed.wait_s:.1f} s, other collectors go on"
-        self._say(f"{program.name}: {finding.sentence}; {again}")
+            again = "it isn't started again"
+        else:
+            restart, delay_s = LauncherEvent.FURTHER_SIMULATOR_RESTART, round(wait_s, 2)
+            self._tell(restart, each, finding.sentence, failures=program.failures, delay_s=delay_s)
+            again = f"it is started again in {wait_s:.1f} s"
+        self._say(f"{program.name}: {finding.sentence}; {again}, other collectors go on")
 
     def _over(self, each: _Further) -> None:
         if each.found is not None:
-            self._of_incident(LauncherEvent.FINDING_OVER, each.found)
+            self._journal.over(each.found)
             each.found = None
 
     def _drop(self, each: _Further, cause: str) -> None:
@@ -134,10 +142,6 @@ class FurtherSimulators:
     def _tell(self, event: LauncherEvent, each: _Further, cause: str, **fields: object) -> None:
         incident = "" if each.found is None else each.found.incident
         self._journal.event(event, cause, incident=incident, simulator=each.program.number, **fields)
-
-    def _of_incident(self, event: LauncherEvent, found: Finding, **fields: object) -> None:
-        about = {"diagnosis": found.cause.value, "pool": found.pool, "owner": found.owner}
-        self._journal.event(event, found.sentence, incident=found.incident, **about, **fields)
 
 
 def _given_back(seen: Observation, collector: int) -> bool:

@@ -15,11 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from carla_launcher.act.launcher_state import LauncherState, plain
+from carla_launcher.decide.detectors.causes import Finding
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, ExitError
 from carla_run.files import open_to_append, write_whole
 from carla_run.locks import HeldError, Lock
 from carla_run.paths import RunPaths
+
+CHANGES = (
+    *(LauncherEvent.RUNG_TAKEN, LauncherEvent.RUNG_ADOPTED, LauncherEvent.RUNG_LEFT),
+    *(LauncherEvent.SIMULATOR_RESTART, LauncherEvent.AGENT_RESTART),
+)
+"""Events after which a restore's hold time begins again."""
 
 
 class RunInUseError(ExitError):
@@ -72,6 +79,11 @@ class Journal:
         self.state = replace(state, started=now())
         self.unverified = state.incident
 
+    @property
+    def time_s(self) -> float:
+        """Return the wall clock's time, as rows have it."""
+        return round(self._now(), 3)
+
     def change(self, **changes: Any) -> None:
         """Change the state."""
         self.state = replace(self.state, **changes)
@@ -84,9 +96,12 @@ class Journal:
         """
         about = self.state.incident if incident is None else incident
         belongs = {"incident": about} if about else {}
-        row = {"time": round(self._now(), 3), "event": event.value, "cause": cause, **belongs, **numbers}
+        row = {"time": self.time_s, "event": event.value, "cause": cause, **belongs, **numbers}
         with contextlib.suppress(OSError):
             self._append(self._run.launcher_events, row)
+        if event in CHANGES:
+            rung = {str(numbers["rung"]): row["time"]} if "rung" in numbers else {}
+            self.change(changed_s=row["time"], rung_since={**self.state.rung_since, **rung})
         self.save()
         for listener in self._listeners:
             listener(row)
@@ -94,13 +109,29 @@ class Journal:
     def memory(self, row: Mapping[str, Any]) -> None:
         """Add a line to the memory's timeline."""
         with contextlib.suppress(OSError):
-            self._append(self._run.launcher_memory, {"time": round(self._now(), 3), **row})
+            self._append(self._run.launcher_memory, {"time": self.time_s, **row})
 
     def save(self) -> None:
         """Write ``launcher.json`` whole: to a temporary name, to the disk, then renamed."""
-        written = replace(self.state, updated=round(self._now(), 3))
+        written = replace(self.state, updated=self.time_s)
         with contextlib.suppress(OSError):
             write_whole(self._run.launcher_state, json.dumps(plain(written), indent=1))
+
+    def found(self, finding: Finding) -> None:
+        """Add the line of a finding, which has its incident."""
+        self.event(
+            LauncherEvent.FINDING,
+            finding.sentence,
+            **_about(finding),
+            deficit_mib=round(finding.deficit_mib, 1),
+            exhausted_in_s=None if finding.exhausted_in_s is None else round(finding.exhausted_in_s),
+            exit_code=finding.exit_code,
+            numbers=dict(finding.numbers),
+        )
+
+    def over(self, finding: Finding) -> None:
+        """Add the line that says that a finding no longer holds."""
+        self.event(LauncherEvent.FINDING_OVER, **_about(finding))
 
     # Incidents
 
@@ -125,3 +156,8 @@ class Journal:
     def _append(path: Path, row: Mapping[str, Any]) -> None:
         with open_to_append(path) as file:
             file.write((json.dumps(row) + "\n").encode())
+
+
+def _about(finding: Finding) -> dict[str, str]:
+    cause, pool, owner = finding.key
+    return {"incident": finding.incident, "diagnosis": cause, "pool": pool, "owner": owner}

@@ -7,34 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from carla_launcher.act.effects import Forecast
 from carla_launcher.act.run import Run
-from carla_launcher.config import Does
 from carla_launcher.decide import policy
 from carla_launcher.decide.adoption import given_up, why_without_cuda
 from carla_launcher.decide.choose import Ground
 from carla_launcher.decide.decisions import Degrade
 from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.decide.detectors.expectations import BandKey
-from carla_launcher.decide.ladder import (
-    AT_WORK,
-    Step,
-    Taken,
-    kind_of,
-    of_simulators,
-    overrides,
-    predicted,
-    relief,
-    summed,
-    within_reach,
-)
+from carla_launcher.decide.ladder import Standing, Step, Taken, kind_of, overrides
 from carla_launcher.decide.restore import Hold, fits_without_last
 from carla_launcher.decide.room import taken_from_simulator
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import OwnerKind, PoolKind, Provenance
+from carla_launcher.rungs.rung import Act, summed
+from carla_launcher.sizes import CPU, CUDA, DEVICE
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Heartbeat
 
@@ -86,16 +76,16 @@ class LadderState:
     @property
     def simulators(self) -> int:
         """How many are to run on the present rung."""
-        return int(self.overrides.get(AT_WORK, self._spec.simulators))
+        return int(self.overrides.get(self._forecast.program.keys.simulators_at_work, self._spec.simulators))
 
     def ground(self, seen: Observation) -> Ground:
         """Return what a choice of steps stands on."""
         return Ground(
             self._forecast.ladder,
             self._journal.state.taken,
+            self._forecast.needs,
             seen.memory,
             self._config.memory.reserve_mib,
-            self._forecast.needs,
             self._fresh_mib,
             self._spec.simulator.ours,
             self._spec.cards,
@@ -105,11 +95,12 @@ class LadderState:
 
     def take(self, decision: Degrade) -> None:
         """Record steps down: all of them before the first event, for a launcher may be killed between two."""
-        taken, ladder, rows = list(self._journal.state.taken), self._forecast.ladder, []
+        taken, rows = list(self._journal.state.taken), []
         for step in decision.steps:
-            by_values = relief([step], ladder, taken, self._forecast.needs) if step.values else step.frees_mib
-            freed = summed(by_values, of_simulators([step], ladder, taken))
-            kind = kind_of(step, ladder, decision.kind).value
+            stands = Standing(self._forecast.ladder, taken, self._forecast.needs)
+            by_values = stands.relief([step]) if step.values else step.frees_mib
+            freed = summed(by_values, stands.of_simulators([step]))
+            kind = kind_of(step, stands.ladder, decision.kind).value
             rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
             if step.stays:
                 taken.append(Taken(step.rung, kind, decision.cause, dict(step.values), step.quality))
@@ -135,11 +126,11 @@ class LadderState:
     def given_up(self, seen: Observation) -> dict[str, Any]:
         """Return what the agent gave up by itself for memory's sake, by dotted key; empty if that is nothing new."""
         beat = self._telling_beat(seen)
-        return {} if beat is None else given_up(beat, self._expected)
+        return {} if beat is None else given_up(beat, self._expected, self._forecast.program)
 
     def adopt(self, values: dict[str, Any], step: int) -> Taken:
         """Record what the agent gave up by itself, by then at this training step, as a rung that was taken."""
-        kind = PoolKind.VRAM if self._expected.get("device") == "cuda" else PoolKind.RAM
+        kind = PoolKind.VRAM if self._expected.get(DEVICE) == CUDA else PoolKind.RAM
         taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
         self._journal.change(taken=(*self._journal.state.taken, taken))
         self.degraded()
@@ -153,15 +144,19 @@ class LadderState:
         That is no rung: there is nothing to restore to, and the next launcher's plan begins with the card again.
         """
         beat = self._telling_beat(seen)
-        why = None if beat is None else why_without_cuda(beat, self._expected)
+        why = None if beat is None else why_without_cuda(beat, self._expected, self._forecast.program)
         if beat is None or why is None:
             return None
         cause = f"the agent computes on the CPU: {why}"
         self._journal.event(LauncherEvent.PLANNED_WITHOUT_CUDA, cause, reason=beat.cuda)
-        lasting = replace(self._forecast, base={**self._forecast.base, "device": "cpu"})
+        lasting = replace(self._forecast, base={**self._forecast.base, DEVICE: CPU})
         self._forecast = lasting if self._forecast.on_cpu is None else self._forecast.on_cpu()
         self.look_ahead()
         return why
+
+    @property
+    def _stands(self) -> Standing:
+        return Standing(self._forecast.ladder, self._journal.state.taken, self._forecast.needs)
 
     @property
     def _expected(self) -> dict[str, Any]:
@@ -182,7 +177,7 @@ class LadderState:
 
     def look_ahead(self, wait: bool = False) -> None:
         """Find out what the steps from here would free, before a decision needs it."""
-        self._forecast.ask_ahead(within_reach(self._forecast.ladder, self._journal.state.taken), wait)
+        self._forecast.ask_ahead(self._stands.within_reach(), wait)
 
     def plan_bands(self) -> None:
         """Have simulator and agent measured against what they should hold on the present rung."""
@@ -225,16 +220,16 @@ class LadderState:
         """Return whether the last change is long enough ago."""
         return self._run.now_s - self._changed_s >= self._config.restore.settle_s
 
-    def does(self, taken: Taken) -> Does:
-        """Return how a step that was taken is carried out."""
-        found = next((step for step in self._steps() if step.rung == taken.rung), None)
-        if found is None or not found.stays:
-            return Does.QUALITY if taken.quality else Does.RESTART_AGENT
-        return found.does
+    def undone_by(self, taken: Taken) -> tuple[Act, ...]:
+        """Return what takes a step back; the ladder may have another rung of that name by now, or none."""
+        found = next((step for step in self._steps() if step.rung == taken.rung and step.stays), None)
+        if found is None:
+            return (Act.FRESH_SIMULATOR,) if taken.quality else (Act.FRESH_AGENT,)
+        return found.does.acts
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
         """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
-        return predicted(self._forecast.ladder, self._journal.state.taken, self._forecast.needs)
+        return self._stands.predicted()
 
     # Measures
 
@@ -284,7 +279,8 @@ class LadderState:
     def keep_simulator_peak(self) -> None:
         """Keep the most that the simulator held in its first minutes, if it was driven in and nothing was amiss."""
         if self._fresh_known and not self._doubted:
-            name, peaks = self._run.quality or "lite", {**self._journal.state.simulator_peak_mib}
+            name = self._run.quality or self._spec.simulator.figures_as
+            peaks = {**self._journal.state.simulator_peak_mib}
             for kind, mib in self._young_mib.items():
                 of_kind = peaks.get(kind.value, {})
                 if mib > of_kind.get(name, 0.0):
@@ -317,8 +313,9 @@ class LadderState:
 
     def _rung_with(self, values: dict[str, Any]) -> str:
         """Return the name under which a ladder has these values; no ladder need have them."""
-        found = next((step.rung for step in self._steps() if dict(step.values) == values), None)
-        return found or ("micro_batches" if "td3.micro_batch" in values else "agent_cpu")
+        steps = (step.rung for step in self._steps() if dict(step.values) == values)
+        by_itself = (rung for rung in self._forecast.program.rungs if rung.by_itself)
+        return next(chain(steps, (rung.name for rung in by_itself if rung.values.keys() == values.keys())))
 
 
 def _moved(now: _Frees, before: _Frees) -> bool:

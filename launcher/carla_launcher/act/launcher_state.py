@@ -14,10 +14,9 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from carla_launcher.decide.ladder import Taken
-from carla_launcher.options import RunOptions
 from carla_run.files import open_to_read
 from carla_run.paths import RunPaths
-from carla_run.readers import object_of
+from carla_run.readers import last_lines, number, object_of
 
 OTHERS_WRITE = 0o022
 
@@ -36,6 +35,26 @@ class ProcessState:
 
 
 @dataclass(frozen=True)
+class Standstill:
+    """Training stands still.
+
+    Attributes:
+        incidents: that it belongs to; of several, the last one is the one that was dealt with last.
+        from_s: when training last moved, seconds since 1970.
+        down: what it has waited for since (``simulator``, ``agent``, ``collector``, ``resume``), from and until.
+        agent: when the agent that moved last was started, of the launcher's clock; 0 where another one had started it.
+        step: that had been reached by then, and ``updates``; None where that is unknown.
+    """
+
+    incidents: tuple[str, ...]
+    from_s: float
+    down: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    agent: float = 0.0
+    step: int | None = None
+    updates: int | None = None
+
+
+@dataclass(frozen=True)
 class LauncherState:
     """``launcher.json``: where the run stands, and enough for the next launcher to go on after a SIGKILL.
 
@@ -43,7 +62,7 @@ class LauncherState:
 
     Attributes:
         options: what ``up`` was asked for, and what it chose where that was left open: configuration, runtime,
-            simulator, port. A later start goes by them.
+            simulator, port, as they are saved. A later start goes by them.
         host: where the simulator listens; ``port`` likewise.
         quality: of the simulator without any step; None where it knows none.
         gpu_uuids: of the simulator's card and of the agent's, often the same; empty if they need none.
@@ -59,6 +78,9 @@ class LauncherState:
             short; empty if they hold.
         planned_bands_mib: the most that the plan has simulator and agent hold, by owner, pool and phase (of the agent:
             warming, updating, evaluating; of the simulator, empty for any).
+        findings: that hold: ``incident``, ``cause``, ``sentence``, ``pool``, ``owner`` and ``since``.
+        standstill: the one that lasts; None while training goes on, or hasn't begun.
+        changed_s: when a rung or a program was last changed, seconds since 1970; ``rung_since`` when each rung was.
         rungs_free_mib: what each step that can be taken would free now, negative where it costs, by the kind of pool
             in whose ladder it stands, its name, and the kind of pool.
     """
@@ -66,7 +88,7 @@ class LauncherState:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     run: str
-    options: RunOptions
+    options: Mapping[str, Any]
     host: str
     port: int
     quality: str | None = None
@@ -91,6 +113,10 @@ class LauncherState:
     incident: str = ""
     planned_bands_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     rungs_free_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    findings: tuple[Mapping[str, Any], ...] = ()
+    standstill: Standstill | None = None
+    changed_s: float | None = None
+    rung_since: Mapping[str, float] = field(default_factory=dict)
     exit_code: int | None = None
     reason: str = ""
 
@@ -130,28 +156,43 @@ def recall(run: RunPaths) -> Recalled | None:
     try:
         state = STATE.validate_python(object_of(text))
     except ValidationError as error:
-        raise UnusableStateError(f"{run.launcher_state} can't be used: {_reason(error)}") from None
+        raise UnusableStateError(f"{run.launcher_state} can't be used: {reason(error)}") from None
     killed = state.state != "stopped"
     incidents = state.incidents + killed  # that a launcher was killed is an incident: the next one begins with it
     incident = f"i{incidents}" if killed else ""
     # What the last one was at is over: who reads the new pid must not take it for the new launcher's.
     again = replace(state, pid=os.getpid(), state="init", incidents=incidents, incident=incident)
-    fresh = replace(again, exit_code=None, reason="")
+    stood = (state.standstill or _last_sign(run, state, incident)) if killed else None
+    fresh = replace(again, exit_code=None, reason="", findings=(), standstill=stood)
     return Recalled(fresh, killed, open_to(run.launcher_state, saved) or open_to(run.path, folder))
 
 
-def _reason(error: ValidationError) -> str:
+def _last_sign(run: RunPaths, state: LauncherState, incident: str) -> Standstill | None:
+    """Return the standstill that began when a launcher was killed; None if training hadn't begun.
+
+    Nothing may happen for hours: it lived until its last line of the memory's timeline, too.
+    """
+    row = object_of(last_lines(run.launcher_memory))
+    step, updates = number(row.get("step")), number(row.get("updates"))
+    if step is None:
+        return None
+    last_s = max(state.updated, number(row.get("time")) or 0.0)
+    return Standstill((incident,), last_s, {}, 0.0, int(step), None if updates is None else int(updates))
+
+
+def reason(error: ValidationError, *within: str) -> str:
+    """Return what is wrong first, a clause; ``within`` are the keys above."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"]))
+    where = ".".join((*within, *map(str, first["loc"])))
     if first["type"] == "missing":
         return f"`{where}` is missing"
     return f"`{where}` is {first['input']!r:.60}; {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
 def plain(state: LauncherState) -> dict[str, Any]:
-    """Return what ``launcher.json`` holds of a state: of the options those that were given."""
+    """Return what ``launcher.json`` holds of a state."""
     found: dict[str, Any] = STATE.dump_python(state, mode="json")
-    return {**found, "options": state.options.model_dump(mode="json", exclude_unset=True)}
+    return found
 
 
 def open_to(path: Path, status: os.stat_result) -> str:

@@ -10,13 +10,17 @@ from typing import Any
 
 from carla_launcher.act.run import Run
 from carla_launcher.decide import policy
-from carla_launcher.decide.detectors.causes import Finding
+from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import Reading
 from carla_run.events import LauncherEvent
 
 MOVED_MIB = 64.0
 """A pool whose free memory moved by so much gets a line in the timeline at once."""
+
+FAILED = (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED)
+STAND_STILL = (*FAILED, Cause.COLLECTOR_HANG)
+"""Causes for which training stands still."""
 
 
 class Monitor:
@@ -29,7 +33,7 @@ class Monitor:
         self._seen: Observation | None = None
         self._looked_s = self._drawn_s = float("-inf")
         self._drawn: dict[str, float | None] = {}
-        self._known: dict[tuple[str, str, str], str] = {}
+        self._held: dict[tuple[str, str, str], tuple[Finding, float]] = {}
         self._found_now = ""
         self._remarks: set[tuple[str, str]] = set()
 
@@ -48,8 +52,16 @@ class Monitor:
         self._found_now = ""
         self.findings = tuple(map(self._identified, self._effects.diagnose(seen)))
         self._journal_findings()
+        self._look_at_training(seen)
         self._draw_timeline(seen)
         return seen
+
+    def _look_at_training(self, seen: Observation) -> None:
+        failed = [each for each in self.findings if each.cause in STAND_STILL]
+        hung = ["collector" for each in failed if each.cause is Cause.COLLECTOR_HANG]
+        incident = self._journal.under_repair or next((each.incident for each in failed), "")
+        run = self._run
+        run.standstills.look(seen.agent.beat, run.agent.started_s, [*run.wanting, *hung], incident)
 
     @property
     def last(self) -> Observation:
@@ -86,11 +98,11 @@ class Monitor:
 
     def incident_of(self, finding: Finding) -> str:
         """Return the incident of a finding of the same trouble that still holds; empty if there is none."""
-        return self._known.get(finding.key, "")
+        return self._held[finding.key][0].incident if finding.key in self._held else ""
 
     def _identified(self, finding: Finding) -> Finding:
         """Return a finding with its incident: what holds keeps its own, and all that one look finds first is one."""
-        failed = finding.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED)
+        failed = finding.cause in FAILED
         incident = self.incident_of(finding) or (self._journal.under_repair if failed else "")
         if not incident:
             incident = self._found_now = self._found_now or self._journal.open_incident()
@@ -98,27 +110,15 @@ class Monitor:
 
     def _journal_findings(self) -> None:
         now = {each.key: each for each in self.findings}
-        for key in self._known.keys() - now.keys():
-            incident = self._known[key]
-            cause, pool, owner = key
-            self._journal.event(LauncherEvent.FINDING_OVER, incident=incident, diagnosis=cause, pool=pool, owner=owner)
-            self._remarks = {remark for remark in self._remarks if remark[0] != key[0]}
-        for key in now.keys() - self._known.keys():
-            found = now[key]
-            numbers: dict[str, Any] = dict(found.numbers)
-            self._journal.event(
-                LauncherEvent.FINDING,
-                found.sentence,
-                incident=found.incident,
-                diagnosis=found.cause.value,
-                pool=found.pool,
-                owner=found.owner,
-                deficit_mib=round(found.deficit_mib, 1),
-                exhausted_in_s=None if found.exhausted_in_s is None else round(found.exhausted_in_s),
-                exit_code=found.exit_code,
-                numbers=numbers,
-            )
-        self._known = {key: found.incident for key, found in now.items()}
+        over = [self._held.pop(key)[0] for key in [*self._held] if key not in now]
+        fresh = [found for key, found in now.items() if key not in self._held]
+        self._held |= {found.key: (found, self._journal.time_s) for found in fresh}
+        self._journal.change(findings=tuple(_held(*held) for held in self._held.values()))
+        for found in over:
+            self._journal.over(found)
+            self._remarks = {remark for remark in self._remarks if remark[0] != found.cause.value}
+        for found in fresh:
+            self._journal.found(found)
 
     def _draw_timeline(self, seen: Observation) -> None:
         free = {pool.name: pool.free.mib for pool in seen.memory.pools}
@@ -137,6 +137,11 @@ class Monitor:
                 "pools": pools_plain(seen.memory),
             }
         )
+
+
+def _held(found: Finding, since_s: float) -> dict[str, Any]:
+    about = {"incident": found.incident, "cause": found.cause.value, "sentence": found.sentence}
+    return {**about, "pool": found.pool, "owner": found.owner, "since": since_s}
 
 
 def pools_plain(reading: Reading) -> dict[str, Any]:

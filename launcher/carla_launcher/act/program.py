@@ -2,18 +2,21 @@
 
 ::
 
-    DOWN ──start──► STARTING ──healthy──► HEALTHY      an agent is healthy as soon as it is started
-      ▲                │                     │
-      └──fail, stop, kill, forget────────────┘         down until ``due_s``; for ever where no restart mends it
+    STOPPED ──start──► STARTING ──its probe says so──► UP          an agent is up as soon as it is started
+       ▲               │      ▲                        │
+       │               │      └────due────┐            │
+       │               └───────fail──► BACKING_OFF ◄───┘
+       └──stop, forget                 GIVEN_UP                    no restart mends it
 
-Two drivers are below it, a local process and a container (``runtime.Child``). Records and decides nothing.
+Two drivers are below it, a local process and a container (``runtime.Child``); a simulator that runs elsewhere has none,
+and is only probed. Each move is told before it is made, so that it can be recorded first. Decides nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from carla_launcher.act.runtime import Child, Role, Runtime, Start, StartError
 from carla_launcher.config import AgentLimits, SimulatorLimits
@@ -22,67 +25,83 @@ from carla_launcher.decide.restarts import delay_s, failures_in_a_row
 from carla_launcher.observe.observation import Ended, SimulatorSeen
 from carla_run.readers import last_lines
 
-Script = Generator[None, None, None]
-"""What waits by yielding."""
-Probe = Callable[[float, Child], tuple[SimulatorSeen, Finding | None]]
-"""From the time and a simulator to what is seen of it, and what is wrong with it."""
+T = TypeVar("T")
+Waiting = Generator[None, None, T]
+"""What waits by yielding, and what it comes to."""
+Script = Waiting[None]
+Probe = Callable[[float, "Child | None"], tuple[SimulatorSeen, "Finding | None"]]
+"""From the time and a program to what is seen of it, and what is wrong with it."""
 
 
-class Life(str, Enum):
+class Life(Enum):
     """Where a program stands."""
 
-    DOWN = "down"
+    STOPPED = "stopped"
     STARTING = "starting"
-    HEALTHY = "healthy"
+    UP = "up"
+    BACKING_OFF = "backing_off"
+    GIVEN_UP = "given_up"
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A program that was put away: why, and how long is waited before its next start, if a restart may mend it."""
+class Move(Enum):
+    """What is told of a program."""
 
-    finding: Finding
-    wait_s: float
+    ADOPTED = "adopted"
+    STARTS = "starts"
+    STARTED = "started"
+    ENDS = "ends"
+    """It is asked to."""
+    KILLED = "killed"
+    STOPPED = "stopped"
+    RESTART = "restart"
 
 
 class SupervisedProcess:
     """A program that is started, watched, stopped and started again.
 
     Attributes:
+        life: where it stands.
         child: its process or container; one that has ended stays until it is forgotten.
-        started_s: when it last was; of the clock that all of it goes by.
-        healthy_s: when it was first healthy after that; None if it hasn't been yet.
+        last: what it was last started with.
+        started_s: when that was, or when it was adopted; of the clock that all of it goes by.
         due_s: when it is to be started next.
         failures: without a stable time between them.
     """
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: Runtime | None,
         role: Role,
         limits: SimulatorLimits | AgentLimits,
         number: int = 0,
+        *,
         failures: int = 0,
+        start_limit: tuple[str, float] = ("", float("inf")),
         draw: Callable[[], float] = lambda: 0.0,
+        tell: Callable[[SupervisedProcess, Move, str], None] = lambda _program, _move, _cause: None,
     ) -> None:
-        """Start nothing yet; ``draw`` gives numbers in [-1, 1] that spread the back-off."""
-        self.role, self.number, self.failures = role, number, failures
+        """Start nothing yet.
+
+        Args:
+            runtime: starts it; None if it runs elsewhere.
+            role: what it is.
+            limits: its grace, its budget and its delays.
+            number: of several simulators.
+            failures: that an earlier launcher counted.
+            start_limit: how long it may take to be up, seconds, and the configuration's name for that.
+            draw: gives numbers in [-1, 1] that spread the back-off.
+            tell: hears of each move before it is made (of ``STARTED`` and ``STOPPED``, after that), with its cause.
+        """
+        self.role, self.number, self.failures, self.start_limit = role, number, failures, start_limit
+        self.life, self.last = Life.STOPPED, Start(role, number=number)
         self.child: Child | None = None
-        self.quality: str | None = None
-        self.started_s = self.due_s = 0.0
-        self.healthy_s: float | None = None
-        self._runtime, self._limits, self._draw = runtime, limits, draw
+        self.started_s = self.due_s = self._up_s = 0.0
+        self._runtime, self._limits, self._draw, self._tell = runtime, limits, draw, tell
 
     @property
     def name(self) -> str:
         """What people call it."""
         return f"{self.role.value} {self.number}" if self.number else self.role.value
-
-    @property
-    def life(self) -> Life:
-        """Where it stands."""
-        if not self.lives:
-            return Life.DOWN
-        return Life.STARTING if self.healthy_s is None else Life.HEALTHY
 
     @property
     def lives(self) -> bool:
@@ -94,13 +113,18 @@ class SupervisedProcess:
         """Return how it ended; None if it wasn't started, or lives."""
         return None if self.child is None else self.child.poll()
 
+    @property
+    def is_up(self) -> bool:
+        """Return whether it is up, and hasn't ended since."""
+        return self.life is Life.UP and self.ended is None
+
     def pids(self) -> frozenset[int]:
         """Return the ids of all its processes now."""
         return frozenset() if self.child is None else self.child.pids()
 
     def well_for_s(self, now_s: float) -> float:
-        """Return for how long it has been healthy."""
-        return 0.0 if self.healthy_s is None else now_s - self.healthy_s
+        """Return for how long it has been up."""
+        return now_s - self._up_s if self.life is Life.UP else 0.0
 
     def last_output(self, lines: int = 1) -> str:
         """Return the last lines of its log."""
@@ -108,85 +132,108 @@ class SupervisedProcess:
 
     # Transitions
 
-    def start(self, now_s: float, quality: str | None = None, resume: bool = False) -> Child:
+    def start(self, now_s: float, quality: str | None = None, resume: bool = False) -> None:
         """Start it.
 
         Raises:
             StartError: it can't be started.
         """
-        self.started_s, self.healthy_s, self.quality = now_s, None, quality
-        self.child = self._runtime.start(Start(self.role, quality, resume, self.number))
-        return self.child
+        if self._runtime is not None:
+            self.last = Start(self.role, quality, resume, self.number)
+            self._tell(self, Move.STARTS, "")
+            self.child = self._runtime.start(self.last)
+            self._tell(self, Move.STARTED, "")
+        self.life, self.started_s = Life.STARTING, now_s
 
-    def look(self, now_s: float, quality: str | None, start_limit_s: float, probe: Probe) -> Life | Failed | None:
-        """Move on by one transition, tried as long as the run lasts; return it, None if there was none.
+    def adopt(self, child: Child, now_s: float) -> None:
+        """Take over what an earlier launcher left: it has yet to show that it is up."""
+        self.child, self.life, self.started_s = child, Life.STARTING, now_s
+
+    def up(self, now_s: float) -> None:
+        """Take note that it is up."""
+        self.life, self._up_s = Life.UP, now_s
+
+    def look(self, now_s: float, quality: str | None, probe: Probe) -> Life | Finding | None:
+        """Move on by one transition; return it, or why it has failed, or None where nothing moved.
+
+        A failed one is its owner's to put away: it may look at what is left of it first.
 
         Args:
             now_s: now.
             quality: for a start.
-            start_limit_s: without being healthy once for longer, it has failed.
-            probe: asked while there is one.
+            probe: asked from the start on.
         """
-        if self.child is None:
+        if self.life in (Life.STOPPED, Life.BACKING_OFF):
             return self._start_if_due(now_s, quality)
-        seen, found = probe(now_s, self.child)
-        if found is not None:
-            return self.fail(found, now_s)
-        if self.healthy_s is not None:
+        if self.life is Life.GIVEN_UP:
             return None
+        seen, found = probe(now_s, self.child)
+        if found is not None or self.life is Life.UP:
+            return found
         if seen.healthy:
-            self.healthy_s = now_s
-            return Life.HEALTHY
-        if now_s - self.started_s > start_limit_s:
-            late = f"it isn't ready after {start_limit_s:g} s: {seen.problem}"
-            return self.fail(Finding(Cause.SIMULATOR_NOT_READY, late), now_s)
-        return None
+            self.up(now_s)
+            return Life.UP
+        return self._late(now_s - self.started_s, seen.problem)
 
-    def _start_if_due(self, now_s: float, quality: str | None) -> Life | Failed | None:
+    def _start_if_due(self, now_s: float, quality: str | None) -> Life | Finding | None:
         if now_s < self.due_s:
             return None
         try:
             self.start(now_s, quality)
         except StartError as error:
-            return self.fail(Finding(Cause.SIMULATOR_CRASH, str(error)), now_s)
+            return Finding(Cause.SIMULATOR_NOT_READY, str(error), exit_code=error.code)
         return Life.STARTING
 
-    def fail(self, finding: Finding, now_s: float) -> Failed:
-        """Put it away; it is due again after its back-off, beyond its budget after the longest one."""
+    def _late(self, waited_s: float, problem: str) -> Finding | None:
+        key, limit_s = self.start_limit
+        if waited_s < limit_s:
+            return None
+        sentence = f"it isn't ready after {waited_s:.0f} s ({key} is {limit_s:g}): {problem}"
+        return Finding(Cause.SIMULATOR_NOT_READY, sentence)
+
+    def fail(self, finding: Finding, now_s: float) -> float:
+        """Put it away, to be tried as long as the run lasts; return its back-off, beyond its budget the longest one."""
         limits = self._limits.restarts
-        waits_s = delay_s(self.count_failure(now_s), limits, self._draw())
-        waits_s = limits.longest_delay_s if waits_s is None else waits_s
-        self.due_s = float("inf") if finding.cause is Cause.MISCONFIGURATION else now_s + waits_s
+        wait_s = delay_s(self.count_failure(now_s), limits, self._draw())
+        wait_s = limits.longest_delay_s if wait_s is None else wait_s
         self.forget()
-        return Failed(finding, waits_s)
+        self.back_off(now_s + wait_s)
+        self.life = Life.GIVEN_UP if finding.cause is Cause.MISCONFIGURATION else self.life
+        return wait_s
+
+    def back_off(self, until_s: float) -> None:
+        """Let it wait for its next start."""
+        self.life, self.due_s = Life.BACKING_OFF, until_s
 
     def count_failure(self, now_s: float) -> int:
         """Count a failure, and return how many there were in a row."""
         self.failures = failures_in_a_row(self.failures, self.well_for_s(now_s), self._limits.restarts)
         return self.failures
 
-    def stop(
-        self, now_s: Callable[[], float], cut_short: Callable[[], bool], about_to_kill: Callable[[str], None]
-    ) -> Script:
+    def stop(self, now_s: Callable[[], float], cut_short: Callable[[], bool]) -> Script:
         """Have it end within its grace; it is killed after that, or where that is cut short."""
         if self.child is None:
             return
+        self._tell(self, Move.ENDS, "")
         self.child.terminate()
         until_s = now_s() + self._limits.stop_grace_s
         while self.lives:
             twice = cut_short()
             if twice or now_s() >= until_s:
-                about_to_kill("a second request" if twice else "its grace is over")
-                self.child.kill()
+                self.kill("a second request" if twice else "its grace is over")
             else:
                 yield
+        self.life = Life.STOPPED
+        self._tell(self, Move.STOPPED, "")
 
-    def kill(self) -> None:
-        """End it at once, if it lives."""
-        if self.child is not None and self.child.poll() is None:
+    def kill(self, cause: str = "") -> None:
+        """End it at once, if it lives; without a cause nothing is told of that."""
+        if self.child is not None and self.lives:
+            if cause:
+                self._tell(self, Move.KILLED, cause)
             self.child.kill()
 
-    def forget(self) -> None:
+    def forget(self, cause: str = "") -> None:
         """Let go of it; what still runs of it is killed."""
-        self.kill()
-        self.child, self.healthy_s = None, None
+        self.kill(cause)
+        self.child, self.life = None, Life.STOPPED

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Sequence
 
 from carla_launcher.act.effects import State
 from carla_launcher.act.ladder_state import LadderState
 from carla_launcher.act.monitor import Monitor
 from carla_launcher.act.program import Script
-from carla_launcher.act.run import Run, SimulatorFailedError
+from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
 from carla_launcher.decide import policy
 from carla_launcher.decide.choose import Lack
@@ -34,6 +34,7 @@ from carla_launcher.decide.restarts import failures_in_a_row
 from carla_launcher.decide.room import missing_for_agent, wait_command
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import PoolKind
+from carla_launcher.rungs.rung import Act
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 
@@ -91,45 +92,45 @@ class Repairs:
         self._journal.handle(before)
 
     def _carry_out(self, decision: Decision) -> Script:
-        if isinstance(decision, Stop):
-            if decision.ending.code == Exit.BUDGET_SPENT:
-                self._journal.event(LauncherEvent.CRASH_LOOP, decision.ending.reason)
-            raise RunOverError(decision.ending)
-        if isinstance(decision, RestartSimulator | RestartAgent) and not decision.failed:
-            leaks = "simulator" if isinstance(decision, RestartSimulator) else "agent"
-            counted = {**self._journal.state.leak_restarts, leaks: self._leaks_in_a_row(leaks)}
-            self._journal.change(leak_restarts=counted)
-        if isinstance(decision, RestartSimulator):
-            yield from self._replace_simulator(decision.cause, decision.failed, decision.delay_s)
-        elif isinstance(decision, RestartAgent):
-            yield from self.replace_agent(
-                decision.cause, decision.failed, decision.delay_s, simulator_too=decision.simulator_too
-            )
-        elif isinstance(decision, Degrade):
-            yield from self._degrade(decision)
-        elif isinstance(decision, Restore):
-            yield from self._restore()
+        match decision:
+            case Stop(ending):
+                if ending.code == Exit.BUDGET_SPENT:
+                    self._journal.event(LauncherEvent.CRASH_LOOP, ending.reason)
+                raise RunOverError(ending)
+            case RestartSimulator(cause, delay_s, failed):
+                self._count_leak("simulator", failed)
+                yield from self._replace_simulator(cause, failed, delay_s)
+            case RestartAgent(cause, delay_s, failed):
+                self._count_leak("agent", failed)
+                yield from self.replace_agent(cause, failed, delay_s, decision.simulator_too)
+            case Degrade():
+                yield from self._degrade(decision)
+            case Restore():
+                yield from self._restore()
         self._ladder.changed()
 
-    def have_simulator(self, delay_s: float = 0.0) -> Script:
+    def _count_leak(self, program: str, failed: bool) -> None:
+        if not failed:
+            counted = {**self._journal.state.leak_restarts, program: self._leaks_in_a_row(program)}
+            self._journal.change(leak_restarts=counted)
+
+    def have_simulator(self) -> Script:
         """Return when a simulator answers and ticks; start it again as often as the budget allows."""
         before = self._journal.state.incident
         while True:
             yield from self._let_foreign_processes_go()
             fresh = self._run.simulator.child is None
-            try:
-                yield from self._run.bring_simulator(delay_s)
-            except SimulatorFailedError as failure:
-                delay_s = yield from self._start_failed(failure)
-            else:
-                self.ever_healthy = True
-                self._ladder.simulator_is_new(fresh)
-                seen = self._monitor.look()
-                self._monitor.fresh = False  # this look is spent, and the one before was of another simulator
-                for fatal in (each for each in self._monitor.findings if each.cause in policy.FATAL):
-                    yield from self.perform(self.decide(fatal, seen), fatal.incident)
-                self._journal.handle(before)
-                return
+            failed = yield from self._run.bring_simulator()
+            if failed is None:
+                break
+            yield from self._start_failed(failed)
+        self.ever_healthy = True
+        self._ladder.simulator_is_new(fresh)
+        seen = self._monitor.look()
+        self._monitor.fresh = False  # this look is spent, and the one before was of another simulator
+        for fatal in (each for each in self._monitor.findings if each.cause in policy.FATAL):
+            yield from self.perform(self.decide(fatal, seen), fatal.incident)
+        self._journal.handle(before)
 
     def _let_foreign_processes_go(self) -> Script:
         """Wait while foreign processes have the memory that a new simulator needs: it would only crash again."""
@@ -150,12 +151,15 @@ class Repairs:
         Raises:
             RunOverError: there are none left.
         """
-        decision = self.decide(finding, self._monitor.look())
-        if isinstance(decision, Stop):
-            raise RunOverError(decision.ending)
-        if isinstance(decision, Degrade):
-            self._ladder.take(decision)
-            self._say(f"{finding.sentence}: starts with {_in_words(decision.steps)}")
+        match self.decide(finding, self._monitor.look()):
+            case Stop(ending):
+                raise RunOverError(ending)
+            case Degrade() as decision:
+                self._begin_with(decision)
+
+    def _begin_with(self, decision: Degrade) -> None:
+        self._ladder.take(decision)
+        self._say(f"{decision.cause}: starts with {_in_words(decision.steps)}")
 
     def have_room(self) -> Script:
         """Return when what the agent will take is free, by steps down if need be; wait for foreign memory."""
@@ -165,8 +169,7 @@ class Repairs:
             self._belongs_to(self._monitor.incident_of(finding))
             lack = Lack(kind, finding.deficit_mib, finding.pool)
             if steps := self._ladder.ground(seen).choose(lack, lasting=True):
-                self._ladder.take(Degrade(steps, kind, finding.sentence))
-                self._say(f"{finding.sentence}: starts with {_in_words(steps)}")
+                self._begin_with(Degrade(steps, kind, finding.sentence))
                 continue
             self._monitor.remark(finding, WAITS)
             first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
@@ -191,14 +194,14 @@ class Repairs:
         self, cause: str, failed: bool = False, delay_s: float = 0.0, simulator_too: bool = False
     ) -> Script:
         """Start the agent again with the values that hold; unless it failed, it writes a checkpoint first."""
-        self._run.count_restart(self._run.agent)
-        self._journal.event(LauncherEvent.AGENT_RESTART, cause, delay_s=round(delay_s, 2))
+        self._run.count_restart(self._run.agent, cause, delay_s)
         self._say(f"{cause}: the agent is started again and goes on from its checkpoint")
         if failed:
-            self._run.kill_agent(cause)
+            self._run.agent.kill(cause)
         else:
             yield from self._put_agent_away(cause)
-        yield from self._run.pause(delay_s)
+        self._run.agent.back_off(self._run.now_s + delay_s)
+        yield from self._run.back_off(self._run.agent)
         if self._run.simulator_is_dead or (simulator_too and self._run.spec.simulator.ours):
             self._run.lose_simulator()
             yield from self.have_simulator()
@@ -210,10 +213,9 @@ class Repairs:
             yield from self._run.ask("checkpoint")
         yield from self._run.stop_agent(cause)
 
-    def _start_failed(self, failure: SimulatorFailedError) -> Generator[None, None, float]:
-        """Return the delay before the next start."""
+    def _start_failed(self, failed: Finding) -> Script:
         seen = self._monitor.look()
-        finding = self._named(failure)
+        finding = self._named(failed)
         self._belongs_to(finding.incident)
         decision = self.decide(finding, seen)
         if not self.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
@@ -222,29 +224,27 @@ class Repairs:
         self._journal.event(
             LauncherEvent.SIMULATOR_FAILED, finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
         )
-        if isinstance(decision, RestartSimulator):
-            self._tell_restart(decision.cause, decision.delay_s)
-            return decision.delay_s
-        if isinstance(decision, Degrade):
-            self._ladder.take(decision)
-            if any(step.does.restarts == "agent" for step in decision.steps) and self._run.agent.lives:
-                yield from self._run.stop_agent(decision.cause)
-                self._agent_away = True
-            return 0.0
-        yield from self.perform(decision, self._journal.state.incident)
-        return 0.0
+        match decision:
+            case RestartSimulator(cause, delay_s):
+                self._restart_simulator(cause, delay_s)
+            case Degrade(steps, _, cause):
+                self._ladder.take(decision)
+                if any(Act.FRESH_AGENT in step.does.acts for step in steps) and self._run.agent.lives:
+                    yield from self._run.stop_agent(cause)
+                    self._agent_away = True
+            case _:
+                yield from self.perform(decision, self._journal.state.incident)
 
     def _show_log(self) -> None:
         if (child := self._run.simulator.child) is not None:
             self._say(f"the end of {child.log}:\n{self._run.simulator.last_output(LOG_LINES_SHOWN)}")
 
-    def _named(self, failure: SimulatorFailedError) -> Finding:
-        """Return the finding that the log or the kernel gives a failed start; else it just wasn't ready."""
-        code = None if failure.ended is None else failure.ended.code
-        said = f": {failure.last_words}" if failure.last_words else ""
+    def _named(self, failed: Finding) -> Finding:
+        """Return what the log or the kernel says of a failed start; else it just wasn't ready."""
+        last_words, code = self._run.simulator.last_output().rstrip("."), failed.exit_code
+        said = f": {last_words}" if last_words else ""
         known = (*policy.FATAL, *policy.SIMULATOR_FAILED)
-        named = [each for each in policy.gravest(self._monitor.findings) if each.cause in known]
-        finding = named[0] if named else Finding(Cause.SIMULATOR_NOT_READY, failure.cause)
+        finding = next((each for each in policy.gravest(self._monitor.findings) if each.cause in known), failed)
         hint = f"; {vulkan.WITHOUT_A_WORD}" if self._ended_without_a_word(finding, code) else ""
         return dataclasses.replace(finding, sentence=finding.sentence + said + hint, exit_code=code)
 
@@ -264,44 +264,41 @@ class Repairs:
             self._run.lose_simulator()
         else:
             yield from self._run.stop_simulator()
-        self._tell_restart(cause, delay_s)
-        yield from self.have_simulator(delay_s)
+        self._restart_simulator(cause, delay_s)
+        yield from self.have_simulator()
         if self._agent_away:
             yield from self.replace_agent(cause, failed=True)
         elif self._run.drained:
             yield from self._run.resume()
 
-    def _tell_restart(self, cause: str, delay_s: float) -> None:
-        self._run.count_restart(self._run.simulator)
-        self._journal.event(LauncherEvent.SIMULATOR_RESTART, cause, delay_s=round(delay_s, 2))
+    def _restart_simulator(self, cause: str, delay_s: float) -> None:
+        self._run.count_restart(self._run.simulator, cause, delay_s)
+        self._run.simulator.back_off(self._run.now_s + delay_s)
         self._say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
 
     def _degrade(self, decision: Degrade) -> Script:
-        """Take all steps with one restart of either program at most."""
         steps, cause = decision.steps, decision.cause
         self._ladder.take(decision)
         self._ladder.degraded()
         self._say(f"{cause}: gives way by {_in_words(steps)}")
-        restarts, values = {step.does.restarts for step in steps}, laid_over({}, *(step.values for step in steps))
-        if "simulator" in restarts or self._run.simulator_is_dead:
-            if "agent" in restarts:
-                yield from self._put_agent_away(cause)
-            yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
-        if "agent" in restarts or not self._run.agent.lives:
-            yield from self.replace_agent(cause, failed=not self._run.agent.lives)
-        elif values:
-            yield from self._apply(values, cause)
+        acts = {act for step in steps for act in step.does.acts}
+        yield from self._do(acts, laid_over({}, *(step.values for step in steps)), cause)
 
     def _restore(self) -> Script:
         taken, back = self._ladder.restore()
         self._say(f"memory is back: {taken} is taken back")
-        does, cause = self._ladder.does(taken), f"restores {taken}"
-        if does.restarts == "simulator":
-            yield from self._replace_simulator(cause, failed=False)
-        elif does.restarts == "agent":
-            yield from self.replace_agent(cause)
-        else:
-            yield from self._apply(back, cause)
+        yield from self._do(self._ladder.undone_by(taken), back, f"restores {taken}")
+
+    def _do(self, acts: Collection[Act], values: dict[str, object], cause: str) -> Script:
+        """Do what rungs ask for, with one restart of either program at most; one that has ended is started again."""
+        if Act.FRESH_SIMULATOR in acts or self._run.simulator_is_dead:
+            if Act.FRESH_AGENT in acts:
+                yield from self._put_agent_away(cause)
+            yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
+        if Act.FRESH_AGENT in acts or not self._run.agent.lives:
+            yield from self.replace_agent(cause, failed=not self._run.agent.lives)
+        elif values:
+            yield from self._apply(values, cause)
 
     def _apply(self, values: dict[str, object], cause: str) -> Script:
         """Have the running agent take values; where it can't, it is started again with them."""

@@ -7,7 +7,7 @@ something is restarted, and whether, comes from above.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,25 +15,38 @@ from carla_launcher.act.effects import Effects, State
 from carla_launcher.act.further_simulators import FurtherSimulators
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.launcher_state import ProcessState
-from carla_launcher.act.program import Script, SupervisedProcess
+from carla_launcher.act.program import Life, Move, Script, SupervisedProcess, Waiting
 from carla_launcher.act.run_spec import RunSpec
-from carla_launcher.act.runtime import Role, StartError
+from carla_launcher.act.runtime import Child, Role, StartError
+from carla_launcher.act.standstills import Standstills
 from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.ladder import overrides
-from carla_launcher.observe.observation import Ended
+from carla_launcher.observe.health import Health
+from carla_launcher.observe.observation import SimulatorSeen
 from carla_run.events import LauncherEvent
 from carla_run.requests import Answer
 
 WAITING_S = 10.0
 """Between two lines that say what is waited for."""
-
-
-class SimulatorFailedError(Exception):
-    """A simulator that was started didn't get as far as answering and ticking."""
-
-    def __init__(self, cause: str, ended: Ended | None, last_words: str) -> None:
-        super().__init__(cause)
-        self.cause, self.ended, self.last_words = cause, ended, last_words
+EVENTS = {
+    Role.SIMULATOR: {
+        Move.ADOPTED: LauncherEvent.SIMULATOR_ADOPTED,
+        Move.STARTS: LauncherEvent.SIMULATOR_STARTS,
+        Move.STARTED: LauncherEvent.SIMULATOR_STARTED,
+        Move.KILLED: LauncherEvent.SIMULATOR_KILLED,
+        Move.STOPPED: LauncherEvent.SIMULATOR_STOPPED,
+        Move.RESTART: LauncherEvent.SIMULATOR_RESTART,
+    },
+    Role.AGENT: {
+        Move.ADOPTED: LauncherEvent.AGENT_ADOPTED,
+        Move.STARTS: LauncherEvent.AGENT_STARTS,
+        Move.STARTED: LauncherEvent.AGENT_STARTED,
+        Move.KILLED: LauncherEvent.AGENT_KILLED,
+        Move.STOPPED: LauncherEvent.AGENT_STOPPED,
+        Move.RESTART: LauncherEvent.AGENT_RESTART,
+    },
+}
 
 
 class Run:
@@ -50,12 +63,20 @@ class Run:
         self.drained = self.warm = False
         self.spec, self.config, self.effects, self.journal = spec, config, effects, journal
         self.say = effects.say
-        before, runtime = journal.state, effects.runtime
+        before, kind = journal.state, spec.simulator
         self.simulator = SupervisedProcess(
-            runtime, Role.SIMULATOR, config.simulator, failures=before.simulator_failures
+            effects.runtime if kind.ours else None,
+            Role.SIMULATOR,
+            config.simulator,
+            failures=before.simulator_failures,
+            start_limit=kind.start_limit(config.simulator),
+            tell=self._told,
         )
-        self.agent = SupervisedProcess(runtime, Role.AGENT, config.agent, failures=before.agent_failures)
-        self.further = FurtherSimulators(spec.simulator, config, effects, journal)
+        self.agent = SupervisedProcess(
+            effects.runtime, Role.AGENT, config.agent, failures=before.agent_failures, tell=self._told
+        )
+        self.further = FurtherSimulators(kind, config, effects, journal)
+        self.standstills = Standstills(journal)
 
     @property
     def now_s(self) -> float:
@@ -78,6 +99,16 @@ class Run:
         """Return whether a simulator is to be started here."""
         return self.spec.simulator.ours and not self.simulator.lives
 
+    @property
+    def wanting(self) -> list[str]:
+        """Return what training waits for: a program that isn't up, or the end of a drain."""
+        there = {
+            "simulator": self.simulator.is_up,
+            "agent": self.agent_listens,
+            "resume": not self.drained,
+        }
+        return [name for name, is_there in there.items() if not is_there]
+
     def program(self, name: str) -> SupervisedProcess:
         """Return simulator or agent by its name."""
         return self.simulator if name == Role.SIMULATOR.value else self.agent
@@ -97,28 +128,61 @@ class Run:
     def adopt(self) -> None:
         """Take over what a launcher that is gone left running; a simulator of another quality is of no use."""
         before = self.journal.state.simulator
-        adopted = (LauncherEvent.SIMULATOR_ADOPTED, LauncherEvent.AGENT_ADOPTED)
-        for program, event in zip((self.simulator, self.agent), adopted, strict=True):
-            child = program.child = self.effects.runtime.left(program.role)
+        for program in (self.simulator, self.agent):
+            child = self.effects.runtime.left(program.role)
             if child is not None:
+                program.adopt(child, self.now_s)
                 self._record(program)
-                self.journal.event(event, "left by an earlier launcher", pid=child.pid)
+                self._tell(program, Move.ADOPTED, "left by an earlier launcher", pid=child.pid)
                 self.say(f"goes on with the {program.name} that an earlier launcher left, process {child.pid}")
         if self.simulator.child is not None and before is not None and before.quality != self.quality:
             self.lose_simulator()
         if self.agent.child is not None:
-            self.agent.healthy_s = self.now_s
+            self.agent.up(self.now_s)
+            self.standstills.went_on(self.journal.state.incident)
 
-    def count_restart(self, program: SupervisedProcess) -> None:
-        """Count a restart of simulator or agent."""
+    def count_restart(self, program: SupervisedProcess, cause: str, delay_s: float) -> None:
+        """Count a restart of simulator or agent, which follows after a delay."""
         key = f"{program.name}_restarts"
         self.journal.change(**{key: getattr(self.journal.state, key) + 1})
+        self._tell(program, Move.RESTART, cause, delay_s=round(delay_s, 2))
 
     def count_failure(self, program: SupervisedProcess) -> int:
         """Count a failure of simulator or agent, and return how many there were in a row."""
         failures = program.count_failure(self.now_s)
         self.journal.change(**{f"{program.name}_failures": failures})
         return failures
+
+    # What is recorded of both programs
+
+    def _told(self, program: SupervisedProcess, move: Move, cause: str) -> None:
+        child, ended = program.child, program.ended
+        if move in (Move.ENDS, Move.KILLED) and child is not None:
+            self.effects.observer.expect_end(child)
+        match move:
+            case Move.STARTS:
+                self._record(program)
+                self._tell(program, move, **self._start_in_figures(program))
+            case Move.STARTED if child is not None:
+                self._record(program)
+                self._tell(program, move, pid=child.pid, log=str(child.log))
+                where = f" at {self.spec.address}" if program is self.simulator else ""
+                self.say(f"{program.name} starts{where}, process {child.pid or 'to come'}, log {child.log}")
+            case Move.ENDS:
+                self.journal.save()
+            case Move.KILLED:
+                self._tell(program, move, cause)
+                self.say(f"the {program.name} is killed: {cause}")
+            case Move.STOPPED:
+                self._tell(program, move, exit_code=ended.code if ended else None)
+
+    def _tell(self, program: SupervisedProcess, move: Move, cause: str = "", **numbers: Any) -> None:
+        self.journal.event(EVENTS[program.role][move], cause, **numbers)
+
+    def _start_in_figures(self, program: SupervisedProcess) -> dict[str, Any]:
+        if program is self.simulator:
+            return {"port": self.spec.address.port, "quality": program.last.quality}
+        return {"resume": program.last.resume, "overrides": overrides(self.journal.state.taken)}
 
     def _record(self, program: SupervisedProcess) -> None:
         """Say what a program is; without a child, that one is about to be started."""
@@ -128,70 +192,52 @@ class Run:
 
     # The simulator
 
-    def bring_simulator(self, delay_s: float = 0.0) -> Script:
-        """Start it, unless it runs already, and return when it answers and ticks.
+    def bring_simulator(self) -> Waiting[Finding | None]:
+        """Start it once it is due, unless it runs already; return None when it answers and ticks, else what failed.
 
-        Raises:
-            SimulatorFailedError: it ended, or isn't ready in time; :meth:`lose_simulator` ends what is left of it.
+        :meth:`lose_simulator` ends what is left of one that failed.
         """
-        yield from self.pause(delay_s)
-        if self.spec.on_cluster:  # each of its nodes has one
-            self.simulator.healthy_s = self.now_s
-            return
-        self.enter(State.STARTING_SIMULATOR)
-        started_s = said_s = self.now_s
-        if self.spec.simulator.ours and self.simulator.child is None:
-            self._start_simulator()
-        key, limit_s = self.spec.simulator.start_limit(self.config.simulator)
-        while True:
-            if (ended := self.simulator.ended) is not None:
-                raise self._failed(f"the simulator ended during its start ({ended})", ended)
+        simulator, said_s, health = self.simulator, self.now_s, Health()
+
+        def probe(_now_s: float, _child: Child | None) -> tuple[SimulatorSeen, Finding | None]:
+            nonlocal health
+            if (ended := simulator.ended) is not None:
+                sentence = f"the simulator ended during its start ({ended})"
+                return SimulatorSeen(False), Finding(Cause.SIMULATOR_NOT_READY, sentence, exit_code=ended.code)
             health = self.effects.check(self.agent.child is not None and not self.drained)
-            if health.ok:
-                break
-            waited_s = self.now_s - started_s
-            if waited_s >= limit_s:
-                after = f"{waited_s:.0f} s ({key} is {limit_s:g})"
-                raise self._failed(
-                    f"the simulator at {self.spec.address} isn't ready after {after}: {health.problem}", None
-                )
+            return SimulatorSeen(True, healthy=health.ok, problem=health.problem), None
+
+        if self.spec.on_cluster:  # each of its nodes has one
+            simulator.up(self.now_s)
+            return None
+        yield from self.back_off(simulator)
+        self.enter(State.STARTING_SIMULATOR)
+        while (moved := simulator.look(self.now_s, self.quality, probe)) is not Life.UP:
+            if isinstance(moved, Finding):
+                return moved
+            if moved is Life.STARTING:
+                said_s = self.now_s
+                continue
             if self.now_s - said_s >= WAITING_S:
                 said_s = self.now_s
-                waited = f"{waited_s:.0f} of {limit_s:g} s"
+                waited = f"{self.now_s - simulator.started_s:.0f} of {simulator.start_limit[1]:g} s"
                 self.say(f"waits for the simulator at {self.spec.address} ({waited}): {health.problem}")
             yield
-        self.simulator.healthy_s = self.now_s
-        took_s = round(self.now_s - started_s, 2)
+        took_s = round(self.now_s - simulator.started_s, 2)
         self.journal.event(LauncherEvent.SIMULATOR_HEALTHY, took_s=took_s, version=health.version, frame=health.frame)
         self.say(f"simulator {health.version} answers and ticks after {took_s:.1f} s")
-
-    def _start_simulator(self) -> None:
-        self._record(self.simulator)
-        self.journal.event(LauncherEvent.SIMULATOR_STARTS, port=self.spec.address.port, quality=self.quality)
-        try:
-            child = self.simulator.start(self.now_s, self.quality)
-        except StartError as error:
-            raise SimulatorFailedError(str(error), Ended(65), "") from error
-        self._record(self.simulator)
-        self.journal.event(LauncherEvent.SIMULATOR_STARTED, pid=child.pid, log=str(child.log))
-        self.say(f"simulator starts at {self.spec.address}, process {child.pid or 'to come'}, log {child.log}")
-
-    def _failed(self, cause: str, ended: Ended | None) -> SimulatorFailedError:
-        return SimulatorFailedError(cause, ended, self.simulator.last_output().rstrip("."))
+        return None
 
     def lose_simulator(self) -> None:
         """Forget a simulator that failed; what still runs of it is killed."""
-        if self.simulator.child is not None and self.simulator.lives:
-            self.effects.observer.expect_end(self.simulator.child)
-            self.journal.event(LauncherEvent.SIMULATOR_KILLED, "it is of no use")
-        self.simulator.forget()
+        self.simulator.forget("it is of no use")
 
     def stop_simulator(self) -> Script:
         """End it, with its grace; a second request to stop cuts that short."""
         if self.simulator.lives:
             self.enter(State.STOPPING_SIMULATOR)
-            yield from self._end(self.simulator, LauncherEvent.SIMULATOR_KILLED, LauncherEvent.SIMULATOR_STOPPED)
-            self.simulator.forget()
+            yield from self.simulator.stop(lambda: self.now_s, self.cut_short)
+        self.simulator.forget()
 
     # The agent
 
@@ -203,14 +249,10 @@ class Run:
         """
         self.enter(State.WARMING)
         self.lay()
-        self.journal.change(agent=ProcessState())
-        values = overrides(self.journal.state.taken)
-        self.journal.event(LauncherEvent.AGENT_STARTS, resume=resume, overrides=values)
-        child = self.agent.start(self.now_s, resume=resume)
-        self._record(self.agent)
-        self.agent.healthy_s, self.drained, self.warm = self.now_s, False, False
-        self.journal.event(LauncherEvent.AGENT_STARTED, pid=child.pid, log=str(child.log))
-        self.say(f"agent starts, process {child.pid or 'to come'}, log {child.log}")
+        self.agent.forget()
+        self.agent.start(self.now_s, resume=resume)
+        self.agent.up(self.now_s)
+        self.drained = self.warm = False
 
     def lay(self) -> None:
         """Write the present rung's values for the agent's next start.
@@ -226,7 +268,7 @@ class Run:
                 f"The values for the agent can't be written ({error.strerror}): free some disk."
             ) from error
 
-    def ask(self, kind: str, values: Mapping[str, Any] | None = None) -> Generator[None, None, Answer | None]:
+    def ask(self, kind: str, values: Mapping[str, Any] | None = None) -> Waiting[Answer | None]:
         """Ask the agent and return its answer; None if it ended or said nothing in time."""
         requests = self.effects.requests
         try:
@@ -266,14 +308,7 @@ class Run:
             self.enter(State.DRAINING)
             grace_s = self.config.agent.stop_grace_s
             self.journal.event(LauncherEvent.AGENT_ASKED_TO_STOP, cause, grace_s=grace_s)
-            yield from self._end(self.agent, LauncherEvent.AGENT_KILLED, LauncherEvent.AGENT_STOPPED)
-
-    def kill_agent(self, cause: str) -> None:
-        """End it at once."""
-        if self.agent.child is not None and self.agent.lives:
-            self.effects.observer.expect_end(self.agent.child)
-            self.journal.event(LauncherEvent.AGENT_KILLED, cause)
-            self.agent.kill()
+            yield from self.agent.stop(lambda: self.now_s, self.cut_short)
 
     # All
 
@@ -287,23 +322,8 @@ class Run:
         """Return whether a second request to stop ends every grace."""
         return self.effects.stop.count > 1
 
-    def _end(self, program: SupervisedProcess, killed: LauncherEvent, stopped: LauncherEvent) -> Script:
-        assert program.child is not None
-        self.effects.observer.expect_end(program.child)
-        self.journal.save()
-
-        def about_to_kill(cause: str) -> None:
-            self.journal.event(killed, cause)
-            self.say(f"the {program.name} is killed: {cause}")
-
-        yield from program.stop(lambda: self.now_s, self.cut_short, about_to_kill)
-        self.journal.event(stopped, exit_code=program.ended.code if program.ended else None)
-
-    def pause(self, delay_s: float) -> Script:
-        """Wait, in back-off."""
-        if delay_s <= 0:
-            return
-        self.enter(State.BACKOFF)
-        until_s = self.now_s + delay_s
-        while self.now_s < until_s:
+    def back_off(self, program: SupervisedProcess) -> Script:
+        """Wait until a program is due again."""
+        while self.now_s < program.due_s:
+            self.enter(State.BACKOFF)
             yield

@@ -1,15 +1,15 @@
-"""What one run is started with, by either runtime: plain data, and the agent's options that follow from it."""
+"""What one run is started with, by either runtime: plain data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from carla_launcher.config import DEFAULT_CONFIG, STACK
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.pools import Cards
-from carla_launcher.options import RunOptions
-from carla_launcher.simulators import PORTS, Simulator, simulator_of
+from carla_launcher.simulators import PORTS, Simulator
 from carla_run.paths import RunPaths
 
 LOOPBACK = "127.0.0.1"
@@ -20,9 +20,14 @@ class RunSpec:
     """What simulator and agent of one run have in common for its whole life.
 
     Attributes:
-        options: as resolved on this machine: the agent's configuration, runtime, simulator and cards are chosen.
         port: the simulator's RPC port; carla-lite takes the next one too, CARLA the next two.
         host: where the simulator listens; only local programs can use another one than this machine's loopback.
+        config: of the agent.
+        agent_options: of ``python -m carla_td3 train``, those that are the same in every runtime.
+        cards: of simulator and agent, as the driver counts.
+        in_containers: the Compose stack runs both; False for local processes.
+        stack: the folder of the Compose files.
+        on_cluster: the nodes of a cluster have the simulators: none is to be seen from here.
         resume: the agent goes on with what is in the run directory.
         gpu_uuids: of the simulator's card and of the agent's; empty gives either none in particular.
         simulators: how many, one a collector; of those from the second on, each has the next three ports.
@@ -31,9 +36,15 @@ class RunSpec:
     """
 
     run: RunPaths
-    options: RunOptions
+    simulator: Simulator
     port: int
     host: str = LOOPBACK
+    config: Path = DEFAULT_CONFIG
+    agent_options: tuple[str, ...] = ()
+    cards: Cards = field(default_factory=Cards)
+    in_containers: bool = False
+    stack: Path = STACK
+    on_cluster: bool = False
     resume: bool = False
     gpu_uuids: tuple[str, str] = ("", "")
     simulators: int = 1
@@ -48,33 +59,3 @@ class RunSpec:
     def address_of(self, simulator: int) -> Address:
         """Return where one of several listens; the agent expects it there."""
         return Address(self.host, self.port + PORTS * simulator)
-
-    @property
-    def cards(self) -> Cards:
-        """Return the cards of both as the driver counts."""
-        return self.options.gpu or Cards()
-
-    @property
-    def simulator(self) -> Simulator:
-        """Return which simulator the run has."""
-        return simulator_of(self.options)
-
-    @property
-    def on_cluster(self) -> bool:
-        """Return whether the nodes of a cluster have the simulators: none is to be seen from here."""
-        return self.options.cluster is not None
-
-    @property
-    def config(self) -> Path:
-        """Return the path of the agent's configuration."""
-        assert self.options.config is not None
-        return self.options.config
-
-    @property
-    def agent_options(self) -> tuple[str, ...]:
-        """Return the options of ``python -m carla_td3 train`` that are the same in every runtime."""
-        asked = self.options
-        options = {"--map": asked.map, "--seed": asked.seed, "--max-timesteps": asked.max_timesteps}
-        options["--device"] = asked.device
-        given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
-        return (*given, *asked.agent_args)

@@ -191,7 +191,7 @@ class Supervisor:
     # The way out
 
     def _leave(self, ending: Ending) -> None:
-        self._leaving = True
+        self._leaving = self._run.standstills.over = True
         self.ending = ending
         self._script = self._way_out(ending)
 
@@ -230,6 +230,7 @@ class Supervisor:
 
     def _stopped(self) -> None:
         assert self.ending is not None
+        self._run.standstills.end()
         self._run.enter(State.STOPPED)
         self._journal.change(exit_code=int(self.ending.code), reason=self.ending.reason)
         self._journal.event(LauncherEvent.RUN_ENDED, self.ending.reason, exit_code=int(self.ending.code))

@@ -6,16 +6,13 @@ PyTorch can't use is none; nothing frees itself there, and starting again mends 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from carla_run.events import AgentEvent
+from carla_launcher.sizes import CPU, CUDA, DEVICE
+from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
 from carla_run.heartbeat import Cuda, Heartbeat
 
-FOR_MEMORY = frozenset({AgentEvent.OUT_OF_MEMORY, AgentEvent.MICRO_BATCH_LOWERED, AgentEvent.DEVICE})
-"""The agent's events that say so: in mid-update, after one that ended without a word, at the start for want of VRAM."""
-LEAVES_CARD = frozenset({AgentEvent.OUT_OF_MEMORY, AgentEvent.DEVICE})
-"""Those of them by which an agent leaves the card."""
 WITHOUT_CUDA = {
     Cuda.CPU_BUILD: "its PyTorch is a build without CUDA",
     Cuda.HIDDEN: "CUDA_VISIBLE_DEVICES hides every card from its PyTorch",
@@ -27,28 +24,36 @@ WITHOUT_CUDA = {
 """Why an agent computes on the CPU, by its heartbeat, if memory isn't why."""
 
 
-def given_up(beat: Heartbeat, expected: Mapping[str, Any]) -> dict[str, Any]:
+def given_up(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> dict[str, Any]:
     """Return the value that the agent took for memory's sake, by dotted key; empty if it took none.
 
     Args:
         beat: what it computes with.
         expected: the values that hold, by dotted key; ``device`` is cuda or cpu.
+        program: which rungs it takes by itself, and how its heartbeat shows them.
     """
-    batch = expected.get("td3.micro_batch") or expected.get("td3.batch_size")
-    if beat.gave_way in FOR_MEMORY and isinstance(batch, int) and 0 < beat.micro_batch < batch:
-        return {"td3.micro_batch": beat.micro_batch}
-    if _left_the_card(beat, expected) and why_without_cuda(beat, expected) is None:
-        return {"device": "cpu"}
-    return {}
+    return next(_given_up(beat, expected, program), {})
 
 
-def why_without_cuda(beat: Heartbeat, expected: Mapping[str, Any]) -> str | None:
+def why_without_cuda(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> str | None:
     """Return why an agent planned on the card computes on the CPU; None if it doesn't, or does for memory's sake."""
-    for_memory = beat.gave_way in LEAVES_CARD and beat.cuda in (None, Cuda.USABLE)
-    if not _left_the_card(beat, expected) or for_memory:
+    left_card = expected.get(DEVICE) == CUDA and beat.device == CPU
+    if not left_card or any(DEVICE in taken for taken in _given_up(beat, expected, program)):
         return None
     return WITHOUT_CUDA[beat.cuda]
 
 
-def _left_the_card(beat: Heartbeat, expected: Mapping[str, Any]) -> bool:
-    return expected.get("device") == "cuda" and beat.device == "cpu"
+def _given_up(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> Iterator[dict[str, Any]]:
+    now, then = program.present(expected), program.shown(beat)
+    for rung in (rung for rung in program.rungs if beat.gave_way in rung.by_itself):
+        taken = {key: then[key] for key in rung.values if key in then}
+        usable = DEVICE not in taken or beat.cuda in (None, Cuda.USABLE)
+        if usable and taken and all(_is_less(now.get(key), taken[key], rung.values[key]) for key in taken):
+            yield taken
+
+
+def _is_less(now: object, then: object, wanted: object) -> bool:
+    """Return whether a value is what a rung makes of another one."""
+    if wanted in (HALF, FEWER):
+        return isinstance(now, int) and isinstance(then, int) and 0 < then < now
+    return now != then and (then in wanted if isinstance(wanted, list) else then == wanted)

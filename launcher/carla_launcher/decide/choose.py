@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from carla_launcher.config import Does
 from carla_launcher.decide.fit import homes_of, lives_in
-from carla_launcher.decide.ladder import Ladder, Needs, Step, Taken, is_taken, of_simulators, relief, summed
+from carla_launcher.decide.ladder import Ladder, Standing, Step
 from carla_launcher.observe.pools import Cards, OwnerKind, PoolKind, Reading
+from carla_launcher.rungs.rung import Freed, summed
+from carla_launcher.sizes import CPU, DEVICE
 from carla_run.memory.room import missing
 
 Way = tuple[Step, ...]
@@ -69,7 +70,7 @@ class _Search:
         """Return the way with the first step that is enough for the first short pool, else with the first rung that
         helps at all, as far as it goes."""
         pool = next(name for name in self.kinds if short.get(name))
-        ways = [_with(way, step) for step in self.ladder.get(self.kinds[pool], ()) if step.does is not Does.STOP]
+        ways = [_with(way, step) for step in self.ladder.get(self.kinds[pool], ())]
         helpful = [
             (longer, after)
             for longer, after in zip(ways, self.shortages(ways), strict=True)
@@ -116,25 +117,19 @@ class Lack:
 
 
 @dataclass(frozen=True)
-class Ground:
+class Ground(Standing):
     """What a choice in a run stands on.
 
     Attributes:
-        ladder: all steps of this run.
-        taken: those taken, in order.
         reading: all pools now.
         reserve_mib: kept free in each pool.
-        needs: what the agent is predicted to take, as far as it is known.
         fresh_mib: what the simulator takes just after its start, by kind; what it holds beyond that, a restart frees.
         simulator_ours: it can be restarted.
         cards: of simulator and agent: what either frees of VRAM, it frees on its own.
     """
 
-    ladder: Ladder
-    taken: Sequence[Taken]
     reading: Reading
     reserve_mib: Mapping[PoolKind, float]
-    needs: Needs
     fresh_mib: Mapping[PoolKind, float]
     simulator_ours: bool = True
     cards: Cards = field(default_factory=Cards)
@@ -157,14 +152,21 @@ class Ground:
 
     def open_steps(self) -> Ladder:
         """Return the steps that can be taken from here, ``stop`` not among them."""
-        return {kind: tuple(filter(self._can_be_taken, steps)) for kind, steps in self.ladder.items()}
+        return {
+            kind: tuple(step for step in steps if not step.does.ends_run and not self.is_taken(step))
+            for kind, steps in self.ladder.items()
+        }
 
     def frees(self, way: Way) -> dict[PoolKind, float]:
         """Return what steps free together in each kind of pool, negative where they cost."""
-        return summed(self._agent_frees(way), self._simulator_frees(way))
+        return summed(*self._frees(way).values())
+
+    def held(self, kind: PoolKind, owner: OwnerKind) -> float:
+        """Return what simulator or agent holds; of several pools of a kind, in the fullest."""
+        return max((pool.held_by(owner) for pool in homes_of(owner, kind, self.reading, self.cards)), default=0.0)
 
     def _short_after(self, way: Way, target: str, lack: Lack) -> dict[str, float]:
-        by_owner = {OwnerKind.AGENT: self._agent_frees(way), OwnerKind.SIMULATOR: self._simulator_frees(way)}
+        by_owner = self._frees(way)
 
         def freed(name: str, kind: PoolKind) -> float:
             lives = (mib for owner, mib in by_owner.items() if lives_in(owner, name, kind, self.cards))
@@ -180,24 +182,11 @@ class Ground:
         }
         return {target: missing(lack.mib, freed(target, lack.kind)), **others}
 
-    def _agent_frees(self, way: Way) -> dict[PoolKind, float]:
-        freed = relief(way, self.ladder, self.taken, self.needs)
-        if any(step.values.get("device") == "cpu" for step in way):
-            freed[PoolKind.VRAM] = self._held(PoolKind.VRAM, OwnerKind.AGENT) or freed.get(PoolKind.VRAM, 0.0)
-        return freed
-
-    def _simulator_frees(self, way: Way) -> dict[PoolKind, float]:
-        freed = [dict(step.frees_mib) for step in way if step.does is Does.QUALITY]
-        freed.append(of_simulators(way, self.ladder, self.taken))
-        if any(step.does is Does.RESTART_SIMULATOR for step in way):
-            held = {kind: self._held(kind, OwnerKind.SIMULATOR) for kind in self.fresh_mib}
-            freed.append({kind: max(0.0, held[kind] - mib) for kind, mib in self.fresh_mib.items()})
-        return summed(*freed)
-
-    def _held(self, kind: PoolKind, owner: OwnerKind) -> float:
-        return max((pool.held_by(owner) for pool in homes_of(owner, kind, self.reading, self.cards)), default=0.0)
-
-    def _can_be_taken(self, step: Step) -> bool:
-        if step.does is Does.STOP or is_taken(step, self.ladder, self.taken):
-            return False
-        return self.simulator_ours or step.does.restarts != "simulator"
+    def _frees(self, way: Way) -> Freed:
+        by_kind = [step.does.frees(step, self) for step in way]
+        agents, simulators = OwnerKind.AGENT, OwnerKind.SIMULATOR
+        agent = summed(self.relief(way), *(each.get(agents, {}) for each in by_kind))
+        if any(step.values.get(DEVICE) == CPU for step in way):
+            agent[PoolKind.VRAM] = self.held(PoolKind.VRAM, agents) or agent.get(PoolKind.VRAM, 0.0)
+        simulator = summed(self.of_simulators(way), *(each.get(simulators, {}) for each in by_kind))
+        return {agents: agent, simulators: simulator}

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from carla_launcher.decide.detectors.expectations import PHASES, BandKey
 from carla_launcher.decide.ladder import Ladder, Step, laid_over
-from carla_launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
 from carla_launcher.observe.pools import Cards, Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
+from carla_launcher.sizes import DEVICE, Simulator, Sizes, SizesOf, Values
 from carla_run.memory.room import missing
 
 _ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
 _BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)
 _OWNERS = {"ram:agent": (OwnerKind.AGENT,), "ram:simulator": (OwnerKind.SIMULATOR,)}
 """Pools that hold only a part of the run; disk is the agent's alone, every other RAM holds both."""
-_SHOWN = {None: "simulator elsewhere", LITE: "carla-lite"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ class Situation:
         reserve_mib: kept free in each pool.
         cards: of simulator and agent.
         folder: whose disk the disk's pool is.
+        smaller: by memory, the key of the configuration that a person lowers first.
     """
 
     reading: Reading
@@ -43,6 +43,7 @@ class Situation:
     reserve_mib: Mapping[PoolKind, float]
     cards: Cards = field(default_factory=Cards)
     folder: str = "the run's directory"
+    smaller: Mapping[PoolKind, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,14 @@ class Candidate:
     Attributes:
         quality: None where the launcher runs no simulator.
         agent: what the agent takes by itself, phase by phase.
+        shown: the quality, for people.
     """
 
     quality: str | None
     steps: tuple[Step, ...]
     sums: tuple[Sum, ...]
     agent: Sizes
+    shown: str
 
     @property
     def values(self) -> Values:
@@ -109,7 +112,7 @@ class Candidate:
     @property
     def device(self) -> str:
         """Where the agent computes: cuda or cpu."""
-        return str(self.values["device"])
+        return str(self.values[DEVICE])
 
     @property
     def fits(self) -> bool:
@@ -127,9 +130,9 @@ class Candidate:
 
     def __str__(self) -> str:
         where = {"cuda": "the GPU", "cpu": "the CPU"}[self.device]
-        reported = [step for step in self.steps if set(step.values) - {"device"}]
+        reported = [step for step in self.steps if set(step.values) - {DEVICE}]
         taken = "".join(f", {step}" for step in reported)
-        return f"{_SHOWN.get(self.quality, self.quality)}, agent on {where}{taken}"
+        return f"{self.shown}, agent on {where}{taken}"
 
 
 class Fits:
@@ -144,20 +147,21 @@ class Fits:
         self, ways: Sequence[tuple[Step, ...]], quality: str | None = None, device: str | None = None
     ) -> list[Candidate]:
         """Return a candidate for each tuple of steps; ``quality`` and ``device`` hold where no step says another."""
-        sizes = self._sizes_of([self._values(steps, device or self._situation.base["device"]) for steps in ways])
+        sizes = self._sizes_of([self._values(steps, device or self._situation.base[DEVICE]) for steps in ways])
         return [self._candidate(steps, found, quality) for steps, found in zip(ways, sizes, strict=True)]
 
     @staticmethod
     def _values(steps: Sequence[Step], device: str) -> Values:
-        return laid_over({"device": device}, *(step.values for step in steps))
+        return laid_over({DEVICE: device}, *(step.values for step in steps))
 
     def _candidate(self, steps: tuple[Step, ...], sizes: Sizes, quality: str | None) -> Candidate:
-        simulator = self._situation.simulator
+        simulator, shown = self._situation.simulator, "simulator elsewhere"
         if simulator is not None:
             named = [step.quality for step in steps if step.quality]
             quality = named[-1] if named else quality or simulator.quality
+            shown = simulator.shown(quality)
         sums = () if sizes.refusal else tuple(self._sum(pool, sizes, quality, steps) for pool in self._pools)
-        return Candidate(quality, steps, sums, sizes)
+        return Candidate(quality, steps, sums, sizes, shown)
 
     def _sum(self, pool: Pool, sizes: Sizes, quality: str | None, steps: Sequence[Step]) -> Sum:
         simulator, agent = self._simulator(pool, quality, steps), self._agent(pool, sizes, steps)
@@ -177,8 +181,7 @@ class Fits:
         figure = simulator.peak(quality, pool.kind)
         if ended := sum(step.simulators_mib.get(pool.kind, 0.0) for step in steps):
             figure = replace(figure, mib=round(max(0.0, (figure.mib or 0.0) - ended), 1))
-        name = simulator.name if simulator.quality == LITE else f"{simulator.name} at {quality}"
-        return [Line(name, figure)] if figure.mib else []
+        return [Line(simulator.at(quality), figure)] if figure.mib else []
 
     def _agent(self, pool: Pool, sizes: Sizes, steps: Sequence[Step]) -> list[Line]:
         if not self._has(pool, OwnerKind.AGENT):
@@ -225,7 +228,8 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
     simulator = situation.simulator
     for pool in situation.reading.pools:
         if simulator is not None and lives_in(OwnerKind.SIMULATOR, pool.name, pool.kind, situation.cards):
-            found[OwnerKind.SIMULATOR.value, pool.name, ""] = simulator.peak(quality or LITE, pool.kind).mib or 0.0
+            peak = simulator.peak(quality or simulator.quality, pool.kind)
+            found[OwnerKind.SIMULATOR.value, pool.name, ""] = peak.mib or 0.0
         if agent is not None and lives_in(OwnerKind.AGENT, pool.name, pool.kind, situation.cards):
             if pool.kind is PoolKind.DISK:
                 found[OwnerKind.AGENT.value, pool.name, ""] = agent.mib.get(pool.kind, 0.0)

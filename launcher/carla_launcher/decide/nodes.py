@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from carla_launcher.decide.fit import Line, Situation, Sum
-from carla_launcher.decide.sizes import Sizes
 from carla_launcher.observe.pools import Gpu, Pool, PoolKind, Reading, estimated
+from carla_launcher.sizes import Sizes
 
 RAY_NODE_MIB = 170.0
 """Anonymous memory of a node's raylet, agents and log monitor, measured with Ray 2.60; a head has 80 more."""

@@ -12,8 +12,8 @@ from itertools import groupby
 from carla_launcher.decide.choose import Short, Way, choose, lasting_steps
 from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum, lives_in, others_of
 from carla_launcher.decide.room import wait_command, who_holds
-from carla_launcher.decide.sizes import LITE, SizesOf
 from carla_launcher.observe.pools import Gpu, OwnerKind, PoolKind, Provenance, Reading
+from carla_launcher.sizes import CPU, CUDA, DEVICE, SizesOf
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ def make_plan(situation: Situation, sizes_of: SizesOf) -> Plan:
     return Plan(shown, start, _why_not(shown, situation) if start is None else _why(asked, start, ways))
 
 
-def lost_gpu(reading: Reading, device: str, quality: str | None) -> str:
+def lost_gpu(reading: Reading, needed: bool) -> str:
     """Return why nothing can be planned, a sentence; empty if the GPU is there, or nothing of this run needs it."""
-    if reading.gpu is not Gpu.LOST or (device == "cpu" and quality in (None, LITE)):
+    if reading.gpu is not Gpu.LOST or not needed:
         return ""
     said = f" ({reading.problem.rstrip('.')})" if reading.problem else ""
     return f"The driver has lost the GPU{said}: restart the machine, or use carla-lite and --device cpu."
@@ -71,7 +71,7 @@ def _single_steps(fits: Fits, asked: Candidate, situation: Situation) -> list[Ca
 
 
 def _qualities_and_devices(fits: Fits, situation: Situation) -> Iterator[Candidate]:
-    devices = ("cuda", "cpu") if situation.base["device"] == "cuda" else ("cpu",)
+    devices = (CUDA, CPU) if situation.base[DEVICE] == CUDA else (CPU,)
     qualities = situation.simulator.qualities if situation.simulator else (None,)
     for quality in qualities:
         for device in devices:
@@ -132,8 +132,8 @@ def _ways_out(nearest: Candidate, situation: Situation) -> str:
     kinds = list(dict.fromkeys(each.kind for each in nearest.sums if each.short_mib))
     memory = ["memory"] if any(kind is not PoolKind.DISK for kind in kinds) else []
     disk = [f"disk in {situation.folder}"] if PoolKind.DISK in kinds else []
-    smaller = "a smaller replay.capacity" if kinds == [PoolKind.DISK] else "a smaller configuration"
-    return f"free some {' and some '.join([*memory, *disk])}, or choose {smaller}"
+    smaller = situation.smaller.get(kinds[0]) if len(kinds) == 1 else None
+    return f"free some {' and some '.join([*memory, *disk])}, or choose a smaller {smaller or 'configuration'}"
 
 
 def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:
@@ -148,16 +148,15 @@ def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:
     }
     peaks = {kind: simulator.peak(quality, kind) for kind in short}
     resting = [
-        f"{peak.mib:.0f} MiB in {kind.value} ({_setting_of(quality, kind)})"
+        f"{peak.mib:.0f} MiB in {kind.value} ({simulator.setting(quality, kind)})"
         for kind, peak in peaks.items()
         if peak.provenance is Provenance.ESTIMATED and (peak.mib or 0.0) >= short[kind]
     ]
     if not resting:
         return ""
-    name = simulator.name if quality == LITE else f"{simulator.name} at {quality}"
     return (
-        f". What {name} takes is an estimate, which the first run's measurement replaces: {', '.join(resting)}; if it "
-        "takes less on this machine, change that in launcher/launcher.yaml"
+        f". What {simulator.at(quality)} takes is an estimate, which the first run's measurement replaces: "
+        f"{', '.join(resting)}; if it takes less on this machine, change that in launcher/launcher.yaml"
     )
 
 
@@ -187,10 +186,3 @@ def _short(candidate: Candidate) -> str:
 def _left(candidate: Candidate) -> str:
     known: list[Sum] = [each for each in candidate.sums if each.left_mib is not None]
     return ", ".join(f"{each.left_mib:.0f} MiB left in {each.pool}" for each in known) or "no pool that could be read"
-
-
-def _setting_of(quality: str, kind: PoolKind) -> str:
-    """Return the key of the launcher's configuration that holds a simulator's first figure."""
-    if kind is PoolKind.VRAM:
-        return f"sizes.vram_mib.{quality}"
-    return "sizes.lite_ram_mib" if quality == LITE else "sizes.ram_mib"

@@ -70,12 +70,8 @@ def of_simulator(
     if not ever_healthy and not too_slow and (refused or finding.exit_code is None or finding.exit_code < 128):
         code = finding.exit_code if refused and finding.exit_code else Exit.NO_SIMULATOR
         return Stop(Ending(code, finding.sentence))
-    kind = RAN_OUT.get(finding.cause)
-    if kind is not None and failures > 1:
-        least_mib = config.memory.oom_step_mib[kind]
-        deficit_mib = max(finding.deficit_mib, least_mib)
-        if steps := ground.choose(ground.lack(OwnerKind.SIMULATOR, kind, deficit_mib, finding.pool)):
-            return Degrade(steps, kind, finding.sentence)
+    if failures > 1 and (gives_way := _after_it_ran_out(finding, OwnerKind.SIMULATOR, ground, config)):
+        return gives_way
     wait_s = delay_s(failures, config.simulator.restarts, draw)
     if wait_s is None:
         never = not ever_healthy and too_slow
@@ -88,14 +84,11 @@ def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherCo
 
     Where no rung is left, a foreign process may still leave: that is waited for as long as the budget lasts.
     """
+    if gives_way := _after_it_ran_out(finding, OwnerKind.AGENT, ground, config):
+        return gives_way
     kind = RAN_OUT.get(finding.cause)
-    if kind is not None:
-        least_mib = config.memory.oom_step_mib[kind]
-        deficit_mib = max(finding.deficit_mib, least_mib)
-        if steps := ground.choose(ground.lack(OwnerKind.AGENT, kind, deficit_mib, finding.pool)):
-            return Degrade(steps, kind, finding.sentence)
-        if finding.exit_code is None:
-            return Nothing("the agent lives on, and no rung is left that helps")
+    if kind is not None and finding.exit_code is None:
+        return Nothing("the agent lives on, and no rung is left that helps")
     wait_s = delay_s(failures, config.agent.restarts, draw)
     if wait_s is not None:
         # An agent that stands still again, however fresh, may well stand for a simulator that looks healthy.
@@ -103,6 +96,15 @@ def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherCo
     if kind is not None:
         return _no_rung_left(finding, kind, ground)
     return _spent(finding.sentence, config.agent.restarts)
+
+
+def _after_it_ran_out(finding: Finding, owner: OwnerKind, ground: Ground, config: LauncherConfig) -> Degrade | None:
+    """Return the steps to take for what simulator or agent ran out of; None where it is no memory, or none help."""
+    if (kind := RAN_OUT.get(finding.cause)) is None:
+        return None
+    deficit_mib = max(finding.deficit_mib, config.memory.oom_step_mib[kind])
+    steps = ground.choose(ground.lack(owner, kind, deficit_mib, finding.pool))
+    return Degrade(steps, kind, finding.sentence) if steps else None
 
 
 def of_leak(finding: Finding, restarts: int, ground: Ground, config: LauncherConfig) -> Decision:

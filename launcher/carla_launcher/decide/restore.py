@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from carla_launcher.config import RestoreLimits
 from carla_launcher.decide.choose import Ground
 from carla_launcher.decide.fit import lives_in
-from carla_launcher.decide.ladder import held_step, of_simulators, overrides, relief
+from carla_launcher.decide.ladder import Standing, overrides
 from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind
 
 
@@ -68,7 +68,7 @@ def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
         limits: the margin beyond the reserve.
     """
     *before, last = ground.taken
-    step = held_step(last.rung, ground.ladder, ground.taken)
+    step, below = ground.step_of(last.rung), Standing(ground.ladder, before, ground.needs)
     costs = {kind: 0.0 for kind in PoolKind if kind.value == last.kind}
     owner = OwnerKind.AGENT if last.quality is None else OwnerKind.SIMULATOR
     now, then = ground.needs(overrides(ground.taken)), ground.needs(overrides(before))
@@ -79,10 +79,10 @@ def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
     elif step is None:
         return False  # what comes back isn't known yet
     else:
-        costs |= relief([step], ground.ladder, before, ground.needs)
+        costs |= below.relief([step])
     comes_back = [(owner, costs)]
     if step is not None and step.simulators_mib:
-        comes_back.append((OwnerKind.SIMULATOR, of_simulators([step], ground.ladder, before)))
+        comes_back.append((OwnerKind.SIMULATOR, below.of_simulators([step])))
 
     def cost_in(pool: Pool) -> float | None:
         here = [mib for whose, mib in comes_back if lives_in(whose, pool.name, pool.kind, ground.cards)]

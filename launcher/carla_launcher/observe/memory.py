@@ -24,7 +24,12 @@ class MemoryReader:
     """Reads everything, cheaply enough for once a second."""
 
     def __init__(
-        self, run: Path, cards: Cards, container_name: ContainerName = lambda _id: None, proc: Path = PROC
+        self,
+        run: Path,
+        cards: Cards,
+        container_name: ContainerName = lambda _id: None,
+        proc: Path = PROC,
+        allotted_mib: float | None = None,
     ) -> None:
         """Start to look.
 
@@ -32,11 +37,13 @@ class MemoryReader:
             run: the run's directory; it needn't exist yet.
             cards: that the run uses; each is a pool.
             container_name: names foreign processes' containers; each is asked for once.
+            proc: where the kernel tells of processes.
+            allotted_mib: of RAM, what the run may take here where no control group says so; None for all.
         """
         self._run = run
         self._nvml = {index: Nvml(index) for index in cards.indices}
         self._names = OwnerNames(container_name, proc)
-        self._ram = Ram(self._names, proc)
+        self._ram = Ram(self._names, proc, allotted_mib)
         self._launcher: tuple[int, ...] = (os.getpid(),)
 
     def count_as_launcher(self, pid: int) -> None:

@@ -15,7 +15,6 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from carla_launcher.observe.allotment import allotted_mib
 from carla_launcher.observe.pools import UNKNOWN, Figure, Owner, OwnerKind, Pool, PoolKind, estimated, measured
 from carla_run.memory.cgroups import Cgroups, Group
 from carla_run.memory.processes import PROC, held_mib, resident_mib
@@ -85,10 +84,16 @@ class OwnerNames:
 
 
 class Ram:
-    """Reads the RAM pools."""
+    """Reads the RAM pools.
 
-    def __init__(self, names: OwnerNames, proc: Path = PROC) -> None:
-        self._allotted_mib = allotted_mib(os.environ)
+    Args:
+        names: names owners.
+        proc: where the kernel tells of processes.
+        allotted_mib: what this run may take of the machine where no control group says so; None for all.
+    """
+
+    def __init__(self, names: OwnerNames, proc: Path = PROC, allotted_mib: float | None = None) -> None:
+        self._allotted_mib = allotted_mib
         self._names = names
         self._proc = proc
         self._cgroups = Cgroups(proc)

@@ -1,6 +1,6 @@
 """The words that ``up`` passes on to ``python -m carla_td3 train``, by the configuration key that each sets.
 
-Owns the agent's own names for keys, so that two spellings of one thing meet. Knows no values and checks none: what is
+Owns how two spellings of one thing meet. Knows no values and checks none: what is
 wrong, the agent says.
 """
 
@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from carla_launcher.resolve.footprint import program
+
 Words = tuple[str, ...]
 
-KEYS: Mapping[str, tuple[str, ...]] = {
-    "--map": ("simulator.map",),
-    "--seed": ("seed",),
-    "--max-timesteps": ("training.total_steps",),
-    "--eval-freq": ("evaluation.every_steps",),
-    "--checkpoint-freq": ("training.checkpoint_every_steps",),
-    "--num-eval-episodes": ("evaluation.episodes", "evaluation.final_episodes"),
-    "--device": ("device",),
-}
+KEYS: Mapping[str, tuple[str, ...]] = program().options
 """The agent's named options and what they set; they win over ``--set``."""
-OWN = {"map": "simulator.map", "seed": "seed", "max_timesteps": "training.total_steps", "device": "device"}
+OWN = {name: KEYS[f"--{name.replace('_', '-')}"][0] for name in ("map", "seed", "max_timesteps", "device")}
 """Options of ``up`` that the launcher passes on, too, by their names there."""
 
 
@@ -36,6 +30,11 @@ def by_key(words: Sequence[str]) -> dict[str, Words]:
         else:
             named[name] = (name, *values)
     return {**settings, **named}
+
+
+def settings(words: Sequence[str]) -> Words:
+    """Return what ``--set`` gives each key, those left out that a named option sets."""
+    return tuple(value for each in by_key(words).values() if each[0] == "--set" for value in each[1:2])
 
 
 def joined(found: Mapping[str, Words]) -> Words:

@@ -1,4 +1,4 @@
-"""What the agent takes, as far as it was asked: looked up at once, asked for in a thread of its own.
+"""The agent's sizes, as far as they were asked for: looked up at once, asked for in a thread beside.
 
 Owns that thread. A decision only ever looks up; for what isn't known yet, the ladder's own figures stand.
 """
@@ -6,12 +6,12 @@ Owns that thread. A decision only ever looks up; for what isn't known yet, the l
 from __future__ import annotations
 
 import contextlib
-import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
-from carla_launcher.decide.sizes import Sizes, SizesOf, Values, key_of
 from carla_launcher.resolve.footprint import FootprintError
+from carla_launcher.sizes import Sizes, SizesOf, Values, key_of
 
 
 class AgentSizes:
@@ -25,9 +25,8 @@ class AgentSizes:
         """
         self._sizes_of = sizes_of
         self._known: dict[str, Sizes] = {}
-        self._wanted: dict[str, Values] = {}
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = ThreadPoolExecutor(1, "agent-sizes")
+        self._newest: Future[None] | None = None
 
     def look_up(self, variants: Sequence[Values]) -> list[Sizes]:
         """Return what is known of each.
@@ -41,33 +40,26 @@ class AgentSizes:
             raise FootprintError(f"It isn't known yet what the agent takes with {missing}.") from None
 
     def ask(self, variants: Sequence[Values], wait: bool = False) -> None:
-        """Ask for what isn't known; ``wait`` for the answer. One that fails is asked for again the next time."""
-        with self._lock:
-            self._wanted = {key: each for each in variants if (key := key_of(each)) not in self._known}
-            if self._wanted and self._thread is None:
-                thread = threading.Thread(target=self._answer, name="agent-sizes", daemon=True)
-                with contextlib.suppress(RuntimeError):  # this machine has no room for a thread
-                    thread.start()
-                    self._thread = thread
-        if wait:
-            self.close()
+        """Ask for what isn't known, instead of what was asked for before and isn't being answered yet.
+
+        One that fails is asked for again the next time.
+        """
+        if self._newest is not None:
+            self._newest.cancel()
+        if wanted := {key: each for each in variants if (key := key_of(each)) not in self._known}:
+            with contextlib.suppress(RuntimeError):  # this machine has no room for a thread
+                self._newest = self._thread.submit(self._answer, wanted)
+                if wait:
+                    self._newest.result()
 
     def close(self) -> None:
         """Return when no question is out: nothing that was started to answer one is left."""
-        if (thread := self._thread) is not None:
-            thread.join()
+        self._thread.shutdown()
 
-    def _answer(self) -> None:
-        while True:
-            with self._lock:
-                wanted, self._wanted = self._wanted, {}
-                if not wanted:
-                    self._thread = None
-                    return
-            try:
-                found = self._sizes_of(list(wanted.values()))
-                self._known |= dict(zip(wanted, found, strict=True))
-            except FootprintError:
-                pass
-            except Exception:  # a mistake of ours costs this answer, not all later ones
-                traceback.print_exc()
+    def _answer(self, wanted: Mapping[str, Values]) -> None:
+        try:
+            self._known |= dict(zip(wanted, self._sizes_of(list(wanted.values())), strict=True))
+        except FootprintError:
+            pass
+        except Exception:  # a mistake of ours costs this answer, not all later ones
+            traceback.print_exc()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from carla_launcher.act.compose import project
 from carla_launcher.observe.pools import Cards
-from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
+from carla_launcher.simulators import asked_for
 from carla_run.memory.nvml import Nvml
 
 
@@ -21,27 +22,21 @@ def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
     Raises:
         RefusedError: there is no such card.
     """
-    simulator, agent = ("", "") if _needs_none(options) else remembered
-    given = options.gpu
+    simulator, given = asked_for(options), options.gpu
+    needs_none = simulator is not None and not simulator.needs_card and options.device == "cpu"
+
+    def card(uuid: str, index: int | None, variable: str) -> int:
+        if uuid and not needs_none:
+            return _index(uuid, "The run's GPU")
+        if index is not None:
+            return index if needs_none else _index(str(index), f"--gpu {given}: GPU")
+        named = "" if options.runtime is RuntimeKind.PROCESS else project.setting(variable, options.stack)
+        return _index(named, f"{variable}:") if named else 0
+
     return Cards(
-        _card(options, simulator, None if given is None else given.simulator, "CARLA_GPU"),
-        _card(options, agent, None if given is None else given.agent, "AGENT_GPU"),
+        card(remembered[0], None if given is None else given.simulator, "CARLA_GPU"),
+        card(remembered[1], None if given is None else given.agent, "AGENT_GPU"),
     )
-
-
-def _card(options: RunOptions, remembered: str, given: int | None, variable: str) -> int:
-    if remembered:
-        return _index(remembered, "The run's GPU")
-    if given is not None:
-        return given if _needs_none(options) else _index(str(given), f"--gpu {options.gpu}: GPU")
-    named = "" if options.runtime is RuntimeKind.PROCESS else project.setting(variable, options.stack)
-    return _index(named, f"{variable}:") if named else 0
-
-
-def _needs_none(options: RunOptions) -> bool:
-    no_carla = options.simulator_host is not None or options.simulator in (SimulatorKind.LITE, SimulatorKind.ELSEWHERE)
-    no_carla = no_carla or options.cluster is not None
-    return no_carla and options.device == "cpu"
 
 
 def _index(name: str, whose: str) -> int:

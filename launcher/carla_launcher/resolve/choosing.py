@@ -12,10 +12,13 @@ from enum import Enum
 
 from carla_launcher.observe.container_engine import WITHOUT_CARLA
 from carla_launcher.observe.pools import Gpu, Reading
-from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.resolve import cluster
+from carla_launcher.simulators import NAMED, Carla, CarlaLite, Simulator, asked_for
 
 DOCKER_LIMIT_S = 10.0
+Choice = tuple[RuntimeKind, type[Simulator], str]
+"""What starts it, which it is, and why."""
 
 
 class Docker(Enum):
@@ -60,56 +63,51 @@ def choose(
     """
     _refuse_a_failing_driver(options, reading)
     if options.cluster is not None:
-        return cluster.options_of(options), f"each node of the cluster at {options.cluster} runs its own"
+        cluster.refuse(options.cluster, options)
+        reason = f"each node of the cluster at {options.cluster} runs its own"
+        return options.model_copy(update={"runtime": RuntimeKind.PROCESS}), reason
     runtime, simulator, reason = _choice(options, reading, installed, docker, starts)
     if runtime is RuntimeKind.AUTO:
         runtime = RuntimeKind.PROCESS
-    return options.model_copy(update={"runtime": runtime, "simulator": simulator}), reason
+    return options.model_copy(update={"runtime": runtime, "simulator": simulator.kind}), reason
 
 
 def _choice(
     options: RunOptions, reading: Reading, installed: bool, docker: Callable[[], Docker], starts: bool
-) -> tuple[RuntimeKind, SimulatorKind, str]:
-    runtime, simulator = options.runtime, options.simulator
-    if options.simulator_host is not None:
-        return runtime, SimulatorKind.ELSEWHERE, f"it runs at {options.simulator_host}"
-    if simulator not in (SimulatorKind.AUTO, SimulatorKind.CARLA):
-        return runtime, simulator, "as asked for"
-    if simulator is SimulatorKind.AUTO and reading.gpu is Gpu.NONE:
-        return runtime, SimulatorKind.LITE, "there is no GPU"
+) -> Choice:
+    runtime, simulator = options.runtime, asked_for(options)
+    if simulator is not None and not simulator.needs_card:
+        host = options.simulator_host
+        return runtime, simulator, "as asked for" if host is None else f"it runs at {host}"
+    if simulator is None and reading.gpu is Gpu.NONE:
+        return runtime, CarlaLite, "there is no GPU"
     if installed and runtime is not RuntimeKind.COMPOSE:
-        return RuntimeKind.PROCESS, SimulatorKind.CARLA, "there is a GPU"
+        return RuntimeKind.PROCESS, Carla, "there is a GPU"
     found = docker() if runtime is not RuntimeKind.PROCESS else Docker.ABSENT
     if found is Docker.ANSWERS:
-        return RuntimeKind.COMPOSE, SimulatorKind.CARLA, "there is a GPU"
-    return _without_an_engine(runtime, simulator, found, starts)
-
-
-def _without_an_engine(
-    runtime: RuntimeKind, simulator: SimulatorKind, found: Docker, starts: bool
-) -> tuple[RuntimeKind, SimulatorKind, str]:
-    silent = found is Docker.SILENT
-    if not starts and (silent or simulator is SimulatorKind.CARLA):
+        return RuntimeKind.COMPOSE, Carla, "there is a GPU"
+    silent, named = found is Docker.SILENT, simulator is not None
+    if not starts and (silent or named):
         why = "Docker's engine doesn't answer: `up` needs it" if silent else "nothing here starts CARLA yet"
-        return RuntimeKind.PROCESS, SimulatorKind.CARLA, f"there is a GPU; {why}; containers' limits are left out"
+        return RuntimeKind.PROCESS, Carla, f"there is a GPU; {why}; containers' limits are left out"
     if silent:
         raise RefusedError(
             "Docker is installed, but its engine doesn't answer `docker info`: start it (sudo systemctl start docker) "
             f"or join its group (sudo usermod -aG docker $USER), or {WITHOUT_CARLA}."
         )
-    if simulator is SimulatorKind.CARLA:
+    if named:
         raise RefusedError(
             "CARLA can't be started here: give its command in the launcher's configuration (simulator.command), "
             f"or install Docker and leave --runtime process out, or {WITHOUT_CARLA}."
         )
-    return runtime, SimulatorKind.LITE, "there is a GPU, but neither Docker nor an installed CARLA"
+    return runtime, CarlaLite, "there is a GPU, but neither Docker nor an installed CARLA"
 
 
 def _refuse_a_failing_driver(options: RunOptions, reading: Reading) -> None:
-    placed = options.simulator_host is not None or options.cluster is not None
-    elsewhere = options.simulator is SimulatorKind.ELSEWHERE or placed
-    lite = options.simulator is SimulatorKind.LITE
-    if reading.gpu is not Gpu.UNREADABLE or lite or (elsewhere and options.device == "cpu"):
+    named, simulator = NAMED.get(options.simulator), asked_for(options)
+    cardless = named is not None and named.ours and not named.needs_card
+    elsewhere = simulator is not None and not simulator.ours
+    if reading.gpu is not Gpu.UNREADABLE or cardless or (elsewhere and options.device == "cpu"):
         return
     go_on = "leave it out: --device cpu" if elsewhere else WITHOUT_CARLA
     raise RefusedError(f"{reading.problem.rstrip('.')}; or {go_on}.")

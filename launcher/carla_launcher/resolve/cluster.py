@@ -10,24 +10,17 @@ import os
 
 from carla_launcher.config import SHIPPED
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.resolve.footprint import program
+from carla_launcher.simulators import NAMED
 from carla_run import cluster_access
 
 
-def with_collectors(options: RunOptions) -> RunOptions:
-    """Return the options with the count of collectors as the agent is told it."""
-    if options.collectors is None:
-        return options
-    words = ("--set", f"training.collectors={options.collectors}")
-    return options.model_copy(update={"agent_args": (*words, *options.agent_args)})
-
-
-def options_of(options: RunOptions) -> RunOptions:
-    """Return the options of a run whose collectors drive on a cluster: here there is no simulator, only the agent.
+def refuse(address: str, options: RunOptions) -> None:
+    """Refuse options that exclude a cluster, and a cluster that may not be used.
 
     Raises:
-        RefusedError: of the options that exclude each other, or the cluster may not be used.
+        RefusedError: in one sentence.
     """
-    address = options.cluster or ""
     if options.simulator_host is not None:
         raise RefusedError("--cluster starts a simulator on each node, --simulator-host names one: leave either out.")
     if options.runtime is RuntimeKind.COMPOSE:
@@ -37,22 +30,24 @@ def options_of(options: RunOptions) -> RunOptions:
         )
     if address != cluster_access.AUTO and (why := cluster_access.refusal(address, os.environ)):
         raise RefusedError(why)
+
+
+def agent_words(options: RunOptions) -> tuple[str, ...]:
+    """Return what the agent is told of cluster and collectors."""
     there = json.dumps(simulator_words(options))
-    words = ("--set", f"cluster.address={address}", "--set", f"cluster.simulator={there}")
-    return options.model_copy(
-        update={
-            "agent_args": (*words, *options.agent_args),
-            "runtime": RuntimeKind.PROCESS,
-            "simulator": SimulatorKind.ELSEWHERE,
-        }
-    )
+    keys = program().keys
+    settings = {
+        keys.cluster: options.cluster,
+        keys.cluster_simulator: None if options.cluster is None else there,
+        keys.simulators: options.collectors,
+    }
+    return tuple(word for key, value in settings.items() if value is not None for word in ("--set", f"{key}={value}"))
 
 
 def simulator_words(options: RunOptions) -> list[str]:
     """Return the options of ``simulator`` that a node's is started with."""
-    chosen = options.simulator if options.simulator is not SimulatorKind.ELSEWHERE else SimulatorKind.AUTO
-    own = None if options.launcher_config == SHIPPED else str(options.launcher_config)
-    given = {"--simulator": chosen.value, "--quality": options.quality, "--map": options.map, "--seed": options.seed}
-    given |= {"--launcher-config": own}
-    named = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-    return [*named, *(f"--simulator-arg={word}" for word in options.simulator_args)]
+    named = NAMED.get(options.simulator)
+    chosen = named.kind if named is not None and named.ours else SimulatorKind.AUTO
+    names = ("quality", "map", "seed", *(["launcher_config"] if options.launcher_config != SHIPPED else []))
+    arguments = (f"--simulator-arg={word}" for word in options.simulator_args)
+    return ["--simulator", chosen.value, *options.words(*names), *arguments]

@@ -1,23 +1,29 @@
-"""Asks the agent what it would take: ``python -m carla_td3 footprint --variants``, here or in its container.
+"""The agent: its program file, and its sizes as ``python -m carla_td3 footprint --variants`` says, here or inside.
 
 Owns that command and the reading of its answer. Starts nothing else, and allocates nothing on the GPU.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from carla_launcher.decide.sizes import Sizes, Values, key_of
 from carla_launcher.observe.pools import PoolKind, estimated
+from carla_launcher.sizes import Sizes, Values, key_of
+from carla_run.configuration import program_file
+from carla_run.configuration.program_file import ProgramFile
 from carla_run.exits import Exit, ExitError
 from carla_run.readers import inner, number
 
-HERE = (sys.executable, "-m", "carla_td3")
+AGENT = "carla_td3"
+HERE = (sys.executable, "-m", AGENT)
 """The command prefix of the agent that is installed beside the launcher."""
 
 _POOLS = {PoolKind.VRAM: "device", PoolKind.RAM: "host", PoolKind.DISK: "disk"}
@@ -27,6 +33,19 @@ class FootprintError(ExitError):
     """The agent's sizes can't be had; the message is one sentence for a person (exit code 65)."""
 
     code = Exit.BAD_CONFIG
+
+
+@functools.cache
+def program() -> ProgramFile:
+    """Return the program file of the agent, whose package is installed with the launcher's.
+
+    Raises:
+        ExitError: it can't be used.
+    """
+    found = importlib.util.find_spec(AGENT)
+    if found is None or found.origin is None:
+        raise FootprintError(f"The package {AGENT} isn't installed: install the launcher again.")
+    return program_file.load(Path(found.origin).with_name("program.yaml"))
 
 
 def last_line(text: str) -> str:

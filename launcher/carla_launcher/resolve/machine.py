@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from carla_launcher import hooks
 from carla_launcher.act.compose.daemon_words import explained
-from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.run_spec import LOOPBACK, RunSpec
 from carla_launcher.act.runtime import Role, StartError
-from carla_launcher.config import LauncherConfig
+from carla_launcher.config import DEFAULT_CONFIG, LauncherConfig
 from carla_launcher.decide.nodes import node_reading
 from carla_launcher.observe.memory import MemoryReader
-from carla_launcher.observe.pools import OwnerKind, PoolKind, Reading
+from carla_launcher.observe.pools import Cards, OwnerKind, PoolKind, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.resolve import agent_args, cards, choosing, cluster
 from carla_launcher.resolve.footprint import Footprint
+from carla_launcher.resolve.planning import PlanRequest, PlanResult, make_plan
 from carla_launcher.simulators import simulator_of
 from carla_run.paths import RunPaths
 
@@ -33,30 +35,33 @@ OWNER_OF = {Role.SIMULATOR: OwnerKind.SIMULATOR, Role.AGENT: OwnerKind.AGENT}
 
 @dataclass(frozen=True)
 class Resolved:
-    """The options as they hold on this machine, and what a plan of them is made from.
+    """A run as it is on this machine, and what a plan of it is made from.
 
     Attributes:
-        options: simulator, runtime and ``gpu``, the cards as the driver counts, are chosen.
-        reason: for that simulator and runtime.
+        spec: with simulator, runtime, cards and the agent's command; its ports aren't known yet.
+        reason: for simulator and runtime.
         stack: the runtime of containers, if that was chosen.
+        obstacle: why containers can't have the GPU that they need, a sentence; empty if nothing says so.
+        note: which figures of the containers can't be trusted, a sentence; empty where all can.
     """
 
-    options: RunOptions
+    spec: RunSpec
     reason: str
+    request: PlanRequest
     memory: MemoryReader
     reading: Reading
     footprint: Footprint
     stack: ComposeRuntime | None
+    obstacle: str
+    note: str
 
-    @property
-    def obstacle(self) -> str:
-        """Return why containers can't have the GPU that they need, as a sentence; empty if nothing says so."""
-        return "" if self.stack is None else self.stack.obstacle
+    def plan(self, limits: LauncherConfig) -> PlanResult:
+        """Return what fits.
 
-    @property
-    def note(self) -> str:
-        """Return which figures of the containers can't be trusted, as a sentence; empty where all can."""
-        return "" if self.stack is None else self.stack.not_counted
+        Raises:
+            ExitError: nothing can be planned.
+        """
+        return make_plan(self.request, limits, self.reading, self.footprint)
 
     def clear(self) -> None:
         """Remove what a question to the agent's container left, a network; harmless where none was asked."""
@@ -77,7 +82,7 @@ def resolve(
 
     Args:
         run: its folder need not exist.
-        asked: with the agent's configuration.
+        asked: for it.
         limits: the launcher's configuration.
         remembered: UUIDs of the cards that simulator and agent have had; empty for none, or where others are named.
         node_mib: for a cluster's node that has this instead of what this machine has, and starts its simulators by
@@ -88,26 +93,48 @@ def resolve(
         RefusedError: the machine isn't what the options need.
         StartError: the Compose stack can't be used.
     """
-    asked = cluster.with_collectors(asked)
     picked = cards.pick(asked, remembered)
-    memory = MemoryReader(run.path, picked)
+    memory = MemoryReader(run.path, picked, allotted_mib=hooks.memory_limit_mib())
     reading = memory.read()
     installed = limits.simulator.command is not None
     if node_mib is not None:
         reading, installed = node_reading(reading, node_mib), True
         asked = asked.model_copy(update={"runtime": RuntimeKind.PROCESS})
     options, reason = choosing.choose(asked, reading, installed, starts=starts)
-    options = options.model_copy(update={"gpu": picked})
+    spec = spec_of(run, options.model_copy(update={"gpu": picked}))
     if starts:
-        _refuse_another_card(options, picked.simulator, limits)
-    stack = None
-    if options.runtime is RuntimeKind.COMPOSE:
-        stack = compose_of(RunSpec(run, options, CARLA_PORT), limits)
-        if not stack.not_counted:
+        _refuse_another_card(spec, limits)
+    stack, obstacle, note = None, "", ""
+    if spec.in_containers:
+        stack = compose_of(spec, limits)
+        obstacle, note = stack.obstacle, stack.not_counted
+        if not note:
             memory.expect_containers(_containers_mib(stack))
         reading = memory.read()
         stack.close()
-    return Resolved(options, reason, memory, reading, _footprint(options, stack), stack)
+    runs, footprint = run.path.parent, _footprint(spec, agent_args.settings(_agent_words(options)), stack)
+    request = PlanRequest(spec.simulator, picked, runs, options.device, options.policy, options.ignore_measured)
+    return Resolved(spec, reason, request, memory, reading, footprint, stack, obstacle, note)
+
+
+def spec_of(run: RunPaths, options: RunOptions, port: int = CARLA_PORT) -> RunSpec:
+    """Return what a run is started with whose options leave neither simulator nor runtime open."""
+    return RunSpec(
+        run,
+        simulator_of(options),
+        port,
+        options.simulator_host or LOOPBACK,
+        options.config or DEFAULT_CONFIG,
+        (*options.words(*agent_args.OWN), *_agent_words(options)),
+        options.gpu or Cards(),
+        options.runtime is RuntimeKind.COMPOSE,
+        options.stack,
+        on_cluster=options.cluster is not None,
+    )
+
+
+def _agent_words(options: RunOptions) -> tuple[str, ...]:
+    return (*cluster.agent_words(options), *options.agent_args)
 
 
 def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:
@@ -118,12 +145,12 @@ def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:
     return ComposeRuntime(spec, limits)
 
 
-def _refuse_another_card(options: RunOptions, index: int, limits: LauncherConfig) -> None:
+def _refuse_another_card(spec: RunSpec, limits: LauncherConfig) -> None:
     """Refuse to have an installed CARLA draw on another card than is planned: it takes the first by default."""
-    installed = options.runtime is RuntimeKind.PROCESS and simulator_of(options).needs_card
-    if installed and index > 0 and not limits.simulator.picks_gpu:
+    installed = spec.simulator.needs_card and not spec.in_containers
+    if installed and spec.simulator.card > 0 and not limits.simulator.picks_gpu:
         raise RefusedError(
-            f"simulator.command doesn't say on which card CARLA draws, expected GPU {index}: add "
+            f"simulator.command doesn't say on which card CARLA draws, expected GPU {spec.simulator.card}: add "
             "-graphicsadapter={gpu} to it, or leave --gpu out."
         )
 
@@ -132,12 +159,10 @@ def _agent_is_here() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def _footprint(options: RunOptions, stack: ComposeRuntime | None) -> Footprint:
+def _footprint(spec: RunSpec, settings: Sequence[str], stack: ComposeRuntime | None) -> Footprint:
     """Return the agent that is asked for its sizes: the one that is installed here, else the one in the image."""
-    arguments = agent_args.by_key(options.agent_args).values()
-    settings = tuple(words[1] for words in arguments if words[0] == "--set")
     if _agent_is_here():
-        return Footprint(str(options.config), settings=settings)
+        return Footprint(str(spec.config), settings=settings)
     if stack is None:
         raise RefusedError(
             "PyTorch isn't installed beside the launcher, so what the agent takes can't be asked: "

@@ -6,29 +6,48 @@ are given. ``plan`` shows what comes out, ``up`` starts by it.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from carla_launcher import sizes
 from carla_launcher.config import LauncherConfig
-from carla_launcher.decide import plan, rung_values
+from carla_launcher.decide import plan
 from carla_launcher.decide.fit import Situation
-from carla_launcher.decide.ladder import Rungs, build_ladder, picked_rungs
+from carla_launcher.decide.ladder import Rungs, build_ladder, picked_rungs, with_program
 from carla_launcher.decide.nodes import AgentParts
 from carla_launcher.decide.plan import Plan
-from carla_launcher.decide.sizes import LITE, Simulator, SizesOf, Values
 from carla_launcher.observe.pools import Cards, Gpu, PoolKind, Reading
-from carla_launcher.options import RefusedError, RunOptions
+from carla_launcher.options import RefusedError
 from carla_launcher.resolve import watermarks
-from carla_launcher.resolve.footprint import Footprint
-from carla_launcher.simulators import simulator_of
+from carla_launcher.resolve.footprint import Footprint, FootprintError, program
+from carla_launcher.simulators import Simulator
+from carla_launcher.sizes import CPU, CUDA, DEVICE, SizesOf, Values
 from carla_run.exits import Exit
 
 SOMEWHERE = "127.0.0.1:6379"
 """A cluster's address, for the question what an agent takes that has one."""
 NO_RUNS = Path("/nonexistent")
 """Where no run has measured anything."""
-OF_TIME = ("simulator.", "collector.")
-"""Keys that the watch needs and no memory depends on."""
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a plan is made for.
+
+    Attributes:
+        runs: where earlier runs lie, whose watermarks count: for the simulator only those on its map.
+        device: of the agent; None as it is configured.
+        policy: rungs by name, in the order in which they shall be tried; None takes the configured ladders.
+        ignore_measured: no watermark counts.
+    """
+
+    simulator: Simulator
+    cards: Cards
+    runs: Path
+    device: str | None = None
+    policy: tuple[str, ...] | None = None
+    ignore_measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,14 +61,11 @@ class PlanResult:
     notes: tuple[str, ...] = ()
 
 
-def make_plan(
-    asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading, footprint: Footprint
-) -> PlanResult:
+def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: Footprint) -> PlanResult:
     """Return what fits, from nothing taken.
 
     Args:
-        asked: with the simulator chosen; ``gpu`` are the cards that are read, None for the first.
-        runs: where earlier runs lie, whose watermarks count: for the simulator only those on this map.
+        asked: what it is made for.
         limits: the launcher's configuration.
         reading: all pools.
         footprint: of the agent's configuration.
@@ -60,39 +76,41 @@ def make_plan(
         PolicyError: the policy names rungs that don't exist.
         RungError: a rung sets what the agent hasn't.
     """
-    rungs = picked_rungs(limits.ladder, asked.policy)
+    agent = program()
+    rungs = picked_rungs(with_program(limits.ladder, agent), asked.policy)
     config = footprint.config()
-    device = _device(asked.device or str(config["device"]), reading)
-    measuring = NO_RUNS if asked.ignore_measured else runs
-    simulator, notes = _simulator(asked, measuring, limits, reading, count_of(config))
-    if lost := plan.lost_gpu(reading, device, simulator.quality if simulator else None):
+    device = _device(asked.device or str(config[DEVICE]), reading)
+    runs = NO_RUNS if asked.ignore_measured else asked.runs
+    simulator, notes = _simulators(asked.simulator, runs, limits, reading, count_of(config))
+    if lost := plan.lost_gpu(reading, device == CUDA or asked.simulator.needs_card):
         raise RefusedError(lost, Exit.OUT_OF_MEMORY)
-    base = {**config, "device": device}
-    sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
-    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context(measuring))
-    marks = watermarks.agent_marks(measuring, sized, footprint.pinned())
-    sizes_of = watermarks.corrected(with_context, marks, sized)
-    rung_values.check(rungs, base, sizes_of)
-    ladder = build_ladder(rungs, base, simulator, sizes_of)
-    cards = asked.gpu or Cards()
-    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, cards, str(runs))
+    base = {**config, DEVICE: device}
+    sized = {key: value for key, value in base.items() if key not in agent.keys.of_time}
+    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context(runs))
+    marks = watermarks.agent_marks(runs, sized, footprint.pinned(), agent)
+    sizes_of = watermarks.corrected(with_context, marks, sized, agent)
+    ladder = build_ladder(rungs, agent.present(base), simulator, sizes_of)
+    smaller = {PoolKind(kind): key for kind, key in agent.smaller.items()}
+    reserve_mib = limits.memory.reserve_mib
+    situation = Situation(reading, simulator, base, ladder, reserve_mib, asked.cards, str(asked.runs), smaller)
     return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs, notes)
 
 
 def cpu_base(found: PlanResult) -> Values:
     """Return the agent's values as they are planned with where it can't use the card."""
-    return {**found.situation.base, "device": "cpu"}
+    return {**found.situation.base, DEVICE: CPU}
 
 
 def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
     """Return what the plan was made of as it is for an agent that can't use the card; what was chosen stands.
 
-    Raises:
-        FootprintError: of ``sizes_of``: what the agent takes there is unknown; the ladder stays as it is.
+    The ladder stays as it is where ``sizes_of`` doesn't know what the agent takes there.
     """
-    base = cpu_base(found)
-    ladder = build_ladder(found.rungs, base, found.situation.simulator, sizes_of)
-    return replace(found, situation=replace(found.situation, base=base, ladder=ladder))
+    situation = replace(found.situation, base=cpu_base(found))
+    with contextlib.suppress(FootprintError):
+        ladder = build_ladder(found.rungs, program().present(situation.base), situation.simulator, sizes_of)
+        situation = replace(situation, ladder=ladder)
+    return replace(found, situation=situation)
 
 
 def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
@@ -102,14 +120,14 @@ def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
         FootprintError: what it takes is unknown.
         RefusedError: there can't be such a configuration.
     """
-    device = {"device": found.situation.base["device"]}
-    here = {**device, "training.collectors": 1}
+    device, keys = {DEVICE: found.situation.base[DEVICE]}, program().keys
+    here = {**device, keys.simulators: 1}
     learner, one, two, unseen = found.sizes_of(
         [
-            {**device, "training.collectors": collectors, "cluster.address": SOMEWHERE},
+            {**device, keys.simulators: collectors, keys.cluster: SOMEWHERE},
             here,
-            {**here, "training.collectors": 2},
-            {**here, "evaluation.final_episodes": 0, "evaluation.video": False},
+            {**here, keys.simulators: 2},
+            {**here, **program().without_evaluation},
         ]
     )
     for each in (learner, one, two, unseen):
@@ -121,27 +139,27 @@ def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
 
 def _device(wanted: str, reading: Reading) -> str:
     no_gpu = reading.gpu in (Gpu.NONE, Gpu.UNREADABLE)
-    if wanted == "cuda" and no_gpu:
+    if wanted == CUDA and no_gpu:
         raise RefusedError("device is cuda, but the driver shows no GPU: use --device auto or --device cpu.")
-    return "cpu" if wanted == "cpu" or no_gpu else "cuda"
+    return CPU if wanted == CPU or no_gpu else CUDA
 
 
 def count_of(config: Values) -> int:
     """Return how many simulators an agent's configuration asks for."""
-    return int(config.get("training.collectors") or 1)
+    return int(config.get(program().keys.simulators) or 1)
 
 
-def _simulator(
-    asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading, count: int
-) -> tuple[Simulator | None, tuple[str, ...]]:
-    kind = simulator_of(asked)
-    if not kind.ours:
+def _simulators(
+    one: Simulator, runs: Path, limits: LauncherConfig, reading: Reading, count: int
+) -> tuple[sizes.Simulator | None, tuple[str, ...]]:
+    if not one.ours:
         return None, ()
-    if kind.needs_card and reading.gpu is Gpu.NONE:
+    if one.needs_card and reading.gpu is Gpu.NONE:
         raise RefusedError(
             "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver. (Of a cluster's "
             "nodes, say what their cards have: plan --nodes N --node-vram GIB.)"
         )
-    first = watermarks.first_figures(limits.sizes)
-    peaks, notes = watermarks.plausible(watermarks.simulator_peaks(runs, asked.map, first), first)
-    return Simulator(kind.quality(limits.simulator) or LITE, peaks, count), notes if kind.needs_card else ()
+    first = one.first_figures(limits.sizes)
+    peaks, notes = watermarks.plausible(watermarks.simulator_peaks(runs, one.map, first), first)
+    quality = one.quality(limits.simulator) or one.figures_as
+    return sizes.Simulator(quality, peaks, count, one.label, one.ram_key), notes

@@ -13,12 +13,15 @@ from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.act.run_spec import LOOPBACK, RunSpec
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.ladder import Taken, kind_of
-from carla_launcher.observe.pools import Cards, Gpu
+from carla_launcher.hooks import StepBefore
+from carla_launcher.observe.pools import Gpu
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
+from carla_launcher.resolve.footprint import program
 from carla_launcher.resolve.machine import CARLA_PORT, Resolved, resolve
-from carla_launcher.resolve.planning import PlanResult, count_of, make_plan
+from carla_launcher.resolve.planning import PlanResult, count_of
 from carla_launcher.resolve.resuming import Requested
-from carla_launcher.simulators import PORTS, simulator_of
+from carla_launcher.simulators import PORTS
+from carla_launcher.sizes import CUDA, DEVICE
 from carla_run.exits import Exit, ExitError
 
 
@@ -27,6 +30,7 @@ class Prepared:
     """A run that only has to be begun, and where it stands then.
 
     Attributes:
+        spec: whole: its ports are chosen.
         cards: that simulator and agent need, each once; none where one can't be read.
     """
 
@@ -37,67 +41,65 @@ class Prepared:
     cards: tuple[int, ...]
 
 
-def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
+def prepare(asked: Requested, step_before: StepBefore | None = None) -> Prepared:
     """Return the run that is asked for: a new one on the plan's rung, or an old one on its own.
+
+    Args:
+        asked: with what was before.
+        step_before: of a batch system's job; it counts where the launcher before was killed with it.
 
     Raises:
         ExitError: it can't be had.
     """
-    run, before, options = asked.run, asked.before, asked.options
+    run, before, options, limits = asked.run, asked.before, asked.options, asked.limits
     resolved = resolve(run, options, limits, asked.gpu_uuids)
     if resolved.obstacle:
         raise RefusedError(resolved.obstacle)
     try:
-        planned = make_plan(resolved.options, run.path.parent, limits, resolved.reading, resolved.footprint)
+        planned = resolved.plan(limits)
         if before is None and planned.plan.start is None:
             reason = planned.plan.reason
             raise RefusedError(f"{reason[0].upper()}{reason[1:]}.", Exit.OUT_OF_MEMORY)
+        count = _simulators(resolved.spec, planned)
     except ExitError:
         resolved.clear()
         raise
-    needed = _cards_needed(resolved, planned)
-    count = _simulators(resolved, planned)
-    spec = RunSpec(
-        run,
-        resolved.options,
-        _port(options, before, resolved.options.runtime, PORTS * count),
-        options.simulator_host or LOOPBACK,
+    needed = _cards_needed(resolved.spec, planned)
+    cards, uuid = resolved.spec.cards, resolved.memory.card_uuid
+    spec = replace(
+        resolved.spec,
+        port=_port(options, before, resolved.spec.in_containers, PORTS * count),
         resume=run.holds_a_run(),
-        gpu_uuids=_uuids(resolved) if needed else ("", ""),
+        gpu_uuids=(uuid(cards.simulator), uuid(cards.agent)) if needed else ("", ""),
         simulators=count,
+        step_before=step_before if before is not None and before.incident else None,
     )
     return Prepared(resolved, planned, spec, _state(options, before, spec, planned, limits), needed)
 
 
-def _cards_needed(resolved: Resolved, planned: PlanResult) -> tuple[int, ...]:
-    situation = planned.situation
-    if situation.reading.gpu is not Gpu.OK:
+def _cards_needed(spec: RunSpec, planned: PlanResult) -> tuple[int, ...]:
+    if planned.situation.reading.gpu is not Gpu.OK:
         return ()
-    simulator = {situation.cards.simulator} if simulator_of(resolved.options).needs_card else set()
-    agent = {situation.cards.agent} if situation.base["device"] == "cuda" else set()
+    simulator = {spec.cards.simulator} if spec.simulator.needs_card else set()
+    agent = {spec.cards.agent} if planned.situation.base[DEVICE] == CUDA else set()
     return tuple(sorted(simulator | agent))
 
 
-def _simulators(resolved: Resolved, planned: PlanResult) -> int:
+def _simulators(spec: RunSpec, planned: PlanResult) -> int:
     """Return how many simulators are run here.
 
     Raises:
         RefusedError: several, in containers.
     """
     count = count_of(planned.situation.base)
-    if not simulator_of(resolved.options).ours:
+    if not spec.simulator.ours:
         return 1
-    if count > 1 and resolved.options.runtime is RuntimeKind.COMPOSE:
-        resolved.clear()
+    if count > 1 and spec.in_containers:
         raise RefusedError(
-            f"training.collectors is {count}, and Compose runs one simulator: use --runtime process, or set it to 1."
+            f"{program().keys.simulators} is {count}, and Compose runs one simulator: use --runtime process, or set it "
+            "to 1."
         )
     return count
-
-
-def _uuids(resolved: Resolved) -> tuple[str, str]:
-    cards = resolved.options.gpu or Cards()
-    return resolved.memory.card_uuid(cards.simulator), resolved.memory.card_uuid(cards.agent)
 
 
 def _state(
@@ -107,10 +109,12 @@ def _state(
 
     Saved are the options with what was left open as it was chosen, but for the cards' numbers.
     """
-    chosen = {"config": spec.config, "runtime": spec.options.runtime}
+    runtime = RuntimeKind.COMPOSE if spec.in_containers else RuntimeKind.PROCESS
+    chosen: dict[str, object] = {"config": spec.config, "runtime": runtime}
     if spec.simulator.ours:
-        chosen["simulator"] = spec.options.simulator
-    saved, quality = options.model_copy(update=chosen), spec.simulator.quality(limits.simulator)
+        chosen["simulator"] = spec.simulator.kind
+    saved = options.model_copy(update=chosen).model_dump(mode="json", exclude_unset=True)
+    quality = spec.simulator.quality(limits.simulator)
     if before is None:
         before = LauncherState(spec.run.path.name, saved, spec.host, spec.port, taken=_starting_steps(planned))
     return replace(before, options=saved, host=spec.host, port=spec.port, quality=quality, gpu_uuids=spec.gpu_uuids)
@@ -125,19 +129,16 @@ def _starting_steps(planned: PlanResult) -> tuple[Taken, ...]:
     )
 
 
-def _port(options: RunOptions, before: LauncherState | None, runtime: RuntimeKind, count: int) -> int:
+def _port(options: RunOptions, before: LauncherState | None, in_containers: bool, count: int) -> int:
     """Return the first of the simulators' ports, so many in a row.
 
-    One that wasn't given may change where another process has it now.
+    One that wasn't given may change where another process has it now; the run's own containers may still have it.
     """
-    if options.port is not None:
-        return options.port
-    if options.simulator_host is not None:
-        return CARLA_PORT
-    if before is not None and before.host == LOOPBACK:
-        containers_left = runtime is RuntimeKind.COMPOSE  # the run's own may still have it
-        if containers_left or not any(map(ports.holder, range(before.port, before.port + count))):
-            return before.port
+    if options.port is not None or options.simulator_host is not None:
+        return options.port or CARLA_PORT
+    had = None if before is None or before.host != LOOPBACK else before.port
+    if had is not None and (in_containers or not any(map(ports.holder, range(had, had + count)))):
+        return had
     port = ports.free_ports(random.Random(), count)
     if port is None:
         raise RefusedError(

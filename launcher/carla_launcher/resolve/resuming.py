@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from carla_launcher import config
-from carla_launcher.act.launcher_state import LauncherState, Recalled, UnusableStateError, open_to, recall
-from carla_launcher.config import LauncherConfig, LauncherConfigError
-from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
+from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, open_to, reason, recall
+from carla_launcher.config import DEFAULT_CONFIG, LauncherConfig, LauncherConfigError
+from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve import agent_args
+from carla_launcher.simulators import NAMED
 from carla_run.paths import RunPaths, names_preset
 
-DEFAULT_CONFIG = Path("lowmem")
 NOT_GIVEN = "not given"
 
 
@@ -28,6 +30,7 @@ class Requested:
 
     Attributes:
         options: with what was left open taken from the run that is resumed; the agent's configuration is named.
+        limits: the launcher's configuration by which it goes.
         before: where that run stands; None for a new one, or where that is unknown.
         gpu_uuids: of the cards that simulator and agent have had; empty for none, or where others are named now.
         changed: by option, or by the agent's key: before, and now.
@@ -36,15 +39,72 @@ class Requested:
 
     run: RunPaths
     options: RunOptions
+    limits: LauncherConfig
     before: LauncherState | None = None
     gpu_uuids: tuple[str, str] = ("", "")
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Before:
+    """What the last launcher of a run left.
+
+    Attributes:
+        state: where the run stands.
+        options: what it was asked for, as it is written there.
+        killed: it wrote no end.
+        open_to: which other users can have written the file, a clause; empty if none can.
+    """
+
+    state: LauncherState
+    options: RunOptions
+    killed: bool
+    open_to: str
+
+    @property
+    def withheld(self) -> dict[str, str]:
+        """Return what isn't taken from a file that others can write, and why: it might run a command of theirs.
+
+        The launcher's configuration can name one, too (``simulator.command``): it must then be this user's own.
+        """
+        saved = self.options
+        commands = {
+            "on_event": bool(saved.on_event),
+            "launcher_config": "launcher_config" in saved.model_fields_set and _is_open(saved.launcher_config),
+            "stack": "stack" in saved.model_fields_set,
+        }
+        return {
+            name: f"--{name.replace('_', '-')} isn't taken up again, for {self.open_to}: give it anew."
+            for name, runs in commands.items()
+            if self.open_to and runs
+        }
+
+    @property
+    def believed(self) -> RunOptions:
+        """Return what the run was asked for, without what is withheld."""
+        withheld = self.withheld
+        return RunOptions(**{name: value for name, value in self.options.given().items() if name not in withheld})
+
+
 def default_name(now: float) -> str:
     """Return ``run-20260131-235959``: the start in local time."""
     return time.strftime("run-%Y%m%d-%H%M%S", time.localtime(now))
+
+
+def recalled(run: RunPaths) -> Before | None:
+    """Return what the last launcher of this run left; None if there was none.
+
+    Raises:
+        UnusableStateError: there was one, and what it left can't be used.
+    """
+    if (found := recall(run)) is None:
+        return None
+    try:
+        options = RunOptions(**found.state.options)
+    except ValidationError as error:
+        raise UnusableStateError(f"{run.launcher_state} can't be used: {reason(error, 'options')}") from None
+    return Before(found.state, options, found.killed, found.open_to)
 
 
 def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Requested:
@@ -57,47 +117,40 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
 
     Raises:
         RefusedError: it can't be; nothing is written.
+        LauncherConfigError: the launcher's configuration can't be used.
     """
-    recalled, problem = _recalled(run)
-    killed = recalled is not None and recalled.killed
+    before, problem = _recalled(run)
+    killed = before is not None and before.killed
     if run.holds_a_run() and not resume and not killed:
         why = f" ({problem})" if problem else ""
         raise RefusedError(
             f"{run.path} already holds a run{why}: add --resume to go on with it, or choose another --run-name."
         )
-    before = None if recalled is None else recalled.state
-    if recalled is not None and (killed or resume):
-        found = _resumed(run, given, recalled)
+    changed: dict[str, tuple[str, str]] = {}
+    if before is not None and (killed or resume):
+        options, changed, notes = _resumed(given, before)
     else:
         own = run.config if run.config.is_file() and run.holds_a_run() else None
-        path = given.config or own or DEFAULT_CONFIG
-        notes = (f"{problem}; the run goes by {path} and by what is given now.",) if problem else ()
-        found = Requested(
-            run, given.model_copy(update={"config": path}), before, _cards_had(before, given), notes=notes
-        )
-    path_now, options = found.options.config, found.options
-    if path_now is None or not (path_now.is_file() or names_preset(path_now)):
-        raise RefusedError(f"{path_now}: there is no such file; name the agent's YAML, or a preset, with --config.")
-    if options.simulator is SimulatorKind.ELSEWHERE and options.simulator_host is None:
+        options = given.model_copy(update={"config": given.config or own or DEFAULT_CONFIG})
+        notes = (f"{problem}; the run goes by {options.config} and by what is given now.",) if problem else ()
+    path, named = options.config, NAMED.get(options.simulator)
+    if path is None or not (path.is_file() or names_preset(path)):
+        raise RefusedError(f"{path}: there is no such file; name the agent's YAML, or a preset, with --config.")
+    if named is not None and not named.ours and options.simulator_host is None:
         raise RefusedError("--simulator elsewhere doesn't say where: name its machine with --simulator-host.")
-    return found
-
-
-def believed(before: Recalled) -> RunOptions:
-    """Return what a run was asked for, without what isn't taken from files that others can write."""
-    withheld = _withheld(before.state.options, before.open_to)
-    return RunOptions(**{name: value for name, value in before.state.options.given().items() if name not in withheld})
+    state = None if before is None else before.state
+    cards = ("", "") if state is None or given.gpu is not None else state.gpu_uuids
+    return Requested(run, options, config.load(options.launcher_config), state, cards, changed, notes)
 
 
 def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
     """Return the launcher's configuration by which a run goes; where that can't be used the shipped one, and why."""
-    recalled, problem = _recalled(run)
-    if recalled is None:
+    before, problem = _recalled(run)
+    if before is None:
         return config.load(), f"{problem}; the launcher's shipped configuration counts." if problem else ""
-    path = believed(recalled).launcher_config
-    why = f"for {recalled.open_to}" if path != recalled.state.options.launcher_config else ""
+    why = f"for {before.open_to}" if "launcher_config" in before.withheld else ""
     try:
-        limits = config.load(path)
+        limits = config.load(before.believed.launcher_config)
     except LauncherConfigError as error:
         limits, why = config.load(), str(error).rstrip(".")
     note = (
@@ -106,43 +159,23 @@ def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
     return limits, note
 
 
-def _recalled(run: RunPaths) -> tuple[Recalled | None, str]:
+def _recalled(run: RunPaths) -> tuple[Before | None, str]:
     """Return what the run's last launcher left, and why that can't be used, a clause."""
     try:
-        return recall(run), ""
+        return recalled(run), ""
     except UnusableStateError as error:
         return None, str(error)
 
 
-def _resumed(run: RunPaths, asked: RunOptions, before: Recalled) -> Requested:
-    saved, anew = before.state.options, asked.given()
-    withheld = {name: why for name, why in _withheld(saved, before.open_to).items() if name not in anew}
-    kept = {name: value for name, value in saved.given().items() if name not in withheld}
+def _resumed(asked: RunOptions, before: Before) -> tuple[RunOptions, dict[str, tuple[str, str]], tuple[str, ...]]:
+    """Return what holds now, what of it is changed, and sentences for a person."""
+    anew = asked.given()
+    withheld = {name: why for name, why in before.withheld.items() if name not in anew}
+    kept = {name: value for name, value in before.options.given().items() if name not in withheld}
     merged = _merged(kept, anew)
     changed = _changed(kept, merged)
     notes = (*withheld.values(), *(f"{name}: {old} → {new}" for name, (old, new) in changed.items()))
-    return Requested(run, RunOptions(**merged), before.state, _cards_had(before.state, asked), changed, notes)
-
-
-def _cards_had(before: LauncherState | None, given: RunOptions) -> tuple[str, str]:
-    return ("", "") if before is None or given.gpu is not None else before.gpu_uuids
-
-
-def _withheld(saved: RunOptions, why: str) -> dict[str, str]:
-    """Return what isn't taken from a file that others can write, and why: it might run a command of theirs.
-
-    The launcher's configuration can name one, too (``simulator.command``): it must then be this user's own.
-    """
-    if not why:
-        return {}
-    found = {}
-    if saved.on_event:
-        found["on_event"] = f"--on-event isn't taken up again, for {why}: give it anew."
-    if "launcher_config" in saved.model_fields_set and _is_open(saved.launcher_config):
-        found["launcher_config"] = f"--launcher-config isn't taken up again, for {why}: give it anew."
-    if "stack" in saved.model_fields_set:
-        found["stack"] = f"--stack isn't taken up again, for {why}: give it anew."
-    return found
+    return RunOptions(**merged), changed, notes
 
 
 def _is_open(path: Path) -> bool:
@@ -152,19 +185,15 @@ def _is_open(path: Path) -> bool:
 
 def _merged(kept: Mapping[str, Any], anew: Mapping[str, Any]) -> dict[str, Any]:
     words = agent_args.by_key(anew.get("agent_args", ()))
-    now_at = kept.get("simulator_host")
-    superseded = {name for name, key in agent_args.OWN.items() if key in words}
-    if anew.get("simulator_host", now_at) != now_at:  # another host's simulator listens elsewhere
-        superseded.add("port")
-    merged = {**{name: value for name, value in kept.items() if name not in superseded}, **anew}
+    dropped = {name for name, key in agent_args.OWN.items() if key in words}
+    if anew.get("simulator_host", kept.get("simulator_host")) != kept.get("simulator_host"):
+        dropped.add("port")  # another host's simulator listens elsewhere
+    merged = {**{name: value for name, value in kept.items() if name not in dropped}, **anew}
     if "agent_args" in anew and not words:  # taken back
         return merged
+    again = words.keys() | {key for name, key in agent_args.OWN.items() if name in anew}
     earlier = agent_args.by_key(kept.get("agent_args", ()))
-    for name in anew.keys() & agent_args.OWN.keys():
-        earlier.pop(agent_args.OWN[name], None)
-    for key in earlier.keys() & words.keys():
-        del earlier[key]
-    args = agent_args.joined({**earlier, **words})
+    args = agent_args.joined({**{key: each for key, each in earlier.items() if key not in again}, **words})
     if args or "agent_args" in merged:
         merged["agent_args"] = args
     return merged

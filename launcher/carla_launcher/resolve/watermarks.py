@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from carla_launcher.act.saved_config import saved_config
-from carla_launcher.config import CarlaSizes
-from carla_launcher.decide.sizes import LITE, Sizes, SizesOf, Values
-from carla_launcher.observe.pools import Figure, PoolKind, Provenance, estimated, measured
+from carla_launcher.observe.pools import Figure, PoolKind, Provenance, measured
+from carla_launcher.sizes import CPU, CUDA, DEVICE, Sizes, SizesOf, Values
 from carla_run import keys
+from carla_run.configuration.program_file import ProgramFile
 from carla_run.heartbeat import Phase, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_object
@@ -34,15 +34,6 @@ class Mark:
     run: str
     values: Values
     mib: Mapping[PoolKind, float]
-
-
-def first_figures(sizes: CarlaSizes) -> dict[str, dict[PoolKind, Figure]]:
-    """Return the configuration's figures by quality, ``LITE`` among them."""
-    carla: dict[str, dict[PoolKind, Figure]] = {
-        quality: {PoolKind.VRAM: estimated(mib), PoolKind.RAM: estimated(sizes.ram_mib)}
-        for quality, mib in sizes.vram_mib.items()
-    }
-    return {**carla, LITE: {PoolKind.RAM: estimated(sizes.lite_ram_mib)}}
 
 
 def simulator_peaks(
@@ -94,17 +85,17 @@ def _doubted(run: RunPaths) -> bool:
     return bool(read_object(run.launcher_state).get("agent_figures_doubted"))
 
 
-def agent_marks(runs: Path, config: Values, pinned: Sequence[str]) -> list[Mark]:
+def agent_marks(runs: Path, config: Values, pinned: Sequence[str], program: ProgramFile) -> list[Mark]:
     """Return the newest watermark on each device of runs that share ``config``'s pinned keys; empty if there are none.
 
     ``pinned`` are the keys that the agent names: what two configurations must share, or the one's watermark says
-    nothing about the other.
+    nothing about the other. ``program`` says which values a heartbeat shows.
     """
     marks: dict[str, Mark] = {}
     for run in _newest_first(runs, "agent.json"):
-        mark = None if _doubted(run) else _mark(run, config, pinned)
-        if mark is not None and mark.values["device"] not in marks:
-            marks[mark.values["device"]] = mark
+        mark = None if _doubted(run) else _mark(run, config, pinned, program)
+        if mark is not None:
+            marks.setdefault(mark.values[DEVICE], mark)
     return list(marks.values())
 
 
@@ -133,17 +124,16 @@ def _with_context(sizes: Sizes, context: Figure) -> Sizes:
     return replace(_shifted(sizes, {PoolKind.VRAM: more_mib}), context=context)
 
 
-def _mark(run: RunPaths, config: Values, pinned: Sequence[str]) -> Mark | None:
+def _mark(run: RunPaths, config: Values, pinned: Sequence[str], program: ProgramFile) -> Mark | None:
     beat, saved = read_heartbeat(run.heartbeat), saved_config(run)
     if beat is None:
         return None
-    values = {key: keys.at(saved, key) for key in config}
-    values["device"] = "cuda" if beat.device.startswith("cuda") else "cpu"
-    values["td3.batch_size"], values["td3.micro_batch"] = beat.batch, beat.micro_batch
+    values = {key: keys.at(saved, key) for key in config} | program.shown(beat)
+    values[DEVICE] = CUDA if beat.device.startswith(CUDA) else CPU
     if Phase.UPDATING not in beat.peaks_mib or any(not _alike(values.get(key), config.get(key)) for key in pinned):
         return None  # it never got as far as its peak, or is of other networks
     ram, vram = (_highest(beat.peaks_mib, kind) for kind in ("host", "device_reserved"))
-    mib = {PoolKind.RAM: ram, PoolKind.VRAM: vram if values["device"] == "cuda" else 0.0}
+    mib = {PoolKind.RAM: ram, PoolKind.VRAM: vram if values[DEVICE] == CUDA else 0.0}
     return Mark(run.path.name, values, {kind: peak for kind, peak in mib.items() if peak is not None})
 
 
@@ -152,7 +142,7 @@ def _alike(measured: Any, wanted: Any) -> bool:
     return measured == wanted or (wanted == "auto" and measured in ("float32", "bfloat16"))
 
 
-def corrected(sizes_of: SizesOf, marks: Sequence[Mark], config: Values) -> SizesOf:
+def corrected(sizes_of: SizesOf, marks: Sequence[Mark], config: Values, program: ProgramFile) -> SizesOf:
     """Return a function that answers like ``sizes_of``, by what was measured.
 
     The configuration that was measured takes what was measured. Others on the same device are estimated as far from it
@@ -160,13 +150,23 @@ def corrected(sizes_of: SizesOf, marks: Sequence[Mark], config: Values) -> Sizes
     """
     estimates = sizes_of([mark.values for mark in marks])
     by_device = {
-        mark.values["device"]: (mark, _corrections(mark, sizes))
+        mark.values[DEVICE]: (mark, _corrections(mark, sizes))
         for mark, sizes in zip(marks, estimates, strict=True)
         if not sizes.refusal
     }
 
+    def correct(sizes: Sizes) -> Sizes:
+        values = {**config, **sizes.values}
+        mark, corrections = by_device.get(values[DEVICE], (None, {}))
+        if mark is None or sizes.refusal:
+            return sizes
+        wanted, measured_with = program.present(values), program.present(mark.values)
+        same = all(wanted[key] == measured_with[key] for key in config)
+        provenance = dict.fromkeys(corrections, Provenance.MEASURED) if same else {}
+        return replace(_shifted(sizes, corrections), run=mark.run, provenance=provenance)
+
     def answer(variants: Sequence[Values]) -> list[Sizes]:
-        return [_correct(sizes, config, by_device) for sizes in sizes_of(variants)]
+        return [correct(sizes) for sizes in sizes_of(variants)]
 
     return answer if by_device else sizes_of
 
@@ -179,16 +179,6 @@ def _corrections(mark: Mark, sizes: Sizes) -> dict[PoolKind, float]:
     return {kind: mib + beside[kind] - sizes.mib[kind] for kind, mib in mark.mib.items()}
 
 
-def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, Mapping[PoolKind, float]]]) -> Sizes:
-    values = {**config, **sizes.values}
-    mark, corrections = by_device.get(values["device"], (None, {}))
-    if mark is None or sizes.refusal:
-        return sizes
-    same = all(_effective(values, key) == _effective(mark.values, key) for key in config)
-    provenance = dict.fromkeys(corrections, Provenance.MEASURED) if same else {}
-    return replace(_shifted(sizes, corrections), run=mark.run, provenance=provenance)
-
-
 def _shifted(sizes: Sizes, more_mib: Mapping[PoolKind, float]) -> Sizes:
     """Return the sizes with so much more in each pool, in every phase; never less than nothing."""
 
@@ -199,11 +189,6 @@ def _shifted(sizes: Sizes, more_mib: Mapping[PoolKind, float]) -> Sizes:
         kind: {phase: shifted(kind, mib) for phase, mib in phases.items()} for kind, phases in sizes.by_phase.items()
     }
     return replace(sizes, mib={kind: shifted(kind, mib) for kind, mib in sizes.mib.items()}, by_phase=by_phase)
-
-
-def _effective(values: Values, key: str) -> Any:
-    rows = values.get("td3.batch_size")
-    return values.get(key) or rows if key == "td3.micro_batch" else values.get(key)
 
 
 def _highest(peaks_mib: Mapping[str, Mapping[str, float]], kind: str) -> float | None:

@@ -16,7 +16,7 @@ from carla_launcher.show import charts, history, report, run_charts
 from carla_run.files import write_whole
 from carla_run.keys import leaves
 from carla_run.paths import RunPaths
-from carla_run.readers import read_object, read_objects
+from carla_run.readers import read_objects
 
 Row = Mapping[str, Any]
 
@@ -32,10 +32,8 @@ def write(page: Path, one: RunPaths, other: RunPaths) -> None:
 
 def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
     found = [history.examine(run) for run in runs]
-    launchers = [read_object(run.launcher_state) for run in runs]
     facts = [
-        {"outcome": report.outcome(launcher, each), **report.facts(run, launcher, each)}
-        for run, launcher, each in zip(runs, launchers, found, strict=True)
+        {"outcome": report.outcome(each), **report.facts(run, each)} for run, each in zip(runs, found, strict=True)
     ]
     names = [run.path.name for run in runs]
     drove = [

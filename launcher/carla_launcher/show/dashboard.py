@@ -16,12 +16,12 @@ from rich.text import Text
 
 from carla_launcher.decide.detectors.expectations import PHASES
 from carla_launcher.show.bars import bar
-from carla_launcher.show.formatting import cause, clock, kind_of, mib, span, time_of_day
+from carla_launcher.show.formatting import cause, clock, kind_of, listed, mib, span, time_of_day
 from carla_launcher.show.planned import planned_bands
 from carla_launcher.show.status import Look
 from carla_launcher.show.status import status as status
 from carla_run.paths import RunPaths
-from carla_run.readers import inner
+from carla_run.readers import inner, number
 
 FOLLOW_S = 1.0
 STALE_S = 10.0
@@ -98,8 +98,10 @@ def _say_end(console: Console, found: Found) -> None:
 
 
 def _state(found: Found) -> str:
-    ran_s = found["ran_s"]
-    return str(found["state"]) + (f", {clock(ran_s)} after its start" if ran_s is not None else "")
+    ran_s, stands = found["ran_s"], inner(found, "standstill") if found["alive"] else {}
+    said = str(found["state"]) + (f", {clock(ran_s)} after its start" if ran_s is not None else "")
+    waits = f": waits for {listed([*inner(stands, 'down')])}"
+    return f"{said}\ntraining stands still{_since(number(stands.get('from_s')))}{waits}" if stands else said
 
 
 def _job(job: Found) -> str:

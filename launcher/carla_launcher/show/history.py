@@ -1,32 +1,32 @@
 """A run in hindsight, as data: its launchers, what went wrong, who held what at that moment, what it cost.
 
-``RunHistory`` takes the journal's rows one by one: for ``status`` as they come, for report, comparison and the live
-page's charts all at once. What these show of costs is found by ``examine``, from the run's files and nothing else.
+From the run's files and nothing else, for report, comparison and the live page's charts. ``launcher.json`` says where a
+run stands; what became of it is what the journal's rows say.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.decide.policy import RAN_OUT
 from carla_launcher.show import timeline
-from carla_launcher.show.downtime import Downtime
-from carla_launcher.show.incidents import UP, Incident, finding_of, first_of, moment, words
+from carla_launcher.show.incidents import STOOD_STILL, Incident, first_of, moment, words
 from carla_launcher.show.timeline import Sample, Timeline, spans_s, union
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import read_lines
+from carla_run.readers import inner, number, read_lines, read_object
 
 BEFORE_S, AFTER_S = 15.0, 1.5
 """About an incident's beginning: where to look for the moment at which memory was tightest."""
 RAN_OUT_OF = {cause.value: kind.value for cause, kind in RAN_OUT.items()}
-CHANGES = ("rung_taken", "rung_adopted", "rung_left", "simulator_restart", "agent_restart")
-"""Events after which a restore's hold time begins again."""
+
+LOST_ELSEWHERE = {"steps_lost": 0, "updates_repeated": 0}
+"""What a standstill cost is counted once, for the last of its incidents."""
 
 Row = Mapping[str, Any]
 
@@ -39,82 +39,54 @@ class Session:
     until_s: float
 
 
+@dataclass
 class RunHistory:
     """What became of a run.
 
     Attributes:
-        sessions: the launchers' times, in order.
-        gathered: all incidents by their ids, in the order in which they began.
-        findings: that hold, with the rows that say so, by what their end is recognised by.
-        events: how often each of the launcher's events occurred.
-        changed_s: when a rung or a program was last changed; ``rung_since`` when each rung was.
+        launcher: ``launcher.json``.
         timeline: who held what, and how far training had come.
         beat: the agent's last heartbeat; ``agent_events`` and ``metrics`` are the rows of its files.
+        sessions: the launchers' times, in order.
+        gathered: all incidents by their ids, in the order in which they began.
+        events: how often each of the launcher's events occurred.
     """
 
-    def __init__(
-        self,
-        course: Timeline | None = None,
-        beat: Heartbeat | None = None,
-        agent_events: Sequence[Row] = (),
-        metrics: Sequence[Row] = (),
-    ) -> None:
-        self.sessions: list[Session] = []
-        self.gathered: dict[str, Incident] = {}
-        self.findings: dict[tuple[str, str, str], Row] = {}
-        self.events: Counter[str] = Counter()
-        self.changed_s: float | None = None
-        self.rung_since: dict[str, float] = {}
-        self.timeline, self.beat = course or Timeline(), beat
-        self.agent_events, self.metrics = agent_events, metrics
-        self._open: dict[str, Incident] = {}
-        self._last_s: float | None = None
+    launcher: Row = field(default_factory=dict)
+    timeline: Timeline = field(default_factory=Timeline)
+    beat: Heartbeat | None = None
+    agent_events: Sequence[Row] = ()
+    metrics: Sequence[Row] = ()
+    sessions: list[Session] = field(default_factory=list)
+    gathered: dict[str, Incident] = field(default_factory=dict)
+    events: Counter[str] = field(default_factory=Counter)
 
-    def add(self, row: Row) -> None:
-        """Take up one of the launcher's events, or a row that only says when it lived; any content is survived."""
-        event, now_s = words(row, "event"), moment(row)
-        self.events[event] += 1
-        if not self.sessions or (event == "run_started" and now_s > self.sessions[-1].from_s):
-            self.sessions.append(Session(now_s, now_s))
-        if event == "run_started":  # what a launcher that was killed had at hand is never heard of again
-            self._open.clear()
-            self.findings.clear()
-        elif event == "finding":
-            self.findings[finding_of(row).key] = row
-        elif event == "finding_over":
-            self.findings.pop(finding_of(row).key, None)
-        elif event in CHANGES:
-            self.changed_s = self.rung_since[words(row, "rung")] = now_s
-        self._gather(event, row)
-        if event == "run_ended":
-            for incident in self._open.values():
-                incident.over_s = now_s
-            self._open.clear()
-        self.sessions[-1].until_s = max(self.sessions[-1].until_s, now_s)
-        self._last_s = now_s
+    def take_up(self, rows: Iterable[Row]) -> None:
+        """Take up the launcher's events, and rows that only say when it lived, in order; any content is survived."""
+        last_s: float | None = None
+        for row in rows:
+            event, now_s, name = words(row, "event"), moment(row), words(row, "incident")
+            self.events[event] += 1
+            if not self.sessions or (event == "run_started" and now_s > self.sessions[-1].from_s):
+                self.sessions.append(Session(now_s, now_s))
+            if name and words(row, "diagnosis") != Cause.OUT_OF_BAND.value:
+                if name not in self.gathered:
+                    self.gathered[name] = Incident(name, [first_of(row, last_s)])
+                self.gathered[name].add(row)
+            if event == STOOD_STILL:
+                self._stand(row, number(row.get("until_s")), goes_on=bool(row.get("goes_on")))
+            self.sessions[-1].until_s = max(self.sessions[-1].until_s, now_s)
+            last_s = now_s
+        self._stand(inner(self.launcher, "standstill"), last_s, goes_on=False)
 
-    def _gather(self, event: str, row: Row) -> None:
-        """Add a row to the incident that it names; what is up again is up for all that stand still."""
-        name, now_s = words(row, "incident"), moment(row)
-        if event in UP:
-            for incident in [each for each in self._open.values() if each.stands]:
-                self._settle(incident, now_s, UP[event])
-        if not name or words(row, "diagnosis") == Cause.OUT_OF_BAND.value:
+    def _stand(self, stood: Row, until_s: float | None, *, goes_on: bool) -> None:
+        """Take note that training stood still, for each incident that this belongs to."""
+        from_s, names = number(stood.get("from_s")), stood.get("incidents")
+        if from_s is None or until_s is None:
             return
-        if name not in self.gathered:
-            self.gathered[name] = Incident(name, [first_of(row, self._last_s)])
-        incident = self.gathered[name]
-        if event == "run_ended":
-            incident.ended_run = True
-            return
-        self._open[name] = incident
-        incident.add(row)
-        self._settle(incident, now_s)
-
-    def _settle(self, incident: Incident, now_s: float, back: str = "") -> None:
-        incident.settle(now_s, back)
-        if incident.over_s is not None:
-            self._open.pop(incident.name, None)
+        for name in filter(self.gathered.get, map(str, names if isinstance(names, list) else [])):
+            lost = stood if name == stood.get("incident", name) else LOST_ELSEWHERE
+            self.gathered[name].stand(from_s, until_s, goes_on=goes_on, lost=lost)
 
     @property
     def incidents(self) -> list[Incident]:
@@ -125,6 +97,12 @@ class RunHistory:
     def passed(self) -> list[Incident]:
         """Those that passed with nothing to be done."""
         return [each for each in self.gathered.values() if not each.matters]
+
+    @property
+    def says_what_stood(self) -> bool:
+        """Return whether the files say when training stood still; those of an older launcher don't."""
+        acted = any(each.actions for each in self.incidents)
+        return not acted or bool(self.events[STOOD_STILL]) or "standstill" in self.launcher
 
     @property
     def ran_s(self) -> float:
@@ -139,7 +117,7 @@ class RunHistory:
     @property
     def stood(self) -> list[tuple[float, float]]:
         """When training stood still."""
-        return union(span for each in self.incidents for span in each.cost.stood)
+        return union(span for each in self.incidents for span in each.stood)
 
     @property
     def collector_restarts(self) -> int:
@@ -149,8 +127,7 @@ class RunHistory:
     @property
     def last_step(self) -> float | None:
         """The furthest that training came; None where no file says."""
-        steps = [step for _, step in self.timeline.steps[-1:]]
-        return max([*steps, *([self.beat.step] if self.beat else [])], default=None)
+        return max([*self.timeline.steps[-1:], *([self.beat.step] if self.beat else [])], default=None)
 
     @property
     def total_steps(self) -> float | None:
@@ -161,30 +138,23 @@ class RunHistory:
     def steps_per_s(self) -> float | None:
         """While it didn't stand, on average."""
         drove_s, steps, last = self.ran_s - spans_s(self.stood), self.timeline.steps, self.last_step
-        return None if not steps or last is None or drove_s <= 0 else max(0.0, last - steps[0][1]) / drove_s
-
-    def lost(self, what: str) -> float | None:
-        """Return the sum of a figure of :class:`Cost`; None where no incident's is known."""
-        known = [value for each in self.incidents if (value := getattr(each.cost, what)) is not None]
-        return sum(known) if known else None
+        return None if not steps or last is None or drove_s <= 0 else max(0.0, last - steps[0]) / drove_s
 
 
 def examine(run: RunPaths) -> RunHistory:
     """Return a run's postmortem; without sessions and a timeline where no launcher has ever written an event."""
     events, course = read_lines(run.launcher_events), timeline.read(read_lines(run.launcher_memory))
     history = RunHistory(
-        course if events else None, read_heartbeat(run.heartbeat), read_lines(run.agent_events), read_lines(run.metrics)
+        read_object(run.launcher_state),
+        course if events else Timeline(),
+        read_heartbeat(run.heartbeat),
+        read_lines(run.agent_events),
+        read_lines(run.metrics),
     )
     # Nothing may happen for hours: a launcher that was killed lived until its last line of either file.
     signs = [{"time": each.time_s} for each in history.timeline.progress]
-    for row in heapq.merge(events, signs, key=moment):
-        history.add(row)
-    end_s = max((session.until_s for session in history.sessions), default=0.0)
-    downtime = Downtime(course, history.agent_events, history.metrics, end_s)
-    mattered = history.incidents
-    nexts_s = [*(each.began_s for each in mattered[1:]), float("inf")]
-    for incident, next_s in zip(mattered, nexts_s, strict=False):
-        incident.cost = downtime.cost(incident, next_s)
+    history.take_up(heapq.merge(events, signs, key=moment))
+    for incident in history.incidents:
         incident.pool, incident.tightest = _tightest(incident, course)
     return history
 

@@ -1,7 +1,8 @@
 """An incident: what was found, what was done about it, when training stood still for it, and what that cost.
 
 Pure: takes up rows of ``launcher-events.jsonl``, which say themselves to which incident they belong (``incident``, see
-``act/journal``). A launcher that was killed is an incident, too.
+``act/journal``) and when training stood still (``stood_still``, see ``act/standstills``). A launcher that was killed is
+an incident, too.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import Any
 
 from carla_launcher.decide import policy
 from carla_launcher.decide.detectors.causes import Cause
-from carla_launcher.show.timeline import Sample, Spans, spans_s
-from carla_run.readers import inner, number
+from carla_launcher.show.timeline import Sample, spans_s
+from carla_run.readers import number
 
 RESTORE, GONE, PLANNED = "restore", "launcher_gone", "planned"
 """What else than a cause an incident may begin with: a rung that is left, a launcher that was killed, a request."""
-FAILED = frozenset(cause.value for cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED))
-"""Causes that mean: something has ended, or must be ended."""
-HUNG = frozenset({Cause.SIMULATOR_HANG.value, Cause.AGENT_HANG.value, Cause.COLLECTOR_HANG.value})
-"""Causes that are noticed only after a while in which nothing went on."""
+GRAVE = frozenset(
+    cause.value for cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED, Cause.COLLECTOR_HANG)
+)
+"""Causes that mean: something has ended or hangs, or must be ended."""
 GRAVEST_FIRST = [cause.value for cause in policy.ORDER]
 ACTIONS = {
     "simulator_restart": "simulator started again",
@@ -42,15 +43,7 @@ ACTIONS = {
     "run_started": "launcher started again",
 }
 """Events that are something done, in words for people."""
-DOWN = {
-    "simulator_restart": "simulator",
-    "simulator_failed": "simulator",
-    "agent_restart": "agent",
-    "draining": "draining",
-    "run_started": "agent",
-}
-"""Events with which something is taken from training until it is back."""
-UP = {"simulator_healthy": "simulator", "verified": "agent"}
+STOOD_STILL = "stood_still"
 
 Row = Mapping[str, Any]
 
@@ -64,21 +57,12 @@ class Found:
         cause: a ``Cause`` value, or one of the words above.
         sentence: for people.
         pool: that was short; empty if none was.
-        owner: who grew, leaked or took; empty if none did.
-        unanswered_s: for how long nothing had gone on by then.
     """
 
     time_s: float
     cause: str
     sentence: str
     pool: str = ""
-    owner: str = ""
-    unanswered_s: float = 0.0
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """By what its end is recognised."""
-        return self.cause, self.pool, self.owner
 
 
 @dataclass(frozen=True)
@@ -91,60 +75,30 @@ class Action:
 
 
 @dataclass
-class Pause:
-    """Training stood still; ``until_s`` is None where it never went on."""
-
-    from_s: float
-    until_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of one incident.
-
-    Attributes:
-        stood: spans in which training stood, seconds since 1970; empty if it went on.
-        back_s: when it drove again; None if it never stood, or never drove again.
-        steps_lost: that the run had and had no more; None where no file says.
-        updates_repeated: at least so many; None where no file says.
-    """
-
-    stood: Spans = ()
-    back_s: float | None = None
-    steps_lost: float | None = None
-    updates_repeated: float | None = None
-
-    @property
-    def stood_s(self) -> float:
-        """For how long training stood."""
-        return spans_s(self.stood)
-
-
-@dataclass
 class Incident:
-    """From the first thing found to training again, or to the end of what was found.
+    """One trouble, from the first thing found on.
 
     Attributes:
         name: its id.
         found: the first one first; never empty.
-        held: keys of findings that still hold.
-        missing: what training still lacks.
-        over_s: when nothing of it held or was under repair any more; None if the files end before.
+        actions: what was done about it.
+        stood: when training stood still for it, from and until.
+        goes_on: training moved again after each of these.
+        steps_lost: that the run had and had no more; None where no file says.
+        updates_repeated: at least so many; None where no file says.
         ended_run: the run ended because of it.
-        cost: what it cost; ``history.examine`` finds that out, and
-        pool: that was short; empty if none was;
+        pool: that was short, by ``history.examine``; empty if none was;
         tightest: who held what of that pool when it was tightest.
     """
 
     name: str
     found: list[Found]
     actions: list[Action] = field(default_factory=list)
-    pauses: list[Pause] = field(default_factory=list)
-    held: set[tuple[str, str, str]] = field(default_factory=set)
-    missing: set[str] = field(default_factory=set)
-    over_s: float | None = None
+    stood: list[tuple[float, float]] = field(default_factory=list)
+    goes_on: bool = True
+    steps_lost: float | None = None
+    updates_repeated: float | None = None
     ended_run: bool = False
-    cost: Cost = Cost()
     pool: str = ""
     tightest: Sample | None = None
 
@@ -160,15 +114,20 @@ class Incident:
         return min(known, key=GRAVEST_FIRST.index) if known else self.found[0].cause
 
     @property
-    def unanswered_s(self) -> float:
-        """For how long nothing had gone on when it was noticed."""
-        return max(each.unanswered_s for each in self.found)
-
-    @property
     def sentences(self) -> list[str]:
         """What was found, each thing once, the gravest first."""
         gravest = sorted(self.found, key=lambda each: each.cause != self.cause)
         return list(dict.fromkeys(each.sentence for each in gravest if each.sentence))
+
+    @property
+    def stood_s(self) -> float:
+        """For how long training stood."""
+        return spans_s(self.stood)
+
+    @property
+    def back_s(self) -> float | None:
+        """When it moved again; None if it never stood, or never moved again."""
+        return self.stood[-1][1] if self.stood and self.goes_on and not self.ended_run else None
 
     @property
     def is_fault(self) -> bool:
@@ -178,58 +137,34 @@ class Incident:
     @property
     def matters(self) -> bool:
         """Return whether anything failed, was done, or stood still because of it."""
-        return bool(self.actions or self.pauses or self.ended_run) or self.cause in FAILED | HUNG
-
-    @property
-    def stands(self) -> bool:
-        """Return whether training stands still for it now."""
-        return bool(self.pauses) and self.pauses[-1].until_s is None
+        return bool(self.actions or self.stood or self.ended_run) or self.cause in GRAVE
 
     def add(self, row: Row) -> None:
         """Take up one row that belongs to it."""
-        event, now_s = words(row, "event"), moment(row)
-        if event == "finding":
-            found = finding_of(row)
-            if found not in self.found:
-                self.found.append(found)
-            self.held.add(found.key)
-        elif event == "finding_over":
-            self.held.discard(finding_of(row).key)
-        elif event == "agent_adopted" and self.cause == GONE:
-            self.pauses, self.missing = [], set()  # the agent had gone on all the while
-        if event in ACTIONS:
-            self.actions.append(Action(now_s, event, ACTIONS[event].format_map(_Known(row))))
-        if event in DOWN:
-            self._stand_still(now_s)
-        self._count_missing(event, row)
+        event = words(row, "event")
+        if event == "finding" and (found := _finding(row)) not in self.found:
+            self.found.append(found)
+        elif event == "run_ended":
+            self.ended_run = True
+        elif event in ACTIONS:
+            self.actions.append(Action(moment(row), event, ACTIONS[event].format_map(_Known(row))))
 
-    def _stand_still(self, now_s: float) -> None:
-        if not self.stands:
-            whole = not self.pauses and self.cause in FAILED | {GONE}
-            self.pauses.append(Pause(self.began_s if whole else now_s))
-
-    def _count_missing(self, event: str, row: Row) -> None:
-        """Count what training lacks: a program that is started again, or the simulator that a drained agent gave up."""
-        if event in DOWN:
-            self.missing.add(DOWN[event])
-        elif event == "agent_starts" and self.stands:
-            self.missing = self.missing - {"draining", "drained"} | {"agent"}
-        elif event in ("request_answered", "request_unanswered"):
-            kind = words(row, "kind")
-            self.missing.discard({"drain": "draining", "resume": "drained"}.get(kind, ""))
-            self.missing |= {"drained"} if kind == "drain" and row.get("ok") else set()
-
-    def settle(self, now_s: float, back: str = "") -> None:
-        """See whether training goes on, and whether it is over; ``back``: what training has again."""
-        self.missing.discard(back)
-        if self.stands and not self.missing:
-            self.pauses[-1].until_s = now_s
-        self.over_s = None if self.held or self.stands else now_s
+    def stand(self, from_s: float, until_s: float, *, goes_on: bool, lost: Row) -> None:
+        """Take note that training stood still for it, and what was lost by that."""
+        self.stood.append((from_s, max(from_s, until_s)))
+        self.goes_on = goes_on
+        self.steps_lost = _sum(self.steps_lost, lost.get("steps_lost"))
+        self.updates_repeated = _sum(self.updates_repeated, lost.get("updates_repeated"))
 
 
 def moment(row: Row) -> float:
     """Return a row's time, seconds since 1970; 0 where it has none."""
     return number(row.get("time")) or 0.0
+
+
+def _sum(had: float | None, lost: Any) -> float | None:
+    found = number(lost)
+    return had if found is None else (had or 0.0) + found
 
 
 def words(row: Row, key: str) -> str:
@@ -238,11 +173,8 @@ def words(row: Row, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def finding_of(row: Row) -> Found:
-    """Return what an event ``finding`` says."""
-    unanswered_s = number(inner(row, "numbers").get("no_tick_for_s")) or 0.0
-    cause, sentence, pool, owner = (words(row, key) for key in ("diagnosis", "cause", "pool", "owner"))
-    return Found(moment(row), cause, sentence, pool, owner, max(0.0, unanswered_s))
+def _finding(row: Row) -> Found:
+    return Found(moment(row), *(words(row, key) for key in ("diagnosis", "cause", "pool")))
 
 
 def first_of(row: Row, last_s: float | None) -> Found:
@@ -253,7 +185,7 @@ def first_of(row: Row, last_s: float | None) -> Found:
     """
     event, now_s = words(row, "event"), moment(row)
     if event == "finding":
-        return finding_of(row)
+        return _finding(row)
     if event == "run_started":
         before_s = now_s if last_s is None else min(last_s, now_s)
         told = words(row, "before") or "the launcher ended without a word"

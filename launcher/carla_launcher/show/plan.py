@@ -12,10 +12,10 @@ from rich.table import Table
 from carla_launcher.decide.fit import Candidate, Sum
 from carla_launcher.decide.ladder import Ladder
 from carla_launcher.decide.nodes import NodePlan
-from carla_launcher.decide.sizes import Sizes
 from carla_launcher.observe.pools import Figure, PoolKind, Provenance
 from carla_launcher.resolve.planning import PlanResult
 from carla_launcher.show.formatting import counted
+from carla_launcher.sizes import Sizes
 
 _WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
 
@@ -66,7 +66,7 @@ def _ladder(ladder: Ladder) -> dict[str, list[dict[str, Any]]]:
             {
                 "step": str(step),
                 "rung": step.rung,
-                "does": step.does.value,
+                "does": step.does.kind(),
                 "frees_mib": {each.value: mib for each, mib in step.frees_mib.items()},
                 "cost": step.cost,
             }

@@ -19,7 +19,7 @@ import jinja2
 
 from carla_launcher import hooks
 from carla_launcher.act.saved_config import saved_config
-from carla_launcher.show import history, nodes, run_charts, sentences
+from carla_launcher.show import history, run_charts, sentences
 from carla_launcher.show.formatting import cause, clock, grouped, kind_of, mib, seconds_as_date, time_of_day
 from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import Incident
@@ -28,28 +28,20 @@ from carla_launcher.show.report_phases import footprint, peaks_by_phase, shortag
 from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.timeline import highest
 from carla_run.exits import Exit
+from carla_run.figures import SHOWN, in_table
 from carla_run.files import read_whole, write_whole
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, number, read_lines, read_object, read_objects
+from carla_run.readers import inner, number, read_lines, read_objects
 
 EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
 OWNERS_SHOWN = 8
 LONGEST = 160
 """Characters of a list or an object in an event; the file has the rest."""
-COLUMNS = {
-    "success": ("success", "{:.0%}"),
-    "route_completion": ("completion", "{:.1%}"),
-    "driving_score": ("driving score", "{:.1f}"),
-    "collisions_per_km": ("collisions/km", "{:.2f}"),
-    "red_lights_per_km": ("red/km", "{:.2f}"),
-    "lane_invasions_per_km": ("lane inv./km", "{:.1f}"),
-    "mean_speed_mps": ("m/s", "{:.1f}"),
-    "jerk_mps3": ("jerk m/s³", "{:.1f}"),
-    "reward": ("return", "{:.1f}"),
-    "routes": ("routes", "{:.0f}"),
-    "blocked": ("blocked", "{:.0f}"),
-}
+COLUMNS = (
+    *("success", "route_completion", "driving_score", "collisions_per_km", "red_lights_per_km"),
+    *("lane_invasions_per_km", "mean_speed_mps", "jerk_mps3", "reward", "routes", "blocked"),
+)
 """Of a driver's totals in ``evaluation.json``."""
 EMBEDDED_BYTES = 20 * 10**6
 """Of pictures and videos in one page."""
@@ -130,15 +122,14 @@ def _figure(value: Any, form: str) -> str:
 
 def _content(run: RunPaths, found: RunHistory) -> dict[str, Any]:
     """Return all that page and text show; never raises for what is in the files."""
-    launcher = read_object(run.launcher_state)
     return {
         "title": run.path.name,
-        "outcome": outcome(launcher, found),
+        "outcome": outcome(found),
         "overview": sentences.overview(found),
-        "facts": facts(run, launcher, found),
+        "facts": facts(run, found),
         "memory": run_charts.memory(found),
         "pools": _pools(found),
-        "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)],
+        "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(found.launcher)],
         "incidents": _incidents(found),
         "driving": driving(read_objects(run.evaluation_json)),
         "pictures": embedded(sorted(run.videos.glob("*.png")) + sorted(run.videos.glob("*.mp4"), reverse=True)),
@@ -153,18 +144,19 @@ def _content(run: RunPaths, found: RunHistory) -> dict[str, Any]:
     }
 
 
-def outcome(launcher: Row, found: RunHistory) -> str:
+def outcome(found: RunHistory) -> str:
     """Return how the run ended, a sentence."""
-    code, reason = launcher.get("exit_code"), launcher.get("reason")
+    code, reason = found.launcher.get("exit_code"), found.launcher.get("reason")
     if code is not None:
         return f"It ended: {reason} (exit code {code})."
-    if launcher or found.sessions:
+    if found.launcher or found.sessions:
         return "This run has not ended, or its launcher was killed."
     return "Trained without the launcher."
 
 
-def facts(run: RunPaths, launcher: Row, found: RunHistory) -> dict[str, Any]:
+def facts(run: RunPaths, found: RunHistory) -> dict[str, Any]:
     """Return what is known of the run in figures, by name."""
+    launcher = found.launcher
     config, agent = saved_config(run), {} if found.beat is None else found.beat.data()
     known = {
         # Of all launchers and learners that the run had; the files of state know the last one alone.
@@ -177,8 +169,8 @@ def facts(run: RunPaths, launcher: Row, found: RunHistory) -> dict[str, Any]:
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
         "collector restarts": found.collector_restarts if found.sessions else agent.get("collector_restarts"),
-        "unacknowledged steps lost with nodes": nodes.lost(found.agent_events),
-        "nodes at the end": "; ".join(nodes.nodes(run)),
+        "unacknowledged steps lost with nodes": hooks.lost_with_nodes(found.agent_events),
+        "nodes at the end": "; ".join(hooks.nodes(run)),
         "device": agent.get("device"),
         "batch": agent.get("batch"),
         "seed": config.get("seed"),
@@ -210,13 +202,13 @@ def _incidents(run: RunHistory) -> dict[str, Any] | None:
     if not run.incidents:
         return None
     axis = RunTime(run.sessions)
-    costliest = sorted(run.incidents, key=lambda each: (-each.cost.stood_s, not each.is_fault))
+    costliest = sorted(run.incidents, key=lambda each: (-each.stood_s, not each.is_fault))
     shown = sorted(costliest[:INCIDENTS_SHOWN], key=lambda each: each.began_s)
-    return {"count": len(run.incidents), "shown": [incident_row(each, axis) for each in shown]}
+    return {"count": len(run.incidents), "shown": [incident_row(each, axis, run.says_what_stood) for each in shown]}
 
 
-def incident_row(incident: Incident, axis: RunTime) -> dict[str, Any]:
-    """Return an incident as a row of the table."""
+def incident_row(incident: Incident, axis: RunTime, told: bool) -> dict[str, Any]:
+    """Return an incident as a row of the table; ``told``: the files say when training stood still."""
     return {
         "name": incident.name,
         "when": clock(axis.at(incident.began_s)),
@@ -226,7 +218,7 @@ def incident_row(incident: Incident, axis: RunTime) -> dict[str, Any]:
         "pool": "" if incident.tightest is None else kind_of(incident.pool),
         "holders": [] if incident.tightest is None else sentences.holders(incident.tightest),
         "actions": sentences.done(incident),
-        "back": sentences.back(incident),
+        "back": sentences.back(incident) if told else "not known",
         "price": sentences.price(incident),
     }
 
@@ -245,9 +237,9 @@ def driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
     return {
         "towns": ", ".join(sorted({str(evaluation.get("map", "?")) for evaluation in evaluations})),
         "blocked": sorted(blocked),
-        "heads": [COLUMNS[key][0] for key in present],
+        "heads": [SHOWN[key].label for key in present],
         "rows": [
-            {"name": row.get("name"), "cells": [_figure(totals.get(key), COLUMNS[key][1]) for key in present]}
+            {"name": row.get("name"), "cells": [in_table(key, totals.get(key)) for key in present]}
             for row, totals in rows
         ],
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.show.formatting import capital, cause, clock, counted, grouped, listed, mib, span
 from carla_launcher.show.history import RunHistory
@@ -10,6 +12,7 @@ from carla_launcher.show.timeline import Sample, spans_s
 
 ACTIONS_SHOWN = 6
 HOLDERS_SHOWN = 4
+OLDER = "When training stood still isn't known: the launcher of this run was an older one, and didn't write it."
 
 
 def overview(run: RunHistory) -> list[str]:
@@ -56,6 +59,8 @@ def _actions(run: RunHistory) -> str:
 
 
 def _cost(run: RunHistory) -> str:
+    if not run.says_what_stood:
+        return OLDER
     stood = run.stood
     if not stood:
         return "Training never stood still."
@@ -64,14 +69,14 @@ def _cost(run: RunHistory) -> str:
     parts = [f"Training stood still {counted(len(stood), 'time')}, {span(stood_s)} in all{share}"]
     if run.steps_per_s:
         parts.append(f"about {grouped(stood_s * run.steps_per_s)} steps not driven")
-    lost = run.lost("steps_lost")
-    parts.append(f"{'unknown how many' if lost is None else grouped(lost)} finished steps lost")
-    return f"{listed([*parts, _updates(run)])}."
+    known = [each.steps_lost for each in run.incidents if each.steps_lost is not None]
+    parts.append(f"{grouped(sum(known)) if known else 'unknown how many'} finished steps lost")
+    return f"{listed([*parts, _updates(run.incidents)])}."
 
 
-def _updates(run: RunHistory) -> str:
-    repeated = run.lost("updates_repeated")
-    unknown = sum(bool(each.cost.stood) and each.cost.updates_repeated is None for each in run.incidents)
+def _updates(incidents: Sequence[Incident]) -> str:
+    repeated = sum(each.updates_repeated or 0.0 for each in incidents)
+    unknown = sum(bool(each.stood) and each.updates_repeated is None for each in incidents)
     if unknown and not repeated:
         return "unknown how many updates repeated"
     but = f" (unknown for {counted(unknown, 'incident')})" if unknown else ""
@@ -102,19 +107,18 @@ def back(incident: Incident) -> str:
     """Return when training went on, in words."""
     if incident.ended_run:
         return "the run ended"
-    if not incident.cost.stood:
+    if not incident.stood:
         return "never stood"
-    if incident.cost.back_s is None:
+    if incident.back_s is None:
         return "not before the run ended"
-    return f"after {span(incident.cost.back_s - incident.began_s)}"
+    return f"after {span(incident.back_s - incident.began_s)}"
 
 
 def price(incident: Incident) -> str:
     """Return what an incident cost, in words; a dash where that is nothing."""
-    cost = incident.cost
-    parts = [span(cost.stood_s)] if cost.stood else []
-    parts += [f"{grouped(cost.steps_lost)} steps lost"] if cost.steps_lost else []
-    parts += [f"≥ {grouped(cost.updates_repeated)} updates repeated"] if cost.updates_repeated else []
+    parts = [span(incident.stood_s)] if incident.stood else []
+    parts += [f"{grouped(incident.steps_lost)} steps lost"] if incident.steps_lost else []
+    parts += [f"≥ {grouped(incident.updates_repeated)} updates repeated"] if incident.updates_repeated else []
     return ", ".join(parts) or "–"
 
 

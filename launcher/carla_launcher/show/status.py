@@ -14,9 +14,7 @@ from typing import Any
 from carla_launcher import hooks
 from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.observe.tail import Tail
-from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import moment, words
-from carla_launcher.show.nodes import nodes
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths
@@ -41,10 +39,7 @@ class Look:
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
-        self._events, self._memory = (
-            Tail(path, from_end=False, most_bytes=None) for path in (run.launcher_events, run.launcher_memory)
-        )
-        self._history = RunHistory()
+        self._memory = Tail(run.launcher_memory, from_end=False, most_bytes=None)
         self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
 
@@ -59,7 +54,7 @@ class Look:
         ``pools``, as in ``launcher-memory.jsonl``); ``nodes``, a line a collector of a cluster; ``job`` of Slurm's
         (see ``hooks.job``).
         """
-        self._hear()
+        self._rows.extend(self._memory.objects())
         # A launcher takes the lock, writes that it runs, later writes its end and lets go: held at either moment, what
         # was read between them is no dead launcher's.
         was_held = is_held(self._run.launcher_lock)
@@ -81,11 +76,11 @@ class Look:
                 "agent": number(launcher.get("agent_restarts")),
                 "collector": None if beat is None else beat.collector_restarts,
             },
-            "rungs": self._rungs(launcher),
-            "next_restore_s": self._next_restore_s(launcher, now) if alive else None,
-            "findings": [_held(row) for row in self._history.findings.values()] if alive else [],
+            "rungs": _rungs(launcher),
+            "next_restore_s": _next_restore_s(launcher, now) if alive else None,
+            "findings": [_held(row) for row in _rows(launcher, "findings")] if alive else [],
             "memory": self._pools(),
-            "nodes": nodes(self._run),
+            "nodes": hooks.nodes(self._run),
             "job": self._job_at(now),
         }
 
@@ -93,11 +88,6 @@ class Look:
         if now - self._job[0] >= JOB_EVERY_S:
             self._job = now, hooks.job(self._run)
         return self._job[1]
-
-    def _hear(self) -> None:
-        self._rows.extend(self._memory.objects())
-        for row in self._events.objects():
-            self._history.add(row)
 
     def _progress(self, beat: Heartbeat | None, alive: bool) -> dict[str, float | None]:
         step, total = (None, None) if beat is None else (beat.step, beat.total_steps)
@@ -111,25 +101,32 @@ class Look:
             "eta_s": round(left / speed) if left is not None and speed else None,
         }
 
-    def _rungs(self, launcher: Row) -> list[dict[str, Any]]:
-        taken, since = launcher.get("taken"), self._history.rung_since
-        rows = [each for each in taken if isinstance(each, dict)] if isinstance(taken, list) else []
-        return [
-            {"rung": _rung(each), "kind": each.get("kind"), "cause": each.get("cause"), "since": since.get(_rung(each))}
-            for each in rows
-        ]
-
-    def _next_restore_s(self, launcher: Row, now: float) -> float | None:
-        """Return in how many seconds a step may be taken back at the earliest: if memory has room all the while."""
-        hold_s, changed_s = number(launcher.get("hold_s")), self._history.changed_s
-        if not launcher.get("taken") or changed_s is None or hold_s is None:
-            return None
-        return round(max(0.0, changed_s + hold_s - now))
-
     def _pools(self) -> dict[str, Any]:
         row = self._rows[-1] if self._rows else {}
         pools = {name: pool for name, pool in inner(row, "pools").items() if isinstance(pool, dict)}
         return {"time": number(row.get("time")), "pools": pools}
+
+
+def _rows(launcher: Row, key: str) -> list[Row]:
+    found = launcher.get(key)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _rungs(launcher: Row) -> list[dict[str, Any]]:
+    since = inner(launcher, "rung_since")
+    return [
+        {"rung": name, "kind": each.get("kind"), "cause": each.get("cause"), "since": number(since.get(name))}
+        for each in _rows(launcher, "taken")
+        for name in [_rung(each)]
+    ]
+
+
+def _next_restore_s(launcher: Row, now: float) -> float | None:
+    """Return in how many seconds a step may be taken back at the earliest: if memory has room all the while."""
+    hold_s, changed_s = number(launcher.get("hold_s")), number(launcher.get("changed_s"))
+    if not launcher.get("taken") or changed_s is None or hold_s is None:
+        return None
+    return round(max(0.0, changed_s + hold_s - now))
 
 
 def _ran_s(launcher: Row, now: float | None) -> float | None:
@@ -145,8 +142,8 @@ def _rung(taken: Row) -> str:
 
 
 def _held(row: Row) -> dict[str, Any]:
-    named = {"incident": "incident", "cause": "diagnosis", "sentence": "cause", "pool": "pool", "owner": "owner"}
-    return {**{name: words(row, key) for name, key in named.items()}, "since": number(row.get("time"))}
+    named = ("incident", "cause", "sentence", "pool", "owner")
+    return {**{name: words(row, name) for name in named}, "since": number(row.get("since"))}
 
 
 def _speed(steps: list[tuple[float, float]]) -> float | None:

@@ -6,7 +6,7 @@ Pure: rows in, plain data out, in order of time; values of another kind are left
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,8 +18,6 @@ OURS = tuple(kind.value for kind in OwnerKind if kind is not OwnerKind.FOREIGN)
 FOREIGN_COLOURS = ("foreign-1", "foreign-2", "foreign-3", "foreign-4")
 FOREIGN_REST, UNNAMED = "foreign-rest", "unnamed"
 """The page's colours of the biggest foreign processes, of all further ones, and of what no process is known to hold."""
-DRIVES = ("warming", "collecting", "updating")
-"""Phases of an agent in which steps or updates are to grow."""
 
 Row = Mapping[str, Any]
 Spans = Sequence[tuple[float, float]]
@@ -74,16 +72,19 @@ class Progress(NamedTuple):
     time_s: float
     phase: str
     step: float | None
-    updates: float | None
 
 
 @dataclass
 class Timeline:
-    """A run's rows: ``pools`` by name, ``progress`` with one entry a row, and the ``steps`` with their times."""
+    """A run's rows: ``pools`` by name, and ``progress`` with one entry a row."""
 
     pools: dict[str, list[Sample]] = field(default_factory=dict)
     progress: list[Progress] = field(default_factory=list)
-    steps: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def steps(self) -> list[float]:
+        """All steps that rows tell of, in order of time."""
+        return [each.step for each in self.progress if each.step is not None]
 
     def tightest(self, pool: str, moment_s: float, before_s: float, after_s: float) -> Sample | None:
         """Return the sample with the least free memory about a moment, the last one before it always among them."""
@@ -94,33 +95,14 @@ class Timeline:
         known = [sample for sample in samples[max(0, min(start, last - 1)) : end] if sample.free is not None]
         return min(known, key=lambda sample: sample.free or 0.0, default=None)
 
-    def backwards(self, moment_s: float) -> Iterator[Progress]:
-        """Yield the progress up to a moment, the last one first."""
-        until = bisect_right(self.progress, moment_s, key=lambda each: each.time_s)
-        return (self.progress[index] for index in range(until - 1, -1, -1))
-
-    def last_step(self, moment_s: float) -> tuple[float, float] | None:
-        """Return time and step of the last row up to a moment that has one."""
-        index = self._after(moment_s)
-        return self.steps[index - 1] if index else None
-
-    def steps_after(self, moment_s: float) -> Iterator[tuple[float, float]]:
-        """Yield time and step of each later row."""
-        return (self.steps[index] for index in range(self._after(moment_s), len(self.steps)))
-
-    def _after(self, moment_s: float) -> int:
-        return bisect_right(self.steps, moment_s, key=lambda each: each[0])
-
 
 def read(rows: Iterable[Row]) -> Timeline:
     """Return the courses of all rows that have a time."""
     timeline = Timeline()
     timed = [(time_s, row) for row in rows if (time_s := number(row.get("time"))) is not None]
     for time_s, row in sorted(timed, key=lambda entry: entry[0]):
-        progress = _progress(time_s, row)
-        timeline.progress.append(progress)
-        if progress.step is not None:
-            timeline.steps.append((time_s, progress.step))
+        phase = row.get("phase")
+        timeline.progress.append(Progress(time_s, phase if isinstance(phase, str) else "", number(row.get("step"))))
         for name, pool in inner(row, "pools").items():
             if isinstance(pool, dict):
                 timeline.pools.setdefault(name, []).append(sample_of(time_s, pool))
@@ -137,13 +119,6 @@ def sample_of(time_s: float, pool: Row) -> Sample:
 def _amount(value: Any) -> float | None:
     found = number(value)
     return None if found is None or found < 0 else found
-
-
-def _progress(time_s: float, row: Row) -> Progress:
-    phase = row.get("phase")
-    return Progress(
-        time_s, phase if isinstance(phase, str) else "", number(row.get("step")), number(row.get("updates"))
-    )
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from carla_launcher import config as launcher_config
+from carla_launcher.resolve.footprint import program
 from carla_run.exits import Exit
 from carla_td3 import config
 from carla_td3.config import AgentConfig, ConfigError
@@ -44,8 +44,7 @@ def test_each_set_of_values_is_sized_as_the_configuration_that_it_makes() -> Non
 def test_the_base_values_are_the_configurations_and_hold_all_that_a_shipped_rung_sets() -> None:
     values = estimate.variants(settings(), [{"td3.batch_size": 64}])["config"]
     assert (values["td3.batch_size"], values["device"], values["memory.offload"]) == (256, "cpu", [])
-    rungs = [rung for ladder in launcher_config.load().ladder.values() for rung in ladder]
-    assert {key for rung in rungs for key in rung.values} <= set(values)
+    assert {key for rung in program().rungs for key in rung.values} <= set(values)
 
 
 def test_a_variant_that_is_no_configuration_says_so_and_spoils_no_other() -> None:

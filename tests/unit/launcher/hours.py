@@ -11,12 +11,12 @@ from typing import Any
 
 from carla_launcher.act.effects import State
 from carla_launcher.act.runtime import Role
-from carla_launcher.config import Does
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.observe.observation import Sign
 from carla_launcher.observe.pools import Gpu, PoolKind
 from carla_run.paths import RunPaths
-from tests.unit.launcher.machine import Machine, limits
+from tests.unit.launcher.machine import Machine
+from tests.unit.launcher.planned import RUNGS
 
 HOUR_S = 3600.0
 FAULT_EVERY_S = 900.0
@@ -137,7 +137,7 @@ class Sweep:
     @property
     def missed(self) -> set[str]:
         """Return the rungs and causes that no seed has reached."""
-        rungs = {rung.name for rungs in limits().ladder.values() for rung in rungs if rung.does is not Does.STOP}
+        rungs = {rung.name for rungs in RUNGS.values() for rung in rungs if not rung.ends_run}
         return (rungs - self.rungs.keys()) | ({cause.value for cause in Cause} - self.causes.keys())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 Row = dict[str, Any]
+LOST_NOTHING = {"steps_lost": 0, "updates_repeated": 0}
 CRASHED = "the agent crashed (signal 6)"
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -44,12 +45,18 @@ def over(time_s: float, diagnosis: str, pool: str = "", owner: str = "", inciden
 
 def of(incident: str, rows: Sequence[Row]) -> list[Row]:
     """Return rows as those of one incident."""
-    return [{**row, "incident": incident} for row in rows]
+    return [{**row, "incident": incident, **({"incidents": [incident]} if "incidents" in row else {})} for row in rows]
 
 
 def memory(time_s: float, step: float | None, free: float = 500.0, **more: Any) -> Row:
     pools = {"vram:0": {"total": 5745.0, "free": free, "owners": {"simulator": 4800.0, "Xorg": 85.0}}}
     return {"time": time_s, "state": "running", "phase": "updating", "step": step, "taken": [], "pools": pools, **more}
+
+
+def stood(from_s: float, until_s: float, incident: str = "i1", **more: Any) -> Row:
+    """Return the row that says so; training moves again then."""
+    about = {"incident": incident, "incidents": [incident], "from_s": from_s, "until_s": until_s, "goes_on": True}
+    return event(until_s, "stood_still", **{**about, **LOST_NOTHING, **more})
 
 
 def crash(
@@ -61,19 +68,21 @@ def crash(
         over(time_s, "simulator_crash", owner="simulator"),
         event(time_s + 1, "simulator_starts"),
         event(back_s, "simulator_healthy", took_s=back_s - time_s - 1),
+        stood(time_s, back_s),
     ]
     return of(incident, rows)
 
 
-def agent_crash(time_s: float, back_s: float, cause: str = "agent_crash", said: str = CRASHED) -> list[Row]:
-    return [finding(time_s, cause, said, owner="agent"), *agent_again(time_s, said, back_s)]
+def agent_crash(time_s: float, back_s: float, said: str = CRASHED, **lost: Any) -> list[Row]:
+    return [finding(time_s, "agent_crash", said, owner="agent"), *agent_again(time_s, said, back_s, **lost)]
 
 
-def agent_again(time_s: float, said: str, back_s: float) -> list[Row]:
+def agent_again(time_s: float, said: str, back_s: float, **lost: Any) -> list[Row]:
     rows = [
         event(time_s, "agent_restart", said, delay_s=0.5),
         event(time_s, "agent_killed", said),
         event(time_s + 1, "agent_starts", resume=True, overrides={}),
         event(back_s, "verified"),
+        stood(time_s, back_s, **lost),
     ]
     return of("i1", rows)

@@ -17,12 +17,13 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.diagnostician import Diagnostician
 from carla_launcher.decide.detectors.expectations import Expectations
 from carla_launcher.decide.ladder import Ladder, build_ladder, picked_rungs
-from carla_launcher.decide.sizes import Simulator, Sizes, Values
 from carla_launcher.observe.observation import AgentSeen, Observation, Sign, SimulatorSeen
 from carla_launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from carla_launcher.sizes import Simulator, Sizes, Values
 from carla_run.events import CannotFit, MemoryPool
 from carla_run.exits import Exit
 from carla_run.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
+from tests.unit.launcher.planned import AGENT, RUNGS
 from tests.unit.launcher.simulated import Program, World
 
 TOTAL_MIB = {PoolKind.VRAM: 5745.0, PoolKind.RAM: 15_800.0, PoolKind.DISK: 60_000.0}
@@ -40,8 +41,10 @@ BASE: Values = {
     "evaluation.video": True,
     "training.keep_checkpoints": 3,
     "replay.capacity": 100_000,
+    "training.collectors": 1,
+    "collector.at_work": None,
 }
-EVERYTHING = tuple(rung.name for ladder in config.load().ladder.values() for rung in ladder)
+EVERYTHING = tuple(rung.name for ladder in RUNGS.values() for rung in ladder)
 TICK_TIMEOUT_S = 20.0
 COLLECTOR_MARGIN_S = 5.0
 CHECKPOINT_EVERY_STEPS = 5000
@@ -77,11 +80,11 @@ def sizes_of(asked: Any) -> list[Sizes]:
     ]
 
 
-def ladder(shipped: LauncherConfig, policy: tuple[str, ...] | None = None) -> Ladder:
+def ladder(policy: tuple[str, ...] | None = None) -> Ladder:
     peaks: dict[str, dict[PoolKind, Figure]] = {
         quality: {PoolKind.VRAM: estimated(mib)} for quality, mib in PEAK_MIB.items()
     }
-    return build_ladder(picked_rungs(shipped.ladder, policy), BASE, Simulator("Epic", peaks), sizes_of)
+    return build_ladder(picked_rungs(RUNGS, policy), AGENT.present(BASE), Simulator("Epic", peaks), sizes_of)
 
 
 @dataclass
@@ -124,7 +127,7 @@ class Machine(World):
         self.config = limits()
         self.rng = random.Random(self.seed)
         policy = tuple(self.rng.sample(EVERYTHING, len(EVERYTHING))) if self.seed % 2 else None
-        self.ladder = ladder(self.config, policy)
+        self.ladder = ladder(policy)
         self.needs = agent_mib
         self._begin_diagnosis()
         super().__post_init__()

@@ -8,12 +8,15 @@ from typing import Any
 
 from carla_launcher import config
 from carla_launcher.decide.fit import Situation
-from carla_launcher.decide.ladder import build_ladder, picked_rungs
-from carla_launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
-from carla_launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
-from carla_launcher.resolve.watermarks import first_figures
+from carla_launcher.decide.ladder import build_ladder, picked_rungs, with_program
+from carla_launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from carla_launcher.resolve.footprint import program
+from carla_launcher.simulators import Carla, CarlaLite
+from carla_launcher.sizes import Simulator, Sizes, SizesOf, Values
 
-LIMITS = config.load()
+LIMITS, AGENT = config.load(), program()
+RUNGS = with_program(LIMITS.ladder, AGENT)
+LITE = CarlaLite.figures_as
 CONTEXT_MIB = 400.0
 BASE: dict[str, Any] = {
     "device": "cuda",
@@ -27,6 +30,8 @@ BASE: dict[str, Any] = {
     "replay.capacity": 100_000,
     "training.keep_checkpoints": 3,
     "evaluation.video": True,
+    "training.collectors": 1,
+    "collector.at_work": None,
 }
 
 
@@ -80,10 +85,11 @@ def card(total: float, *owners: Owner, unnamed: float = 0.0) -> Pool:
 
 def simulator(quality: str = "Epic", **vram: float) -> Simulator:
     """Return CARLA with the shipped figures, or others of VRAM by quality; ``LITE`` for carla-lite."""
-    peaks: dict[str, dict[PoolKind, Figure]] = first_figures(LIMITS.sizes)
+    kind = CarlaLite() if quality == LITE else Carla()
+    peaks = kind.first_figures(LIMITS.sizes)
     for name, mib in vram.items():
         peaks[name][PoolKind.VRAM] = estimated(mib)
-    return Simulator(quality, peaks)
+    return Simulator(quality, peaks, label=kind.label, ram_key=kind.ram_key)
 
 
 def situation(
@@ -92,5 +98,5 @@ def situation(
     """Return what a plan is made of, with the shipped ladder."""
     values = {**BASE, **base} if seen.gpu is Gpu.OK else {**BASE, **base, "device": "cpu"}
     simulates = runs or simulator("Epic" if seen.gpu is Gpu.OK else LITE)
-    ladder = build_ladder(picked_rungs(LIMITS.ladder, policy), values, simulates, agent)
+    ladder = build_ladder(picked_rungs(RUNGS, policy), AGENT.present(values), simulates, agent)
     return Situation(seen, simulates, values, ladder, LIMITS.memory.reserve_mib)

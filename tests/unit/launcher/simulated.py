@@ -15,7 +15,7 @@ from carla_launcher.act.run import Run
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start
 from carla_launcher.act.supervisor import Supervisor
-from carla_launcher.config import Does, LauncherConfig
+from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.expectations import BandKey
 from carla_launcher.decide.holders import Holders
@@ -24,7 +24,13 @@ from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
-from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.resolve.footprint import program
+from carla_launcher.rungs.apply import Apply
+from carla_launcher.rungs.quality import Quality
+from carla_launcher.rungs.restart_agent import FreshAgent
+from carla_launcher.rungs.restart_simulator import FreshSimulator
+from carla_launcher.rungs.stop import EndRun
+from carla_launcher.simulators import Carla, CarlaLite, Elsewhere
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Cuda, Heartbeat, Phase
 from carla_run.paths import RunPaths
@@ -35,18 +41,18 @@ LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
 LADDER: Ladder = {
     PoolKind.VRAM: (
-        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 128}, frees_mib={PoolKind.VRAM: 80}),
-        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 40}),
-        Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode"),
+        Step("micro_batches", Apply, "slower", {"td3.micro_batch": 128}, frees_mib={PoolKind.VRAM: 80}),
+        Step("micro_batches", Apply, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 40}),
+        Step("restart_simulator", FreshSimulator, "an episode"),
         Step(
             "agent_cpu",
-            Does.RESTART_AGENT,
+            FreshAgent,
             "slow",
             {"device": "cpu"},
             frees_mib={PoolKind.VRAM: 600, PoolKind.RAM: -300},
         ),
-        Step("carla_low", Does.QUALITY, "coarse pictures", quality="Low", frees_mib={PoolKind.VRAM: 700}),
-        Step("stop", Does.STOP, "the run"),
+        Step("carla_low", Quality, "coarse pictures", quality="Low", frees_mib={PoolKind.VRAM: 700}),
+        Step("stop", EndRun, "the run"),
     )
 }
 BASE = {"td3.batch_size": 256, "td3.micro_batch": None, "device": "cuda"}
@@ -83,6 +89,7 @@ class Program:
     grown_mib: float = 0.0
     stuck: bool = False
     gave_way: str = ""
+    driven_s: float = 0.0
 
     def poll(self) -> Ended | None:
         return self.ended
@@ -171,6 +178,8 @@ class World:
     laid: dict[str, Any] = field(default_factory=dict)
     planned: dict[BandKey, float] = field(default_factory=dict)
     step_before: StepBefore | None = None
+    looked_s: float = 0.0
+    answers_checks: bool = False
     drained: bool = False
     person_drained: bool = False
     expected: list[Child] = field(default_factory=list)
@@ -187,7 +196,7 @@ class World:
     def launch(self) -> None:
         """Begin with a launcher that knows what the last one wrote."""
         before = recall(self.run)
-        new = LauncherState("test", RunOptions(), "127.0.0.1", 2000, self.quality)
+        new = LauncherState("test", {}, "127.0.0.1", 2000, self.quality)
         state = new if before is None else before.state
         self.journal = MortalJournal(self.run, state, lambda: self.clock.now_s)
         self.journal.world = self
@@ -199,14 +208,14 @@ class World:
 
         effects = Effects(
             runtime=self,
-            observer=self,
+            observer=self,  # type: ignore[arg-type]
             diagnose=diagnose,
             holders=holders,
             check=self.check,
-            requests=self,
+            requests=self,  # type: ignore[arg-type]
             clock=self.clock,
             draw=lambda: 0.0,
-            stop=self.stop,
+            stop=self.stop,  # type: ignore[arg-type]
             say=self.said.append,
             expect=self.planned.update,
         )
@@ -218,10 +227,10 @@ class World:
             bands=lambda values, _: {
                 ("agent", self.cards.pool_of(OwnerKind.AGENT), "updating"): needs(values).get(PoolKind.VRAM, 0.0)
             },
+            program=program(),
         )
-        simulator = SimulatorKind.LITE if self.quality is None else SimulatorKind.CARLA
-        simulator = SimulatorKind.ELSEWHERE if self.external else simulator
-        spec = RunSpec(self.run, RunOptions(simulator=simulator, gpu=self.cards), 2000, resume=before is not None)
+        simulator = Elsewhere() if self.external else CarlaLite() if self.quality is None else Carla()
+        spec = RunSpec(self.run, simulator, 2000, cards=self.cards, resume=before is not None)
         spec = replace(spec, step_before=self.step_before)
         self.supervisor = Supervisor(Run(spec, self.config, effects, self.journal), forecast)
 
@@ -250,6 +259,7 @@ class World:
                 100 + len(self.programs), start.role, start, self, stops, log, self.clock.now_s, dict(self.laid)
             )
             self.programs.append(program)
+            self.answers_checks &= start.role is Role.AGENT
             if start.role is Role.AGENT:
                 self.drained = False
         return program
@@ -294,7 +304,9 @@ class World:
 
     def check(self, in_use: bool) -> Health:
         self.checks_in_use.append(in_use)
-        return self.health()
+        health = self.health()
+        self.answers_checks = health.ok
+        return health
 
     def look(
         self, now_s: float, simulator: Child | None, agent: Child | None, _further: frozenset[int] = frozenset()
@@ -336,12 +348,16 @@ class World:
         if agent is None or agent.poll() is not None:
             return None
         program = self.last(Role.AGENT)
-        driven_s = self.clock.now_s - program.began_s
+        lived_s = self.clock.now_s - program.began_s
+        if self.answers_checks and not self.drained and (self.external or self.living(Role.SIMULATOR)):
+            program.driven_s += min(lived_s, self.clock.now_s - self.looked_s)
+        self.looked_s = self.clock.now_s
+        driven_s = program.driven_s
         values = {**BASE, **program.overrides}
         return Heartbeat(
             time=self.clock.now_s,
             pid=program.pid,
-            phase=Phase.STARTING if driven_s < 3 else Phase.DRAINED if self.drained else Phase.UPDATING,
+            phase=Phase.STARTING if lived_s < 3 else Phase.DRAINED if self.drained else Phase.UPDATING,
             step=int(10 * driven_s),
             total_steps=1_000_000,
             updates=int(10 * driven_s),

@@ -14,6 +14,8 @@ from carla_launcher.act.runtime import Role
 from carla_launcher.decide.adoption import WITHOUT_CUDA, given_up, why_without_cuda
 from carla_launcher.decide.ladder import Needs
 from carla_launcher.observe.pools import PoolKind
+from carla_launcher.resolve.footprint import program
+from carla_run.configuration import program_file
 from carla_run.heartbeat import Cuda
 from carla_run.paths import RunPaths
 from tests.unit.beats import BEAT
@@ -48,8 +50,15 @@ def test_only_what_was_given_up_for_memory_is_a_rung(
     expected: dict[str, Any], beat: dict[str, Any], rung: dict[str, Any], without: bool
 ) -> None:
     reported = replace(BEAT, **{"cuda": Cuda.USABLE, **beat})
-    assert given_up(reported, expected) == rung
-    assert (why_without_cuda(reported, expected) is not None) is without
+    assert given_up(reported, expected, program()) == rung
+    assert (why_without_cuda(reported, expected, program()) is not None) is without
+
+
+@pytest.mark.parametrize(("batch", "taken"), [(256, {}), (192, {}), (128, {"batch_size": 128})])
+def test_another_program_gives_up_one_of_its_values(batch: int, taken: dict[str, int]) -> None:
+    rung = {"name": "batch", "values": {"batch_size": [256, 128, 64]}, "by_itself": ["smaller"]}
+    other = program_file.validate({"rungs": [rung], "heartbeat": {"batch_size": "batch"}}, "train.yaml")
+    assert given_up(replace(BEAT, batch=batch, gave_way="smaller"), {"batch_size": 256}, other) == taken
 
 
 def test_every_case_of_the_agent_has_its_words() -> None:

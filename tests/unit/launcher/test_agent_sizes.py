@@ -11,11 +11,11 @@ import pytest
 from carla_launcher.decide import plan
 from carla_launcher.decide.choose import Ground, Lack
 from carla_launcher.decide.fit import planned_bands
-from carla_launcher.decide.ladder import Taken, overrides, predicted, within_reach
-from carla_launcher.decide.sizes import Sizes, Values
+from carla_launcher.decide.ladder import Standing, Taken, overrides
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.footprint import FootprintError
+from carla_launcher.sizes import Sizes, Values
 from carla_run.paths import RunPaths
 from tests.crowd import PATIENCE_S
 from tests.unit.launcher.planned import BASE, LIMITS, Rule, reading, simulator, situation
@@ -24,7 +24,7 @@ from tests.unit.launcher.simulated import World
 CPU: Values = {"device": "cpu"}
 
 
-def test_a_look_up_never_asks_and_what_was_asked_for_is_known_once_answered() -> None:
+def test_a_look_up_never_asks() -> None:
     asked: list[Sequence[Values]] = []
 
     def sizes_of(variants: Sequence[Values]) -> list[Sizes]:
@@ -59,7 +59,7 @@ def test_asking_takes_no_time_and_the_end_waits_for_the_answer() -> None:
 
 
 @pytest.mark.parametrize("error", [FootprintError("no answer within 60 s"), KeyError("device")])
-def test_a_question_that_failed_however_is_asked_again_the_next_time(error: Exception) -> None:
+def test_a_question_that_failed_is_asked_again(error: Exception) -> None:
     answers = [error, None]
 
     def sizes_of(variants: Sequence[Values]) -> list[Sizes]:
@@ -73,7 +73,7 @@ def test_a_question_that_failed_however_is_asked_again_the_next_time(error: Exce
     assert sizes.look_up([CPU])[0].mib
 
 
-def test_a_machine_without_room_for_a_thread_costs_the_answer_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_a_thread_costs_the_answer_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -95,8 +95,8 @@ def test_where_nobody_knows_yet_the_ladders_own_figures_stand() -> None:
         return {} if values else dict(base)
 
     freed = base[PoolKind.VRAM] - Rule().one(step.values).mib[PoolKind.VRAM]
-    assert predicted(made.ladder, taken, needs)[PoolKind.VRAM] == base[PoolKind.VRAM] - freed
-    ground = Ground(made.ladder, (), made.reading, LIMITS.memory.reserve_mib, lambda _: {}, {})
+    assert Standing(made.ladder, taken, needs).predicted()[PoolKind.VRAM] == base[PoolKind.VRAM] - freed
+    ground = Ground(made.ladder, (), lambda _: {}, made.reading, LIMITS.memory.reserve_mib, {})
     assert ground.choose(Lack(PoolKind.VRAM, freed, "vram:0")) == (step,)
 
 
@@ -105,17 +105,18 @@ def test_what_a_choice_asks_about_is_asked_ahead() -> None:
     made = situation(reading(vram=5400), Rule())
     start = plan.make_plan(made, Rule()).start
     assert start is not None
-    reach = within_reach(made.ladder, ())
+    reach = Standing(made.ladder, (), lambda _: {}).within_reach()
     for step in (each for steps in made.ladder.values() for each in steps if each.values):
         assert dict(step.values) in reach
     taken = [Taken(step.rung, "vram", "", dict(step.values)) for step in start.steps]
     assert {key: value for key, value in overrides(taken).items() if key != "device"} in [
         {key: value for key, value in each.items() if key != "device"} for each in reach
     ]
-    assert overrides(taken[:-1]) in within_reach(made.ladder, taken), "what taking the last back comes to"
+    reach = Standing(made.ladder, taken, lambda _: {}).within_reach()
+    assert overrides(taken[:-1]) in reach, "what taking the last back comes to"
 
 
-def test_bands_are_the_plans_figures_by_phase_and_follow_the_rung() -> None:
+def test_bands_are_the_plans_figures_and_follow_the_rung() -> None:
     made = situation(reading(), Rule(), simulator("Epic"))
     (agent,) = Rule()([{"device": "cuda"}])
     bands = planned_bands(made, agent, "Low")

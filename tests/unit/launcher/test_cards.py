@@ -50,8 +50,9 @@ options = RunOptions(**{"runtime": "process", "simulator": "carla-lite", **json.
 limits = config.load()
 installed = limits.simulator.model_copy(update={"command": "carla -graphicsadapter={gpu}"})
 try:
-    found = prepare(requested(run, options), limits.model_copy(update={"simulator": installed}))
-    with up._cards_held(found, lambda _: None) as held:
+    asked = replace(requested(run, options), limits=limits.model_copy(update={"simulator": installed}))
+    found = prepare(asked)
+    with up._cards_held(found, False, lambda _: None) as held:
         locks = len(held)
 except ExitError as error:
     sys.exit(f"{int(error.code)}: {error}")
@@ -94,7 +95,7 @@ def prepare(figures: Figures, **asked: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_run_goes_on_with_its_card_where_the_machine_counts_anew_and_says_when_it_has_gone(figures: Figures) -> None:
+def test_a_run_keeps_its_card_whatever_its_number(figures: Figures) -> None:
     begun = prepare(figures, device="cuda")
     assert json.loads(begun.stdout) == [[FIRST, FIRST], "0", ["vram:0"], 1], begun.stderr
     figures.index = 1
@@ -112,9 +113,7 @@ def test_a_run_goes_on_with_its_card_where_the_machine_counts_anew_and_says_when
     assert json.loads(prepare(figures, device="cpu").stdout)[0] == ["", ""], "a run that needs no card is given none"
 
 
-def test_a_run_goes_on_with_both_its_cards_whatever_their_numbers_and_locks_those_that_it_needs(
-    figures: Figures, second: Figures
-) -> None:
+def test_a_run_keeps_both_cards_and_locks_what_it_needs(figures: Figures, second: Figures) -> None:
     begun = prepare(figures, device="cuda", simulator="carla", gpu={"simulator": 0, "agent": 1})
     both = [FIRST, SECOND]
     assert json.loads(begun.stdout) == [both, "0,1", ["vram:0", "vram:1"], 2], begun.stderr
@@ -127,9 +126,7 @@ def test_a_run_goes_on_with_both_its_cards_whatever_their_numbers_and_locks_thos
     assert json.loads(on_one.stdout)[3] == 1, "an agent on the CPU needs none"
 
 
-def test_a_card_of_two_that_another_launcher_holds_is_named_and_the_other_is_let_go(
-    figures: Figures, second: Figures
-) -> None:
+def test_of_two_cards_both_are_held_or_none(figures: Figures, second: Figures) -> None:
     other = lock_gpu(second.uuid, "another")
     try:
         refused = prepare(figures, device="cuda", simulator="carla", gpu={"simulator": 0, "agent": 1})
@@ -144,7 +141,7 @@ def test_a_card_of_two_that_another_launcher_holds_is_named_and_the_other_is_let
     ("simulators_mib", "agents_mib", "short", "quality", "device"),
     [(8192, 200, "vram:1", "Epic", "cpu"), (5200, 6144, "vram:0", "Low", "cuda")],
 )
-def test_the_card_that_is_short_is_made_up_for_by_the_program_that_is_on_it(
+def test_the_program_on_the_short_card_gives_way(
     figures: Figures,
     second: Figures,
     tmp_path: Path,
@@ -183,7 +180,7 @@ def test_the_card_that_is_short_is_made_up_for_by_the_program_that_is_on_it(
         ({"simulator": 2, "agent": 2}, "65: --gpu 2: GPU 2 isn't in this machine, expected 0 or 1: "),
     ],
 )
-def test_an_index_that_is_not_there_is_one_sentence_with_those_that_are(
+def test_a_missing_index_is_one_sentence_with_those_there(
     figures: Figures, second: Figures, asked: dict[str, int], said: str
 ) -> None:
     refused = prepare(figures, gpu=asked)
@@ -192,7 +189,7 @@ def test_an_index_that_is_not_there_is_one_sentence_with_those_that_are(
 
 
 @pytest.mark.parametrize(("cards", "refused"), [(1, True), (2, False), (0, False)])
-def test_an_index_is_refused_only_where_the_driver_says_how_many_cards_there_are(
+def test_an_index_is_refused_only_where_cards_are_counted(
     monkeypatch: pytest.MonkeyPatch, cards: int, refused: bool
 ) -> None:
     monkeypatch.setattr(Nvml, "count", lambda: cards)
@@ -205,7 +202,7 @@ def test_an_index_is_refused_only_where_the_driver_says_how_many_cards_there_are
 
 
 @pytest.mark.parametrize("text", ["0,x", "x", "0,1,2", "", "0,", "-1"])
-def test_what_names_no_cards_is_refused_with_the_value_and_what_was_expected(text: str) -> None:
+def test_what_names_no_cards_is_a_usage_error(text: str) -> None:
     ended = CliRunner().invoke(app, ["plan", "--gpu", text], env={"COLUMNS": "300", "TERM": "dumb"})
     assert ended.exit_code == 2
     assert f"{text!r}: expected the index of one GPU, as 0, or the simulator's and the agent's, as 0,1." in ended.output
@@ -246,7 +243,7 @@ def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"device": "cpu", "simulator": SimulatorKind.LITE}, ("GPU-gone", "GPU-gone"), Cards(1, 0)),
     ],
 )
-def test_what_is_remembered_wins_over_what_was_named_and_that_over_composes_variables(
+def test_remembered_cards_win_over_named_and_composes(
     two_cards: None, asked: dict[str, Any], remembered: tuple[str, str], cards: Cards
 ) -> None:
     assert pick(RunOptions(**asked), remembered) == cards
@@ -288,7 +285,7 @@ def test_without_variables_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("command", "refused"), [("carla -graphicsadapter={gpu}", False), ("carla", True)])
-def test_an_installed_carla_that_would_draw_on_another_card_is_refused(
+def test_an_installed_carla_must_draw_on_the_planned_card(
     two_cards: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, refused: bool
 ) -> None:
     """Vulkan goes by none of CUDA's variables: without a word CARLA takes the first card."""
@@ -300,4 +297,4 @@ def test_an_installed_carla_that_would_draw_on_another_card_is_refused(
         with pytest.raises(RefusedError, match=r"expected GPU 1: add -graphicsadapter=\{gpu\} to it"):
             machine.resolve(run, asked, installed)
     else:
-        assert machine.resolve(run, asked, installed).options.gpu == Cards(1, 0)
+        assert machine.resolve(run, asked, installed).spec.cards == Cards(1, 0)

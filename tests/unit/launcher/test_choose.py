@@ -75,6 +75,6 @@ def test_for_the_same_shortage_start_and_run_choose_the_same_steps(drawn: tuple[
 
     runs = made.simulator
     fresh = {kind: runs.peak(runs.quality, kind).mib or 0.0 for kind in PoolKind if runs}
-    ground = Ground(made.ladder, (), running(made, planned.asked), LIMITS.memory.reserve_mib, needs, fresh)
+    ground = Ground(made.ladder, (), needs, running(made, planned.asked), LIMITS.memory.reserve_mib, fresh)
     chosen = ground.choose(Lack(short.kind, short.short_mib, short.pool))
     assert chosen == (planned.start.steps if planned.start else ())

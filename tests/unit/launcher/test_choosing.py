@@ -79,7 +79,7 @@ def test_what_runs_follows_from_the_machine_and_flags_win(
         ),
     ],
 )
-def test_a_machine_that_is_not_what_it_seems_is_refused_with_the_way_on(
+def test_a_failing_machine_is_refused_with_the_way_on(
     asked: dict[str, Any], gpu: Gpu, docker: Docker, said: str
 ) -> None:
     with pytest.raises(RefusedError, match=said) as refused:
@@ -142,7 +142,7 @@ def launch(
 
 
 @pytest.mark.parametrize(("command", "broken"), [("plan", "driver"), ("up", "driver"), ("up", "engine")])
-def test_a_failing_driver_is_refused_and_a_silent_engine_where_something_is_started(
+def test_a_failing_driver_or_engine_ends_the_command(
     figures: Figures, put_docker: Callable[[str], None], command: str, broken: str
 ) -> None:
     put_docker("exit 1" if broken == "engine" else "exit 0")
@@ -178,7 +178,7 @@ def test_a_plan_needs_nothing_that_starts_carla(
     assert said in shown.stderr
 
 
-def test_a_node_whose_driver_and_engine_fail_plans_carla_for_others_whose_cards_are_said(
+def test_a_failing_node_plans_for_nodes_whose_cards_are_said(
     figures: Figures, put_docker: Callable[[str], None]
 ) -> None:
     put_docker("exit 1")
@@ -205,7 +205,7 @@ def test_without_pytorch_and_without_containers_it_is_a_sentence(
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_an_image_that_is_missing_is_said_before_a_container_is_asked(
+def test_a_missing_image_is_said_before_it_is_asked(
     tmp_path: Path, put_docker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``docker compose run`` would build it, for as long as that takes."""

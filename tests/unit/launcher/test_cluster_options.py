@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.observe.pools import Gpu, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from carla_launcher.resolve import cluster
+from carla_launcher.plugins.ray import nodes
+from carla_launcher.resolve import agent_args, cluster
 from carla_launcher.resolve.choosing import Docker, choose
-from carla_launcher.show import nodes
+from carla_launcher.resolve.machine import spec_of
 from carla_run.paths import RunPaths
 
 HERE = "127.0.0.1:6379"
@@ -24,20 +24,18 @@ def chosen(gpu: Gpu = Gpu.OK, **asked: Any) -> RunOptions:
 
 
 def settings(options: RunOptions) -> dict[str, str]:
-    words = [word for word in options.agent_args if word != "--set"]
-    return dict(word.split("=", 1) for word in words)
+    words = spec_of(RunPaths(Path("run")), options).agent_options
+    return dict(word.split("=", 1) for word in agent_args.settings(words))
 
 
-def test_on_a_cluster_there_is_no_simulator_here_and_the_agent_is_told_where_to_drive() -> None:
+def test_on_a_cluster_the_agent_is_told_where_to_drive() -> None:
     found = chosen(cluster=HERE, simulator=SimulatorKind.LITE, map="Lite02", seed=4, agent_args=("--set", "a=1"))
-    assert (found.runtime, found.simulator) == (RuntimeKind.PROCESS, SimulatorKind.ELSEWHERE)
     told = settings(found)
     assert told["cluster.address"] == HERE
     assert json.loads(told["cluster.simulator"]) == ["--simulator", "carla-lite", "--map", "Lite02", "--seed", "4"]
     assert told["a"] == "1"
-    spec = RunSpec(RunPaths(Path("run")), found, 2000)
-    assert spec.on_cluster
-    assert not spec.simulator.ours
+    spec = spec_of(RunPaths(Path("run")), found)
+    assert (spec.in_containers, spec.on_cluster, spec.simulator.kind) == (False, True, SimulatorKind.ELSEWHERE)
 
 
 def test_what_a_simulator_is_started_with_reaches_each_node(tmp_path: Path) -> None:
@@ -50,8 +48,8 @@ def test_what_a_simulator_is_started_with_reaches_each_node(tmp_path: Path) -> N
 
 
 def test_the_count_of_collectors_is_the_agent_s() -> None:
-    assert cluster.with_collectors(RunOptions(collectors=8)).agent_args == ("--set", "training.collectors=8")
-    assert cluster.with_collectors(RunOptions()).agent_args == ()
+    assert cluster.agent_words(RunOptions(collectors=8)) == ("--set", "training.collectors=8")
+    assert cluster.agent_words(RunOptions()) == ()
 
 
 @pytest.mark.parametrize(
@@ -70,9 +68,8 @@ def test_what_cannot_be_is_refused_in_one_sentence(
         chosen(**asked)
 
 
-def test_a_card_that_cannot_be_read_is_no_matter_where_nothing_here_needs_it() -> None:
-    found = chosen(Gpu.UNREADABLE, cluster=HERE, device="cpu")
-    assert found.simulator is SimulatorKind.ELSEWHERE
+def test_an_unreadable_card_is_no_matter_where_none_is_needed() -> None:
+    assert chosen(Gpu.UNREADABLE, cluster=HERE, device="cpu").runtime is RuntimeKind.PROCESS
 
 
 def test_the_nodes_are_told_a_line_each(tmp_path: Path) -> None:
@@ -99,5 +96,5 @@ def test_steps_that_were_lost_with_nodes_are_summed() -> None:
         {"event": "chunk_lost", "at_most": 10},
         {"event": "stopped"},
     ]
-    assert nodes.lost(events) == "at most 74, 2 times"
-    assert nodes.lost([]) == ""
+    assert nodes.lost_with_nodes(events) == "at most 74, 2 times"
+    assert nodes.lost_with_nodes([]) == ""

@@ -26,7 +26,8 @@ from carla_launcher.decide.ladder import Taken
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.resolve.prepare import Prepared, _state, prepare
-from carla_launcher.resolve.resuming import DEFAULT_CONFIG, requested
+from carla_launcher.resolve.resuming import requested
+from carla_launcher.simulators import Carla
 from carla_run import signals
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
@@ -46,26 +47,28 @@ def run(tmp_path: Path) -> RunPaths:
 
 def prepared(run: RunPaths, **asked: Any) -> Prepared:
     resume = asked.pop("resume", False)
-    return prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS, **asked), resume), LIMITS)
+    return prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS, **asked), resume))
 
 
-def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunPaths) -> None:
+def test_a_new_run_begins_on_the_plans_rung(run: RunPaths) -> None:
     found = prepared(run, device="cpu", seed=3, policy=("micro_batches",))
     assert not found.spec.resume
     assert found.state.taken == ()
-    asked = found.state.options
-    assert asked.config == DEFAULT_CONFIG
-    assert (asked.policy, asked.device, asked.seed) == (("micro_batches",), "cpu", 3)
-    assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, SimulatorKind.LITE)
+    assert found.state.options == {
+        "config": "lowmem",
+        "policy": ["micro_batches"],
+        "device": "cpu",
+        "seed": 3,
+        "runtime": "process",
+        "simulator": "carla-lite",
+    }
     assert found.planned.situation.base["device"] == "cpu"
     assert found.state.quality is None, "carla-lite knows none"
-    options = asked.model_copy(update={"simulator": SimulatorKind.CARLA, "quality": "Epic"})
-    assert _state(asked, None, replace(found.spec, options=options), found.planned, LIMITS).quality == "Epic"
+    carla = replace(found.spec, simulator=Carla(finest="Epic"))
+    assert _state(RunOptions(), None, carla, found.planned, LIMITS).quality == "Epic"
 
 
-def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_without_being_told(
-    run: RunPaths, tmp_path: Path
-) -> None:
+def test_killed_launchers_run_keeps_rung_port_and_options(run: RunPaths, tmp_path: Path) -> None:
     begun = prepared(run, device="cpu", seed=3, map="Lite02", port=23_456)
     taken = (Taken("micro_batches", "ram", "short", {"td3.micro_batch": 16}),)
     state = replace(begun.state, taken=taken, state="running")
@@ -76,20 +79,19 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
     assert again.state.taken == taken
     assert prepared(run, port=24_456).state.port == 24_456
     assert again.state.port == 23_456
-    kept = again.spec.options
-    assert (kept.seed, kept.map, kept.device) == (3, "Lite02", "cpu")
+    assert again.spec.agent_options == ("--map", "Lite02", "--seed", "3", "--device", "cpu")
     Journal(run, replace(state, state="stopped"), time.time).save()
     with pytest.raises(RefusedError, match="add --resume"):
         prepared(run)
     resumed = prepared(run, resume=True, port=23_457, simulator_host="localhost").state
     assert (resumed.taken, resumed.host, resumed.port) == (taken, "localhost", 23_457)
     asked = resumed.options
-    assert (asked.port, asked.simulator_host) == (23_457, "localhost")
-    assert (asked.seed, asked.simulator) == (3, SimulatorKind.LITE)
+    assert (asked["port"], asked["simulator_host"]) == (23_457, "localhost")
+    assert (asked["seed"], asked["simulator"]) == (3, "carla-lite")
 
 
 @pytest.mark.parametrize("position", [0, 2])
-def test_a_port_that_nobody_named_changes_where_somebody_else_has_it_now(run: RunPaths, position: int) -> None:
+def test_a_port_not_named_changes_where_it_is_taken(run: RunPaths, position: int) -> None:
     begun = prepared(run, device="cpu")
     Journal(run, begun.state, time.time).save()
     assert prepared(run).state.port == begun.state.port
@@ -102,7 +104,7 @@ def lay_a_row(run: RunPaths) -> None:
     (run.path / "replay" / "published").write_bytes((7).to_bytes(8, sys.byteorder))
 
 
-def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run: RunPaths) -> None:
+def test_what_cannot_fit_is_refused_with_numbers_and_71(run: RunPaths) -> None:
     huge = LIMITS.model_copy(
         update={
             "memory": LIMITS.memory.model_copy(
@@ -111,7 +113,7 @@ def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run:
         }
     )
     with pytest.raises(RefusedError, match="MiB short in ram") as refused:
-        prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS)), huge)
+        prepare(replace(requested(run, RunOptions(runtime=RuntimeKind.PROCESS)), limits=huge))
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
@@ -146,9 +148,7 @@ def requests() -> Iterator[StopRequests]:
         signal.signal(number, handler)
 
 
-def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(
-    requests: StopRequests, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_signals_at_once_are_one_request(requests: StopRequests, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
     os.kill(os.getpid(), signal.SIGTERM)
@@ -172,23 +172,33 @@ def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(
         (("{vram: 100", "{vram: .nan"), "`memory.reserve_mib.vram` is nan; expected a finite number"),
         (("{vram: 100, ", "{"), "memory.reserve_mib has nothing for vram"),
         (("ladder:", "ladder: {vram: [], ram: [], disk: []}\nrest:"), "unknown key `rest`"),
-        (("poll_s: 0.2", "poll_s: 0.2\npoll_s: 0.1"), "`poll_s` stands twice, in lines 82 and 83"),
+        (("poll_s: 0.2", "poll_s: 0.2\npoll_s: 0.1"), "`poll_s` stands twice, in lines 70 and 71"),
         (("simulator:\n", "reserve_mib: 3\nsimulator:\n"), r"`reserve_mib` \(did you mean `memory.reserve_mib`\?\)"),
         (
-            ('cost: "no video"', 'costs: "no video"'),
-            r"unknown key `ladder.ram.3.costs` \(did you mean `ladder.ram.3.cost`",
+            ("after: [little]", "behind: [little]"),
+            "unknown key `ladder.vram.0.behind`; known here: after, allowed, cost, does, frees_mib, name",
         ),
         (
-            ("frees_mib: {ram: 8}", "frees_mib: {rum: 8}"),
-            "unknown key `ladder.ram.4.frees_mib.rum`; known here: vram, ram",
+            ("does: restart_simulator, cost", "does: nap, cost"),
+            "`ladder.vram.0.does` is 'nap'; expected 'apply' or 'one_simulator_less' or 'restart_agent' or",
+        ),
+        (
+            ("after: [little]", "quality: Low"),
+            "rung restart_simulator: `quality` belongs to does: quality, and only there",
+        ),
+        (
+            ("after: [little]", "values: {td3.batch_size: half}"),
+            "rung restart_simulator: `values` belong to apply and restart_agent, and only there",
+        ),
+        (
+            ("after: [little]", "frees_mib: {rum: 8}"),
+            "unknown key `ladder.vram.0.frees_mib.rum`; known here: vram, ram",
         ),
         (("jitter: 0.2", "jitter: 2"), "`simulator.restarts.jitter` is 2"),
         (("agent:", "agent: ]"), "isn't YAML"),
     ],
 )
-def test_a_mistake_in_the_launchers_configuration_is_one_sentence(
-    tmp_path: Path, change: tuple[str, str], expected: str
-) -> None:
+def test_a_mistake_in_launcher_yaml_is_one_sentence(tmp_path: Path, change: tuple[str, str], expected: str) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(config.SHIPPED.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
     with pytest.raises(config.LauncherConfigError, match=expected) as refused:
@@ -206,7 +216,7 @@ def test_an_empty_ladder_is_refused_and_a_pool_may_have_none() -> None:
 
 
 def finished(run: RunPaths) -> None:
-    state = LauncherState("night", RunOptions(), "127.0.0.1", 2000, state="stopped", exit_code=0)
+    state = LauncherState("night", {}, "127.0.0.1", 2000, state="stopped", exit_code=0)
     Journal(run, state, time.time).event(LauncherEvent.RUN_ENDED, "the agent finished")
     run.heartbeat.write_text(replace(BEAT, time=time.time(), step=120, total_steps=120).json())
 
@@ -251,6 +261,6 @@ def test_a_number_that_nothing_can_hold_is_a_usage_error(words: list[str]) -> No
     assert (result.exit_code, "Invalid value" in result.stderr) == (2, True), result.output
 
 
-def test_an_unknown_runtime_is_a_usage_error_that_names_what_exists() -> None:
+def test_an_unknown_runtime_is_a_usage_error() -> None:
     result = CliRunner().invoke(app, ["up", "--runtime", "podman"])
     assert (result.exit_code, "'process'" in result.stderr) == (2, True)

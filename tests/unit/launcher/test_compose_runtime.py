@@ -22,7 +22,7 @@ from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Role, Start, StartError
 from carla_launcher.observe.container_engine import ContainerEngine, Product
 from carla_launcher.observe.observation import Ended
-from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.simulators import Carla, CarlaLite
 from carla_run.paths import RunPaths
 from tests.accounts import ALICE, needs_root
 from tests.conftest import REPOSITORY
@@ -55,8 +55,8 @@ def run(tmp_path: Path) -> RunPaths:
 
 
 def spec(run: RunPaths, **asked: Any) -> RunSpec:
-    known = {"config": REPOSITORY / "config" / "td3_config.yaml", "simulator": SimulatorKind.LITE}
-    return RunSpec(run, RunOptions(**{**known, **asked}), 21_000)
+    known = {"config": REPOSITORY / "config" / "td3_config.yaml", "simulator": CarlaLite()}
+    return RunSpec(run, port=21_000, **{**known, **asked})
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_the_runtime_for_gpus_is_asked_for_where_the_engine_has_it_unless_anothe
     install("2.26.1")
     if asked is not None:
         monkeypatch.setenv("GPU_RUNTIME", asked)
-    stack = ComposeRuntime(spec(run, simulator=SimulatorKind.LITE if lite else SimulatorKind.CARLA), LIMITS)
+    stack = ComposeRuntime(spec(run, simulator=CarlaLite() if lite else Carla()), LIMITS)
     monkeypatch.setattr(stack, "_engine", Engine(says=docker_engine(runtimes=frozenset(runtimes))))
     stack.memory_limits_mib()
     assert stack.environment.get("GPU_RUNTIME") == expected
@@ -180,7 +180,7 @@ def test_an_engine_without_the_toolkit_is_an_obstacle_for_carla_unless_the_calle
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("GPU_RUNTIME", asked)
-    stack = ComposeRuntime(spec(run, simulator=SimulatorKind.LITE if lite else SimulatorKind.CARLA), LIMITS)
+    stack = ComposeRuntime(spec(run, simulator=CarlaLite() if lite else Carla()), LIMITS)
     monkeypatch.setattr(stack, "_engine", Engine(says=docker_engine()))
     assert bool(stack.obstacle) is expected
     assert not stack.obstacle or "install the NVIDIA Container Toolkit" in stack.obstacle
@@ -199,7 +199,7 @@ def test_each_container_is_given_the_card_that_was_planned_for_it(
     run: RunPaths, install: Callable[[str], None], lite: bool, uuids: tuple[str, str], expected: dict[str, str]
 ) -> None:
     install("2.26.1")
-    simulator = SimulatorKind.LITE if lite else SimulatorKind.CARLA
+    simulator = CarlaLite() if lite else Carla()
     stack = ComposeRuntime(replace(spec(run, simulator=simulator), gpu_uuids=uuids), LIMITS)
     stack.memory_limits_mib()
     assert {name: value for name, value in stack.environment.items() if name.endswith("_GPU")} == expected
@@ -210,7 +210,7 @@ def test_carla_lites_container_is_given_the_folder_of_maps(
 ) -> None:
     install("2.26.1")
     limits = LIMITS.model_copy(update={"simulator": LIMITS.simulator.model_copy(update={"map_dir": tmp_path})})
-    stack = ComposeRuntime(spec(run, map="Town02"), limits)
+    stack = ComposeRuntime(spec(run, simulator=CarlaLite("Town02")), limits)
     stack.memory_limits_mib()
     assert (stack.environment["LITE_MAP"], stack.environment["LITE_MAP_DIR"]) == ("Town02", str(tmp_path))
 
@@ -245,7 +245,7 @@ def test_all_images_that_are_missing_are_named_before_anything_is_asked_of_one(
     ("fields", "expected"),
     [
         ({"config": Path("/etc/hostname")}, "/etc/hostname: the agent's container sees"),
-        ({"map": "towns/mine.xodr"}, "The map /.*/towns/mine.xodr is a file here"),
+        ({"simulator": CarlaLite("/a/towns/mine.xodr")}, "The map /.*/towns/mine.xodr is a file here"),
     ],
 )
 def test_what_no_container_sees_is_refused(
@@ -442,8 +442,8 @@ class Command:
 
     code: int | None = None
 
-    def poll(self) -> int | None:
-        return self.code
+    def poll(self) -> Ended | None:
+        return None if self.code is None else Ended(self.code)
 
     def kill(self) -> None:
         self.code = 137

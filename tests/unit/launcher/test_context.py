@@ -38,18 +38,14 @@ PHASES = st.sampled_from([{}, {"td3.micro_batch": 32}, {"memory.offload": ["opti
         ({"memory": MemoryFigures()}, Provenance.MEASURED, None),
     ],
 )
-def test_what_the_agent_holds_beyond_its_allocator_is_its_context_where_both_are_known(
-    beat: dict[str, Any], known: Provenance, expected: float | None
-) -> None:
+def test_context_is_held_less_allocator(beat: dict[str, Any], known: Provenance, expected: float | None) -> None:
     pool = vram().pools[0]
     owners = (Owner("agent", OwnerKind.AGENT, (200,), Figure(1200.0, known)),)
     seen = replace(with_beat(driving(10), **beat), memory=Reading((replace(pool, owners=owners),)))
     assert context_mib(seen) == expected
 
 
-def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_context_is_kept_for_the_next_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(RunPaths(tmp_path / "runs" / "earlier"))
     plain, reserved = world.beat, MemoryFigures(device_mib={"reserved": 330.0})
     monkeypatch.setattr(
@@ -71,9 +67,7 @@ def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(
 
 
 @given(st.floats(1, 2000), PHASES, st.sampled_from(["cuda", "cpu"]))
-def test_a_measured_context_replaces_the_estimate_and_nothing_that_comes_beside_it(
-    context: float, values: dict[str, Any], device: str
-) -> None:
+def test_measured_context_replaces_the_estimate(context: float, values: dict[str, Any], device: str) -> None:
     context = round(context, 1)
     asked = {"device": device, **values}
     (before,), (after,) = RULE([asked]), watermarks.with_context(RULE, measured(context))([asked])
@@ -89,9 +83,7 @@ def test_a_measured_context_replaces_the_estimate_and_nothing_that_comes_beside_
 
 
 @given(context=st.floats(1, 2000), other=st.floats(1, 2000), room=st.floats(-300, 300))
-def test_once_a_context_is_there_the_verdict_does_not_depend_on_its_size(
-    context: float, other: float, room: float
-) -> None:
+def test_verdict_does_not_depend_on_the_contexts_size(context: float, other: float, room: float) -> None:
     """Need and room both hold it: a card that is larger by the context's size judges the same."""
 
     def fits(size: float) -> bool:

@@ -28,6 +28,7 @@ from tests.unit.launcher.journalled import ANYTHING, lines
 NOW = 2_000_000_000.0
 OWNERS = {"simulator": 4800.0, "agent": 490.0, "Xorg": 85.0, "blender": 200.0}
 TAKEN = {"rung": "micro_batches", "kind": "vram", "cause": "vram:0 has 5 MiB free", "values": {"td3.micro_batch": 32}}
+SHORT = {"cause": "pressure", "sentence": "vram:0 has 5 MiB free, 100 should be", "pool": "vram:0", "since": NOW - 210}
 STATE = {
     "run": "night",
     "host": "127.0.0.1",
@@ -39,6 +40,10 @@ STATE = {
     "state": "running",
     "taken": [TAKEN],
     "hold_s": 600.0,
+    "changed_s": NOW - 200,
+    "rung_since": {"micro_batches (td3.micro_batch = 32)": NOW - 200},
+    "findings": [SHORT],
+    "standstill": {"incidents": ["i2"], "from_s": NOW - 30, "down": {"simulator": [NOW - 28, NOW - 1]}},
     "simulator_restarts": 3,
     "agent_restarts": 1,
 }
@@ -51,13 +56,6 @@ DRIVING = replace(
     micro_batch=32,
     collector_restarts=2,
 )
-SHORT = {"diagnosis": "pressure", "pool": "vram:0", "owner": ""}
-EVENTS: list[dict[str, Any]] = [
-    {"time": NOW - 500, "event": "finding", "cause": "ram is short", "diagnosis": "pressure", "pool": "ram"},
-    {"time": NOW - 400, "event": "finding_over", "cause": "", "diagnosis": "pressure", "pool": "ram"},
-    {"time": NOW - 210, "event": "finding", "cause": "vram:0 has 5 MiB free, 100 should be", **SHORT},
-    {"time": NOW - 200, "event": "rung_taken", "cause": "x", "rung": "micro_batches (td3.micro_batch = 32)"},
-]
 MEMORY = [
     {
         "time": NOW - at,
@@ -69,7 +67,6 @@ MEMORY = [
 FILES = {
     "launcher.json": json.dumps(STATE),
     "agent.json": DRIVING.json(),
-    "launcher-events.jsonl": lines(*EVENTS),
     "launcher-memory.jsonl": lines(*MEMORY),
 }
 
@@ -96,6 +93,8 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
     for expected in (
         "running, 1:00:00 after its start",
+        "training stands still since ",
+        ": waits for simulator",
         "step 120400 of 240000 (50.2%), 10.0 steps/s, 3 h 19 min to go",
         "updating, on cuda, micro-batch 32, updates 118350, heartbeat 1.0 s ago",
         "127.0.0.1:2000, Town01, quality Low",
@@ -108,7 +107,6 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
         "! memory short since ",
     ):
         assert expected in text or expected in " ".join(text.replace("│", " ").split())
-    assert "ram is short" not in text
 
 
 def test_on_a_cluster_the_simulator_is_each_nodes_own(tmp_path: Path) -> None:
@@ -236,8 +234,7 @@ def test_what_holds_is_followed_over_many_looks(tmp_path: Path) -> None:
     run = written(tmp_path)
     lock, look = Lock(run.launcher_lock), Look(run)
     assert [each["pool"] for each in look.at(NOW)["findings"]] == ["vram:0"]
-    with run.launcher_events.open("a") as file:
-        file.write(json.dumps({"time": NOW, "event": "finding_over", **SHORT}) + "\n")
+    written(tmp_path, **{"launcher.json": json.dumps({**STATE, "findings": []})})
     assert look.at(NOW)["findings"] == []
     lock.release()
 
@@ -278,7 +275,6 @@ def test_values_of_any_kind_and_torn_lines_never_stop_it(
     changed = {
         "launcher.json": json.dumps(some(STATE)),
         "agent.json": json.dumps(some(DRIVING.data())),
-        "launcher-events.jsonl": lines(*map(some, EVENTS)) + '{"torn',
         "launcher-memory.jsonl": json.dumps(row)
         + "\n"
         + FILES["launcher-memory.jsonl"][: data.draw(st.integers(0, 300))],

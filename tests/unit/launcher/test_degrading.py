@@ -9,12 +9,13 @@ import pytest
 
 from carla_launcher.act.effects import State
 from carla_launcher.act.runtime import Role
-from carla_launcher.config import Does
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.ladder import Step
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import PoolKind
+from carla_launcher.rungs.restart_agent import FreshAgent
+from carla_launcher.rungs.stop import EndRun
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
@@ -206,6 +207,7 @@ def test_only_a_dead_launchers_drain_is_ended(world: World) -> None:
 def test_what_open_rungs_would_free_is_recorded(world: World) -> None:
     settle(world)
     frees = read_object(world.run.launcher_state)["rungs_free_mib"]["vram"]
+    assert "stop" not in frees
     assert frees["agent_cpu (device = cpu)"]["vram"] == 600
     assert frees["carla_low (Low)"]["vram"] == 700
     press(world, 650)
@@ -392,7 +394,7 @@ KILLED = "job 7, step 0 on n1: ended by the job's memory limit of 4,096 MiB"
 
 def killed_with_its_job(world: World, rung: Step) -> World:
     """Have Slurm end launcher and programs at once for the job's memory limit, and begin again."""
-    world.ladder = {**LADDER, PoolKind.RAM: (rung, Step("stop", Does.STOP, "the run"))}
+    world.ladder = {**LADDER, PoolKind.RAM: (rung, Step("stop", EndRun, "the run"))}
     settle(world)
     for program in world.programs:
         program.end(137)
@@ -402,7 +404,7 @@ def killed_with_its_job(world: World, rung: Step) -> World:
 
 
 def test_slurm_memory_end_starts_a_rung_lower(world: World) -> None:
-    rung = Step("no_video", Does.RESTART_AGENT, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 40})
+    rung = Step("no_video", FreshAgent, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 40})
     killed_with_its_job(world, rung)
     settle(world)
     assert world.laid == {"evaluation.video": False}
@@ -413,7 +415,7 @@ def test_slurm_memory_end_starts_a_rung_lower(world: World) -> None:
 
 
 def test_slurm_memory_end_without_a_rung(world: World) -> None:
-    rung = Step("no_video", Does.RESTART_AGENT, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 4})
+    rung = Step("no_video", FreshAgent, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 4})
     killed_with_its_job(world, rung)
     settle(world)
     assert not world.events("rung_taken")

@@ -12,11 +12,11 @@ import pytest
 
 from carla_launcher.act.effects import Watched
 from carla_launcher.act.further_simulators import FurtherSimulators
+from carla_launcher.act.journal import Journal
 from carla_launcher.act.runtime import Role, Start, StartError
 from carla_launcher.decide.detectors.drive import Drive
 from carla_launcher.decide.detectors.kills import OomKills
 from carla_launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
-from carla_launcher.options import RunOptions
 from carla_launcher.simulators import CarlaLite
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import CollectorBeat, CollectorState
@@ -63,7 +63,7 @@ class Fleet:
             for number in range(1, self.count)
         )
         effects = SimpleNamespace(further=watched, runtime=self, draw=lambda: 0.0, say=self.said.append)
-        lite = CarlaLite(RunOptions())
+        lite = CarlaLite()
         self.further = FurtherSimulators(lite, LIMITS, effects, self)  # type: ignore[arg-type]
 
     def start(self, start: Start) -> Child:
@@ -72,7 +72,9 @@ class Fleet:
         self.children.append(Child(100 + len(self.children), start))
         return self.children[-1]
 
-    def event(self, event: LauncherEvent, cause: str, incident: str, **fields: Any) -> None:
+    found, over = Journal.found, Journal.over
+
+    def event(self, event: LauncherEvent, cause: str = "", incident: str = "", **fields: Any) -> None:
         self.told.append((event.value, {"cause": cause, "incident": incident, **fields}))
 
     def open_incident(self) -> str:
@@ -126,7 +128,7 @@ def test_each_is_started_at_once_with_its_number() -> None:
         ({"connection_lost": True}, "simulator_crash"),
     ],
 )
-def test_one_that_fails_is_started_again_and_the_others_are_left_alone(trouble: Mapping[str, Any], cause: str) -> None:
+def test_failed_one_restarts_and_others_go_on(trouble: Mapping[str, Any], cause: str) -> None:
     fleet = Fleet(3)
     fleet.go(3)
     fleet.seen[100] = dict(trouble)
@@ -142,7 +144,7 @@ def test_one_that_fails_is_started_again_and_the_others_are_left_alone(trouble: 
     assert "other collectors go on" in fleet.said[-2]
 
 
-def test_one_that_no_restart_mends_is_not_started_again_and_the_others_are_left_alone() -> None:
+def test_misconfigured_one_is_given_up() -> None:
     fleet = Fleet(3)
     fleet.go(3)
     fleet.seen[100] = {"signs": ((Sign.NO_VULKAN, "VkResult=-9"),), "ended": Ended(1), "running": False}
@@ -156,7 +158,7 @@ def test_one_that_no_restart_mends_is_not_started_again_and_the_others_are_left_
     assert "no Vulkan driver" in fleet.said[-1]
 
 
-def test_one_whose_collector_gets_no_tick_is_started_again_though_the_others_tick() -> None:
+def test_one_without_ticks_restarts_though_others_tick() -> None:
     fleet = Fleet(2)
     fleet.go(30)
     stuck = [CollectorBeat(8, CollectorState.STEPPING, 0, 5, 0.0, 0) for _ in range(2)]
@@ -168,7 +170,7 @@ def test_one_whose_collector_gets_no_tick_is_started_again_though_the_others_tic
     assert fleet.living() == [1]
 
 
-def test_a_step_down_ends_the_last_once_its_collector_has_left_and_a_restore_brings_it_back() -> None:
+def test_last_one_goes_and_comes_with_a_rung() -> None:
     fleet = Fleet(3)
     fleet.go(2)
     fleet.go(5, count=2)

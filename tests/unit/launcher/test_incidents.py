@@ -16,7 +16,7 @@ from carla_launcher.show import history, sentences
 from carla_launcher.show.history import RunHistory
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
-from tests.unit.launcher.simulated import World
+from tests.unit.launcher.simulated import DEAD, HEALTHY, World
 
 SHORT = Finding(Cause.PRESSURE, "vram:0 has 100 MiB free, 512 should be", "vram:0")
 
@@ -41,6 +41,9 @@ def told(world: World) -> RunHistory:
 def test_a_crash_and_its_repair_are_one_incident(world: World) -> None:
     before, struck_s = len(rows(world)), world.clock.now_s
     world.last(Role.SIMULATOR).end(139)
+    world.health = lambda: DEAD
+    world.steps_for(10)
+    world.health = lambda: HEALTHY
     world.steps_for(120)
     named = {row["event"] for row in rows(world) if row.get("incident") == "i1"}
     assert {"finding", "finding_over", "simulator_restart", "simulator_starts", "simulator_healthy"} <= named
@@ -48,12 +51,12 @@ def test_a_crash_and_its_repair_are_one_incident(world: World) -> None:
     assert (world.journal.state.incident, world.journal.state.incidents) == ("", 1)
     (crashed,) = told(world).incidents
     (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
+    ((from_s, until_s),) = crashed.stood
     assert crashed.cause == "simulator_crash"
     assert [action.event for action in crashed.actions] == ["simulator_restart"]
     assert abs(crashed.began_s - struck_s) <= 2
-    assert crashed.pauses[0].until_s == healthy
-    assert crashed.cost.back_s is not None
-    assert healthy <= crashed.cost.back_s <= healthy + world.config.memory.timeline_s
+    assert abs(from_s - struck_s) <= 1
+    assert healthy <= until_s <= healthy + 2
     assert told(world).events["simulator_restart"] == world.journal.state.simulator_restarts == 1
 
 
@@ -67,8 +70,10 @@ def test_out_of_memory_and_the_new_start_are_one_incident(world: World) -> None:
     (incident,) = told(world).incidents
     assert incident.cause == "agent_cuda_oom"
     assert [action.event for action in incident.actions] == ["rung_taken", "agent_restart"]
-    assert incident.pauses[0].until_s == world.events("verified")[-1]["time"]
-    assert incident.over_s is not None
+    verified = world.events("verified")[-1]["time"]
+    world.steps_for(2)
+    (incident,) = told(world).incidents
+    assert verified <= incident.stood[0][1] <= verified + 2
     world.steps_while(lambda: not world.events("rung_left"))
     world.steps_for(120)
     assert [each.cause for each in told(world).incidents] == ["agent_cuda_oom", "restore"]
@@ -118,6 +123,21 @@ def test_ids_go_on_after_a_launcher_that_was_killed(world: World) -> None:
     world.last(Role.SIMULATOR).end(139)
     world.steps_for(60)
     assert world.events("simulator_restart")[-1]["incident"] == "i3"
+
+
+def test_killed_launcher_that_took_its_programs_along_cost_time(world: World) -> None:
+    for program in world.programs:
+        program.end(143)
+    killed_s = world.clock.now_s
+    world.clock.sleep(60)
+    world.launch()
+    world.steps_until(State.RUNNING)
+    world.steps_for(10)
+    (gone,) = told(world).incidents
+    ((from_s, until_s),) = gone.stood
+    assert (gone.name, gone.back_s) == ("i1", until_s)
+    assert killed_s - 15 <= from_s <= killed_s
+    assert killed_s + 60 < until_s < killed_s + 80
 
 
 def test_what_ended_the_run_is_named(world: World, tmp_path: Path) -> None:

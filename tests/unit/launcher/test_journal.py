@@ -13,7 +13,6 @@ import pytest
 from carla_launcher.act.journal import Journal, RunInUseError, lock
 from carla_launcher.act.launcher_state import LauncherState, ProcessState
 from carla_launcher.act.saved_config import saved_config
-from carla_launcher.options import RunOptions
 from carla_launcher.show import dashboard
 from carla_run.events import LauncherEvent
 from carla_run.locks import is_held
@@ -29,10 +28,10 @@ def run(tmp_path: Path) -> RunPaths:
 
 
 def journal(run: RunPaths, now: float = 1000.0) -> Journal:
-    return Journal(run, LauncherState("run", RunOptions(map="Lite01"), "127.0.0.1", 2000), lambda: now)
+    return Journal(run, LauncherState("run", {"map": "Lite01"}, "127.0.0.1", 2000), lambda: now)
 
 
-def test_nothing_is_written_through_links_that_a_container_laid_in_the_run_s_folder(run: RunPaths) -> None:
+def test_nothing_is_written_through_links(run: RunPaths) -> None:
     precious = run.path.parent / "precious"
     precious.write_text("keep me")
     for path in (run.launcher_events, run.launcher_memory, run.path / f".launcher.json.{os.getpid()}"):
@@ -44,7 +43,7 @@ def test_nothing_is_written_through_links_that_a_container_laid_in_the_run_s_fol
     assert read_object(run.launcher_state)["run"] == "run"
 
 
-def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPaths) -> None:
+def test_event_saves_the_state(run: RunPaths) -> None:
     written = journal(run)
     written.state = replace(written.state, simulator=ProcessState(7, "python", "log"))
     written.event(LauncherEvent.SIMULATOR_FAILED, "signal 11", in_a_row=2)
@@ -96,7 +95,7 @@ def test_the_lock_stays_with_a_child_that_inherited_it(run: RunPaths) -> None:
     assert not is_held(run.launcher_lock)
 
 
-def test_status_knows_a_launcher_that_was_killed_from_one_that_runs(run: RunPaths) -> None:
+def test_status_tells_killed_from_running(run: RunPaths) -> None:
     written = journal(run)
     written.state = replace(written.state, state="running")
     written.save()

@@ -71,9 +71,7 @@ def test_the_story_has_everything_in_it(tmp_path: Path) -> None:
         *(pytest.param(fate, share, marks=pytest.mark.long) for fate, share in OTHERWISE),
     ],
 )
-def test_the_next_launcher_goes_on_with_the_same_rung_no_orphan_and_no_duplicate(
-    tmp_path: Path, fate: Callable[[World], None], share: int
-) -> None:
+def test_next_launcher_stands_on_the_same_rung(tmp_path: Path, fate: Callable[[World], None], share: int) -> None:
     whole = World(RunPaths(tmp_path / "whole"), free_mib=300)
     story(whole)
     for point in range(1 + share, whole.points + 1, 4):

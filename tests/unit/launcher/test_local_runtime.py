@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ import pytest
 from carla_launcher import config
 from carla_launcher.act.leftovers import await_leftovers
 from carla_launcher.act.local.runtime import LocalRuntime
-from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.observe.observation import Ended
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.resolve.machine import spec_of
 from carla_run.locks import Lock
 from carla_run.memory.processes import tree
 from carla_run.paths import RunPaths
@@ -44,9 +45,9 @@ from carla_run.paths import RunPaths
 from carla_launcher.act.local.runtime import LocalRuntime
 from carla_launcher.act.runtime import Role, Start
 from carla_launcher.act.run_spec import RunSpec
-from carla_launcher.options import RunOptions
+from carla_launcher.simulators import CarlaLite
 def started(**fields):
-    spec = RunSpec(run, RunOptions(config="a.yaml", simulator="carla-lite"), 2000, **fields)
+    spec = RunSpec(run, CarlaLite(), 2000, config=pathlib.Path("a.yaml"), **fields)
     return LocalRuntime(spec, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))
 run = RunPaths(pathlib.Path(sys.argv[1]))
 """
@@ -81,7 +82,7 @@ def make(run: RunPaths, tmp_path: Path) -> Iterator[Make]:
         asked = {name: value for name, value in fields.items() if name in RunOptions.model_fields}
         others = {name: value for name, value in fields.items() if name not in asked}
         options = RunOptions(**{"config": tmp_path / "a.yaml", "simulator": "carla-lite", **asked})
-        spec = RunSpec(run, options, 21_000, **others)  # type: ignore[arg-type]
+        spec = replace(spec_of(run, options, 21_000), **others)  # type: ignore[arg-type]
         made.append(LocalRuntime(spec, limits, interpreter=(sys.executable, str(script))))
         return made[-1]
 
@@ -119,7 +120,7 @@ def test_the_agent_is_told_its_run_and_where_the_simulator_is(make: Make, run: R
 @pytest.mark.parametrize(
     ("fields", "seen"), [({"gpu_uuids": ("GPU-ca7", "GPU-5ee1")}, "GPU-5ee1"), ({}, "whatever the shell has")]
 )
-def test_the_agent_sees_the_card_that_was_planned_by_the_name_that_no_program_counts(
+def test_agent_gets_its_card_by_uuid(
     make: Make, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], seen: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "whatever the shell has")
@@ -163,7 +164,7 @@ def test_carla_lite_is_told_of_the_folder_of_maps(make: Make, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("start", "quality"), [(SIMULATOR, "Low"), (Start(Role.SIMULATOR, "Epic"), "Epic")])
-def test_an_installed_carla_is_started_as_the_configuration_says(make: Make, start: Start, quality: str) -> None:
+def test_installed_carla_is_started_as_configured(make: Make, start: Start, quality: str) -> None:
     command = "echo '-quality-level={quality}' -carla-rpc-port={port} -graphicsadapter={gpu} 'two words'"
     installed = LIMITS.simulator.model_copy(update={"command": command})
     limits = LIMITS.model_copy(update={"simulator": installed})
@@ -173,7 +174,7 @@ def test_an_installed_carla_is_started_as_the_configuration_says(make: Make, sta
     assert simulator.log.read_text() == reported
 
 
-def test_carla_lite_is_started_where_it_was_chosen_though_a_carla_is_installed(make: Make) -> None:
+def test_chosen_carla_lite_wins_over_installed_carla(make: Make) -> None:
     installed = LIMITS.simulator.model_copy(update={"command": "echo CARLA"})
     limits = LIMITS.model_copy(update={"simulator": installed})
     runtime = make("import sys; print(*sys.argv[1:3])", limits, simulator=SimulatorKind.LITE)
@@ -189,7 +190,7 @@ def test_an_empty_command_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["carla --card {card}", "carla {}", "carla 'unclosed", "carla {port"])
-def test_a_command_that_cannot_be_filled_in_is_refused_with_the_file(command: str, tmp_path: Path) -> None:
+def test_unfillable_command_is_refused(command: str, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(config.SHIPPED.read_text().replace("command: null", f"command: {json.dumps(command)}"))
     with pytest.raises(
@@ -198,7 +199,7 @@ def test_a_command_that_cannot_be_filled_in_is_refused_with_the_file(command: st
         config.load(own)
 
 
-def test_a_link_or_a_pipe_in_a_log_s_place_is_named_and_nothing_is_started(make: Make, run: RunPaths) -> None:
+def test_link_in_a_logs_place_is_refused(make: Make, run: RunPaths) -> None:
     precious = run.path / "precious"
     precious.write_text("keep me")
     (run.logs / "agent.log").symlink_to(precious)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from carla_launcher import hooks
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind
 from carla_launcher.observe.ram import NAMED_MIB, SMALL_FOR, OwnerNames, Ram, RunProcesses
 from carla_run.memory.processes import held_mib, resident_mib
@@ -20,7 +21,7 @@ def ram(proc: Path = Path("/proc")) -> Ram:
 
 
 def host(ours: RunProcesses) -> Pool:
-    pool = ram().pools(ours)[0]
+    pool = Ram(OwnerNames(lambda _id: None), allotted_mib=hooks.memory_limit_mib()).pools(ours)[0]
     assert (pool.name, pool.kind) == ("ram", PoolKind.RAM)
     return pool
 
@@ -41,7 +42,7 @@ def test_touched_memory_counts_and_a_mapped_file_does_not(tmp_path: Path) -> Non
         assert resident_mib(hog.pid) == pytest.approx(resident + 200, abs=6), "the kernel did read the file"
 
 
-def test_owners_are_the_sums_of_their_processes_and_a_foreign_process_is_named() -> None:
+def test_owners_are_sums_of_their_processes() -> None:
     with Hog() as server, Hog() as learner, Hog() as collector, Hog() as foreign_process:
         for hog, mib in ((server, 40), (learner, 80), (collector, 20), (foreign_process, 120)):
             assert hog.touch(mib)
@@ -59,7 +60,7 @@ def test_owners_are_the_sums_of_their_processes_and_a_foreign_process_is_named()
         assert 0 < pool.free.mib < pool.total.mib
 
 
-def test_this_process_is_the_launcher_and_small_foreign_processes_are_left_out() -> None:
+def test_small_foreign_processes_are_left_out() -> None:
     with Hog() as small:
         pool = host(RunProcesses())
         assert owner(pool, OwnerKind.LAUNCHER).pids == (os.getpid(),)
@@ -69,7 +70,7 @@ def test_this_process_is_the_launcher_and_small_foreign_processes_are_left_out()
         assert any(small.pid in each.pids for each in host(RunProcesses()).owners)
 
 
-def test_a_foreign_process_that_grows_is_seen_within_a_few_readings_and_a_new_one_at_once() -> None:
+def test_growing_foreign_process_is_seen() -> None:
     reader = ram()
     with Hog() as foreign_process:
         reader.pools(RunProcesses())
@@ -130,7 +131,7 @@ def test_the_machine_is_the_pool_or_the_launchers_own_group(machine: Kernel, own
     assert (pool.name, (pool.total.mib, pool.free.mib, pool.oom_kills)) == ("ram", expected)
 
 
-def test_a_container_with_a_limit_is_a_pool_from_before_it_is_there(machine: Kernel) -> None:
+def test_container_is_a_pool_before_it_is_there(machine: Kernel) -> None:
     machine.level("launcher", Level(None, 100))
     machine.level("docker/agent", Level(2048, 500, kills=1))
     machine.level("docker/simulator", Level(None, 300))
@@ -157,7 +158,7 @@ def test_without_a_proc_there_is_no_pool_and_no_error(tmp_path: Path) -> None:
     assert ram(tmp_path).pools(RunProcesses()) == ()
 
 
-def test_what_slurm_allots_is_the_limit_where_no_control_group_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurms_allotment_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with Hog() as learner:
         assert learner.touch(100)
         ours = RunProcesses(agent=frozenset({learner.pid}))

@@ -10,7 +10,7 @@ from carla_launcher.act.notify import AT_ONCE, Notifier
 from tests.crowd import until
 
 
-def test_the_command_gets_the_event_whole_and_its_name_incident_and_cause(tmp_path: Path) -> None:
+def test_command_gets_the_event(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     notifier = Notifier(f'cat > {heard}; echo "$LAUNCHER_EVENT $LAUNCHER_INCIDENT: $LAUNCHER_CAUSE" >> {heard}')
     notifier({"event": "rung_taken", "cause": "VRAM is short; $(touch broken)", "rung": "agent_cpu", "incident": "i7"})
@@ -21,7 +21,7 @@ def test_the_command_gets_the_event_whole_and_its_name_incident_and_cause(tmp_pa
     assert line == "rung_taken i7: VRAM is short; $(touch broken)"
 
 
-def test_a_command_that_doesnt_read_is_waited_for_like_any_other(tmp_path: Path) -> None:
+def test_command_that_does_not_read_is_awaited(tmp_path: Path) -> None:
     """A pipe would break, or be full and hold the launcher up."""
     heard = tmp_path / "heard"
     notifier = Notifier(f"exec 0<&-; echo closed >> {heard}")
@@ -32,7 +32,7 @@ def test_a_command_that_doesnt_read_is_waited_for_like_any_other(tmp_path: Path)
     assert heard.read_text() == "closed\n"
 
 
-def test_a_long_event_arrives_whole_and_a_cause_can_be_any_line_of_a_log(tmp_path: Path) -> None:
+def test_long_event_arrives_whole(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     notifier = Notifier(f'cat > {heard}; echo "$LAUNCHER_CAUSE" > {heard}.cause')
     event = {"event": "finding", "cause": "\0\ud800 torn" + "y" * 2**18, "much": "x" * 2**20}
@@ -42,7 +42,7 @@ def test_a_long_event_arrives_whole_and_a_cause_can_be_any_line_of_a_log(tmp_pat
     assert Path(f"{heard}.cause").read_text().startswith(" ? tornyyy")
 
 
-def test_commands_that_hang_arent_started_without_end_and_dont_keep_later_ones_out(tmp_path: Path) -> None:
+def test_hung_commands_give_their_place_up(tmp_path: Path) -> None:
     count = tmp_path / "count"
     notifier = Notifier(f"echo x >> {count}; exec sleep 3600", hung_s=float("inf"))
     for _ in range(3 * AT_ONCE):

@@ -31,7 +31,7 @@ def stands(connection: IdleConnection) -> Callable[[], bool]:
     return look
 
 
-def test_the_end_of_a_killed_simulator_is_seen_and_forgotten_when_another_is_there(
+def test_end_is_forgotten_with_the_next_simulator(
     start_server: StartServer,
 ) -> None:
     server = start_server()
@@ -59,7 +59,7 @@ def test_a_name_that_does_not_resolve_is_no_loss() -> None:
     assert not any(connection.look() for _ in range(2))
 
 
-def test_a_proxy_that_takes_connections_for_nobody_is_no_simulator_that_dies() -> None:
+def test_proxys_connections_are_no_deaths() -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         threading.Thread(target=hang_up_on_all, args=(proxy,), daemon=True).start()
         connection = IdleConnection(Address("127.0.0.1", int(proxy.getsockname()[1])))
@@ -88,7 +88,7 @@ def test_a_stopped_simulator_keeps_its_connection(start_server: StartServer) -> 
         server.process.send_signal(signal.SIGCONT)
 
 
-def test_a_simulator_answers_its_version_without_being_asked_for_more(start_server: StartServer) -> None:
+def test_version_alone_is_asked(start_server: StartServer) -> None:
     assert health.answers(Address("127.0.0.1", start_server().port), PATIENCE_S) == Health("0.9.16")
 
 

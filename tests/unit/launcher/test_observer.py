@@ -89,7 +89,7 @@ def agent_json(run: AgentRun, time_s: float) -> None:
     run.heartbeat.write_text(replace(BEAT, time=time_s).json())
 
 
-def test_only_a_change_is_a_beat_and_its_age_is_the_launchers_own(run: AgentRun) -> None:
+def test_only_a_change_is_a_beat(run: AgentRun) -> None:
     agent_json(run, 1e9)
     agent, child = AgentMonitor(RunPaths(run.path)), Child()
     assert agent.look(0.0, child).beat is None, "of a process before"
@@ -222,9 +222,7 @@ def observer(run: AgentRun, asked: Asked) -> Iterator[RunObserver]:
     observer.close()
 
 
-def test_a_real_simulators_death_is_seen_with_its_code_and_last_words(
-    run: AgentRun, asked: Asked, observer: RunObserver
-) -> None:
+def test_real_death_has_code_and_last_words(run: AgentRun, asked: Asked, observer: RunObserver) -> None:
     dying = "import os; print('VK_ERROR_OUT_OF_DEVICE_MEMORY'); os.kill(os.getpid(), 11)"
     child = program(dying, run.path / "simulator.log")
     child.process.wait()
@@ -236,7 +234,7 @@ def test_a_real_simulators_death_is_seen_with_its_code_and_last_words(
     assert (seen.ended, seen.signs) == (Ended(139), ())
 
 
-def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun, observer: RunObserver) -> None:
+def test_end_that_was_asked_for_is_planned(run: AgentRun, observer: RunObserver) -> None:
     sleeping = "import time; time.sleep(60)"
     first, second = (program(sleeping, run.path / "simulator.log") for _ in range(2))
     assert observer.look(0.0, first, None).simulator.running
@@ -252,9 +250,7 @@ def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun,
     assert (seen.agent.ended, seen.simulator.ended) == (Ended(75, planned=True), Ended(137))
 
 
-def test_a_simulator_is_asked_whether_it_is_ready_until_it_is_then_seldom(
-    run: AgentRun, asked: Asked, observer: RunObserver
-) -> None:
+def test_ready_simulator_is_seldom_asked(run: AgentRun, asked: Asked, observer: RunObserver) -> None:
     child = program("import time; time.sleep(60)", run.path / "simulator.log")
     try:
         asked.answer = Health(problem="nothing listens there")
@@ -283,7 +279,7 @@ def test_a_gap_between_looks_does_not_age_the_heartbeat(run: AgentRun, observer:
         agent.kill()
 
 
-def test_a_simulator_that_the_launcher_does_not_run_is_looked_at_too(run: AgentRun, start_server: StartServer) -> None:
+def test_external_simulator_is_looked_at(run: AgentRun, start_server: StartServer) -> None:
     server = start_server()
     address = Address("127.0.0.1", server.port)
     questions = Questions(

@@ -13,7 +13,6 @@ from carla_launcher.decide import plan
 from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum
 from carla_launcher.decide.ladder import Step
 from carla_launcher.decide.plan import Plan
-from carla_launcher.decide.sizes import LITE, Simulator
 from carla_launcher.observe.pools import (
     UNKNOWN,
     Figure,
@@ -26,7 +25,8 @@ from carla_launcher.observe.pools import (
     Reading,
     measured,
 )
-from tests.unit.launcher.planned import LIMITS, Rule, card, reading, simulator, situation
+from carla_launcher.sizes import Simulator
+from tests.unit.launcher.planned import LIMITS, LITE, Rule, card, reading, simulator, situation
 
 RULE = Rule()
 RESERVE = LIMITS.memory.reserve_mib[PoolKind.VRAM]
@@ -193,7 +193,9 @@ def test_a_figure_that_was_measured_or_would_change_nothing_is_not_named(known: 
 
 def test_a_disk_that_nothing_helps_is_said_to_be_the_disk_and_where_it_is() -> None:
     stands = situation(reading(vram=8192, disk=10), RULE, simulator("Low"))
-    reason = plan.make_plan(replace(stands, folder="runs/night"), RULE).reason
+    reason = plan.make_plan(
+        replace(stands, folder="runs/night", smaller={PoolKind.DISK: "replay.capacity"}), RULE
+    ).reason
     assert "MiB short in disk; free some disk in runs/night, or choose a smaller replay.capacity" in reason
     assert "memory" not in reason
 
@@ -208,12 +210,12 @@ def test_each_configuration_is_listed_once_with_every_quality_and_device() -> No
 
 def test_a_lost_gpu_is_one_sentence_with_the_driver_s_words() -> None:
     lost = Reading((), Gpu.LOST, "NVML_ERROR_GPU_IS_LOST.")
-    sentence = plan.lost_gpu(lost, "cuda", "Low")
+    sentence = plan.lost_gpu(lost, needed=True)
     assert sentence == (
         "The driver has lost the GPU (NVML_ERROR_GPU_IS_LOST): restart the machine, or use carla-lite and --device cpu."
     )
-    assert plan.lost_gpu(lost, "cpu", LITE) == ""
-    assert plan.lost_gpu(reading(), "cuda", "Low") == ""
+    assert plan.lost_gpu(lost, needed=False) == ""
+    assert plan.lost_gpu(reading(), needed=True) == ""
 
 
 rules = st.builds(

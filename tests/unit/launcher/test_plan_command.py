@@ -15,10 +15,11 @@ import pytest
 import yaml
 
 from carla_launcher import plan as command
-from carla_launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
-from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
+from carla_launcher.observe.pools import Cards, Gpu, Pool, PoolKind, Reading, measured
+from carla_launcher.options import RefusedError
 from carla_launcher.resolve.footprint import Footprint, FootprintError
-from carla_launcher.resolve.planning import make_plan
+from carla_launcher.resolve.planning import PlanRequest, make_plan
+from carla_launcher.simulators import Carla, CarlaLite
 from carla_run.exits import Exit, ExitError
 from carla_run.heartbeat import MemoryFigures, Phase
 from carla_td3 import config
@@ -46,9 +47,10 @@ def reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Return a function that plans and gives back exit code and object."""
 
     def tell(seen: Reading, config: str = LOWMEM, **asked: Any) -> tuple[Exit, dict[str, Any]]:
-        simulator = asked.pop("simulator", SimulatorKind.LITE if seen.gpu is Gpu.NONE else SimulatorKind.CARLA)
-        options = RunOptions(simulator=simulator, **asked)
-        code = command.show(make_plan(options, runs, LIMITS, seen, agent(config)), as_json=True)
+        kind = CarlaLite if seen.gpu is Gpu.NONE else Carla
+        simulator = kind(asked.pop("map", None), finest=asked.pop("quality", None))
+        request = PlanRequest(simulator, Cards(), runs, **asked)
+        code = command.show(make_plan(request, LIMITS, seen, agent(config)), as_json=True)
         printed = json.loads(capsys.readouterr().out)
         assert isinstance(printed, dict)
         return code, printed
@@ -62,7 +64,7 @@ def tree(*roots: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in paths if path.is_file()}
 
 
-def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered(reported: Any, tmp_path: Path) -> None:
+def test_scenario_18_epic_beside_a_gpu_agent_is_refused(reported: Any, tmp_path: Path) -> None:
     """5 745 MiB, CARLA at Epic 5 530 by configuration, 85 held by Xorg."""
     (tmp_path / "runs" / "earlier").mkdir(parents=True)
     (tmp_path / "runs" / "earlier" / "launcher.json").write_text("{}")
@@ -96,8 +98,8 @@ def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered
 
 
 def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = RunOptions(simulator=SimulatorKind.CARLA, quality="Epic", policy=("carla_low", "agent_cpu"))
-    assert command.show(make_plan(asked, runs, LIMITS, reading(), agent(LOWMEM))) == Exit.FINISHED
+    asked = PlanRequest(Carla(finest="Epic"), Cards(), runs, policy=("carla_low", "agent_cpu"))
+    assert command.show(make_plan(asked, LIMITS, reading(), agent(LOWMEM))) == Exit.FINISHED
     said = capsys.readouterr().out
     for words in ("CARLA at Epic", "Xorg", "CUDA context", "reserve", "5745", "at its peak", "updating"):
         assert words in said
@@ -105,7 +107,7 @@ def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "MiB short in vram:0" in said
 
 
-def test_scenario_16_without_nvml_the_plan_is_carla_lite_and_the_cpu(reported: Any) -> None:
+def test_scenario_16_without_nvml_it_is_carla_lite_and_cpu(reported: Any) -> None:
     code, plan = reported(reading(vram=None))
     assert code == Exit.FINISHED
     assert plan["gpu"] == "none"
@@ -127,11 +129,11 @@ def test_without_nvml_a_small_ram_pool_still_gets_its_rung(reported: Any) -> Non
 def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path) -> None:
     lost = Reading((Pool("ram", PoolKind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
     with pytest.raises(RefusedError, match=r"^The driver has lost the GPU \(GPU is lost\): ") as refused:
-        make_plan(RunOptions(simulator=SimulatorKind.CARLA), runs, LIMITS, lost, agent(LOWMEM))
+        make_plan(PlanRequest(Carla(), Cards(), runs), LIMITS, lost, agent(LOWMEM))
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
-def test_on_a_full_card_the_holder_is_named_and_the_command_that_waits_for_it(reported: Any) -> None:
+def test_a_full_cards_holder_is_named_and_what_waits(reported: Any) -> None:
     code, plan = reported(reading(vram=5745, xorg=4000))
     assert code == Exit.OUT_OF_MEMORY
     assert (
@@ -150,7 +152,7 @@ def test_on_a_full_card_the_holder_is_named_and_the_command_that_waits_for_it(re
         ("wrong.yaml", {}, "`td3.batch_size` is 0"),  # the agent's own sentence
         (LOWMEM, {"policy": ("nope",)}, "--policy names nope"),
         (LOWMEM, {"device": "cuda"}, "device is cuda, but the driver shows no GPU"),
-        (LOWMEM, {"simulator": SimulatorKind.CARLA}, "CARLA needs a GPU"),
+        (LOWMEM, {"simulator": Carla()}, "CARLA needs a GPU"),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_exit_65(
@@ -158,9 +160,9 @@ def test_what_cannot_be_is_one_sentence_and_exit_65(
 ) -> None:
     (tmp_path / "wrong.yaml").write_text("td3: {batch_size: 0}\n")
     config = str(tmp_path / config) if config == "wrong.yaml" else config
-    asked = {"simulator": SimulatorKind.LITE, **asked}
+    request = PlanRequest(**{"simulator": CarlaLite(), "cards": Cards(), "runs": runs, **asked})
     with pytest.raises(ExitError) as refused:
-        make_plan(RunOptions(**asked), runs, LIMITS, reading(vram=None), Footprint(config))
+        make_plan(request, LIMITS, reading(vram=None), Footprint(config))
     assert refused.value.code == 65
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -212,7 +214,7 @@ def agent_line(plan: dict[str, Any], pool: str) -> tuple[float, str]:
     return next((row["mib"], row["known"]) for row in rows if row["what"] == "agent at its peak")
 
 
-def test_what_an_earlier_run_measured_replaces_the_estimate_and_says_so(reported: Any, runs: Path) -> None:
+def test_what_a_run_measured_replaces_the_estimate(reported: Any, runs: Path) -> None:
     estimated = reported(reading())[1]
     beat(runs / "gpu", "cuda", host=700.0, reserved=180.0)
     measured_plan = reported(reading())[1]
@@ -248,7 +250,7 @@ def test_with_precision_auto_what_it_came_to_counts(
     assert not counts or found[0] >= 180, "not below what was measured"
 
 
-def test_a_run_of_other_networks_or_that_never_updated_says_nothing(reported: Any, runs: Path) -> None:
+def test_a_run_of_other_networks_or_no_update_says_nothing(reported: Any, runs: Path) -> None:
     estimated = agent_line(reported(reading())[1], "vram:0")
     beat(runs / "narrow", "cuda", host=700.0, reserved=180.0)
     narrow = runs / "narrow" / "config.yaml"
@@ -261,7 +263,7 @@ def test_a_run_of_other_networks_or_that_never_updated_says_nothing(reported: An
     assert agent_line(reported(reading())[1], "vram:0") == estimated
 
 
-def test_a_refusal_by_a_measured_figure_names_its_run_and_how_to_drop_it(reported: Any, runs: Path) -> None:
+def test_a_refusal_by_a_measured_figure_names_its_run(reported: Any, runs: Path) -> None:
     (runs / "night").mkdir(parents=True)
     leaked = {"simulator_peak_mib": {"vram": {"Low": 5700.0, "Epic": 5725.0}}}
     (runs / "night" / "launcher.json").write_text(json.dumps(leaked))
@@ -273,7 +275,7 @@ def test_a_refusal_by_a_measured_figure_names_its_run_and_how_to_drop_it(reporte
     assert code == Exit.FINISHED
 
 
-def test_a_refusal_by_an_estimate_and_by_a_measured_figure_names_both(reported: Any, runs: Path) -> None:
+def test_a_refusal_by_estimate_and_measure_names_both(reported: Any, runs: Path) -> None:
     beat(runs / "night", "cpu", host=30_000.0, reserved=None)
     code, plan = reported(reading(vram=4096), quality="Low", device="cpu")
     assert code == Exit.OUT_OF_MEMORY
@@ -282,7 +284,7 @@ def test_a_refusal_by_an_estimate_and_by_a_measured_figure_names_both(reported: 
     assert "(run night)" in plan["reason"]
 
 
-def test_the_simulator_s_measured_peak_on_this_map_replaces_the_first_figure(reported: Any, runs: Path) -> None:
+def test_a_peak_measured_on_this_map_replaces_the_first(reported: Any, runs: Path) -> None:
     for name, town, peak in (("old", "Town01", 5000.0), ("new", "Town01", 5100.0), ("elsewhere", "Town12", 5700.0)):
         (runs / name).mkdir(parents=True)
         state = {"options": {"map": town}, "simulator_peak_mib": {"vram": {"Epic": peak}, "ram": {"Epic": 3000.0}}}

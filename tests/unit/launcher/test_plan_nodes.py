@@ -8,8 +8,8 @@ import pytest
 
 from carla_launcher.decide.fit import Situation
 from carla_launcher.decide.nodes import RAY_ACTOR_MIB, RAY_NODE_MIB, AgentParts, NodePlan, node_plans, node_reading
-from carla_launcher.decide.sizes import Simulator, Sizes
 from carla_launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
+from carla_launcher.sizes import Simulator, Sizes
 
 RAM, VRAM, DISK = PoolKind.RAM, PoolKind.VRAM, PoolKind.DISK
 TOTALS = {"ram": (RAM, 64_000), "vram:0": (VRAM, 24_000), "disk": (DISK, 100_000)}
@@ -69,7 +69,7 @@ def test_what_does_not_fit_is_found_on_the_node_that_it_is_on() -> None:
     assert [each.fits for each in planned(2, 16, cards=1)] == [False, False], "eight simulators on a card"
 
 
-def test_cards_that_this_machine_lacks_are_planned_for_where_they_are_said() -> None:
+def test_cards_that_are_said_are_planned_for() -> None:
     ram = Pool("ram", RAM, measured(64_000), measured(64_000))
     reading = node_reading(Reading((ram,), Gpu.UNREADABLE, "the driver fails"), {VRAM: 8192})
     assert (reading.gpu, reading.problem) == (Gpu.OK, "")

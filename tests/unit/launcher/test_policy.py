@@ -10,36 +10,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carla_launcher import config
-from carla_launcher.config import Does
 from carla_launcher.decide import policy
 from carla_launcher.decide.choose import Ground, Lack
 from carla_launcher.decide.decisions import Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.ladder import Ladder, Step, Taken, is_taken, overrides
+from carla_launcher.decide.ladder import Ladder, Step, Taken, overrides
 from carla_launcher.decide.restarts import delay_s, failures_in_a_row
 from carla_launcher.decide.restore import Hold, fits_without_last
 from carla_launcher.observe.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher.rungs.apply import Apply
+from carla_launcher.rungs.quality import Quality
+from carla_launcher.rungs.restart_agent import FreshAgent
+from carla_launcher.rungs.restart_simulator import FreshSimulator
+from carla_launcher.rungs.stop import EndRun
 from carla_run.exits import Exit
 from tests.unit.launcher.simulated import needs_by
 
 LIMITS = config.load()
 BUDGET = LIMITS.simulator.restarts
-STOP = Step("stop", Does.STOP, "the run")
+STOP = Step("stop", EndRun, "the run")
 
 
 def micro(size: int, frees_mib: float) -> Step:
-    return Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": size}, frees_mib={PoolKind.VRAM: frees_mib})
+    return Step("micro_batches", Apply, "slower", {"td3.micro_batch": size}, frees_mib={PoolKind.VRAM: frees_mib})
 
 
 OFFLOADS = "offload (memory.offload = ['optimizer'])"
 OFFLOAD = Step(
     "offload",
-    Does.RESTART_AGENT,
+    FreshAgent,
     "",
     {"memory.offload": ["optimizer"]},
     frees_mib={PoolKind.VRAM: 50, PoolKind.RAM: -50},
 )
-RESTART = Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode")
+RESTART = Step("restart_simulator", FreshSimulator, "an episode")
 LADDER: Ladder = {PoolKind.VRAM: (micro(128, 80), micro(64, 40), RESTART, OFFLOAD, STOP), PoolKind.RAM: (RESTART, STOP)}
 
 
@@ -54,9 +58,9 @@ def ground(
     return Ground(
         ladder,
         taken,
+        lambda values: needs_by(ladder, 1000, values),
         Reading(pools),
         LIMITS.memory.reserve_mib,
-        lambda values: needs_by(ladder, 1000, values),
         {PoolKind.VRAM: 4700},
     )
 
@@ -106,6 +110,8 @@ def test_first_step_that_frees_the_deficit(deficit_mib: float, expected: str) ->
 def test_simulator_restart_frees_its_growth() -> None:
     taken = (took(micro(64, 40)),)
     assert chosen(ground(taken), PoolKind.VRAM, 60) == ["restart_simulator"]
+    shrunk = dataclasses.replace(ground(taken), fresh_mib={PoolKind.VRAM: 4700, PoolKind.RAM: 9000})
+    assert chosen(shrunk, PoolKind.VRAM, 60) == ["restart_simulator"], "it takes no more of RAM than it did"
     assert chosen(ground(taken, simulator_mib=4720), PoolKind.VRAM, 45) == [OFFLOADS]
 
 
@@ -140,15 +146,15 @@ def test_container_pool_takes_its_programs_steps() -> None:
 
 
 def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
-    assert is_taken(micro(128, 80), LADDER, (took(micro(64, 40)),))
-    assert not is_taken(micro(64, 40), LADDER, (took(micro(128, 80)),))
+    assert ground((took(micro(64, 40)),)).is_taken(micro(128, 80))
+    assert not ground((took(micro(128, 80)),)).is_taken(micro(64, 40))
 
 
 def test_rung_of_another_ladder_goes_on() -> None:
     cars = tuple(
         Step(
             "less_traffic",
-            Does.RESTART_AGENT,
+            FreshAgent,
             "",
             {"environment.traffic.vehicles": count},
             frees_mib={PoolKind.RAM: 40},
@@ -156,7 +162,7 @@ def test_rung_of_another_ladder_goes_on() -> None:
         for count in (10, 5)
     )
     stands = ground((took(cars[0]),), ladder={PoolKind.VRAM: (micro(128, 80), STOP), PoolKind.RAM: (*cars, STOP)})
-    assert is_taken(cars[0], stands.ladder, stands.taken)
+    assert stands.is_taken(cars[0])
     assert stands.choose(Lack(PoolKind.RAM, 30)) == (cars[1],)
 
 
@@ -173,7 +179,7 @@ def test_step_frees_what_is_left() -> None:
 )
 def test_chosen_steps_are_new_needed_and_enough(frees_mib: list[int], deficit_mib: int, taken_at: set[int]) -> None:
     steps = tuple(
-        Step(f"rung {index}", Does.RESTART_AGENT, "", {f"key.{index}": 1}, frees_mib={PoolKind.VRAM: mib})
+        Step(f"rung {index}", FreshAgent, "", {f"key.{index}": 1}, frees_mib={PoolKind.VRAM: mib})
         for index, mib in enumerate(frees_mib)
     )
     taken = tuple(took(steps[index]) for index in taken_at if index < len(steps))
@@ -190,10 +196,8 @@ def test_chosen_steps_are_new_needed_and_enough(frees_mib: list[int], deficit_mi
         assert way == (enough[0],)
 
 
-LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
-WITH_RAM = Step(
-    "less_traffic", Does.RESTART_AGENT, "", {"environment.traffic.vehicles": 16}, frees_mib={PoolKind.RAM: 60}
-)
+LOW = Step("carla_low", Quality, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
+WITH_RAM = Step("less_traffic", FreshAgent, "", {"environment.traffic.vehicles": 16}, frees_mib={PoolKind.RAM: 60})
 RESTORE = LIMITS.restore
 KEPT = {kind: LIMITS.memory.reserve_mib[kind] + RESTORE.margin_mib for kind in (PoolKind.VRAM, PoolKind.RAM)}
 
@@ -366,9 +370,7 @@ def test_pressure_degrades_only_by_a_deficit(cause: Cause) -> None:
 
 DISK: Ladder = {
     PoolKind.DISK: (
-        Step(
-            "fewer_checkpoints", Does.RESTART_AGENT, "", {"training.keep_checkpoints": 1}, frees_mib={PoolKind.DISK: 90}
-        ),
+        Step("fewer_checkpoints", FreshAgent, "", {"training.keep_checkpoints": 1}, frees_mib={PoolKind.DISK: 90}),
         STOP,
     ),
     PoolKind.RAM: (micro(128, 80), STOP),

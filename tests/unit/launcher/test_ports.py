@@ -15,7 +15,7 @@ from carla_launcher.ports import PORT_RANGE, free_port_pair, free_ports, holder
 
 
 @pytest.mark.parametrize("count", [2, 3, 12])
-def test_ports_in_a_row_are_free_and_below_those_of_outgoing_connections(count: int) -> None:
+def test_ports_are_free_and_below_outgoing_connections(count: int) -> None:
     def find(rng: random.Random) -> int | None:
         return free_port_pair(rng) if count == 2 else free_ports(rng, count)
 
@@ -40,7 +40,7 @@ def test_who_has_a_taken_port_is_named_by_program_and_process() -> None:
     ("program", "expected"),
     [("exit 1", "a process of another user"), ("echo night-carla-1", "container night-carla-1")],
 )
-def test_who_may_not_be_looked_at_is_another_users_or_a_container(
+def test_an_unseen_holder_is_another_users_or_a_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, expected: str
 ) -> None:
     docker = tmp_path / "docker"

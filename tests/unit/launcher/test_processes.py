@@ -97,9 +97,9 @@ def start(shims: Shims, folder: Path, program: str, *arguments: str, show: bool 
 
 def end_of(child: ShimmedProcess) -> int:
     until(lambda: child.poll() is not None)
-    code = child.poll()
-    assert code is not None
-    return code
+    ended = child.poll()
+    assert ended is not None
+    return ended.code
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,7 @@ def test_a_shim_that_is_killed_takes_its_child_along(shims: Shims, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("answer_s", "grace_s"), [("0.5", "10"), ("600", "0.5")])
-def test_a_launcher_killed_leaves_nothing_and_the_simulator_goes_last(
-    tmp_path: Path, answer_s: str, grace_s: str
-) -> None:
+def test_killed_launcher_leaves_nothing(tmp_path: Path, answer_s: str, grace_s: str) -> None:
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, str(tmp_path), answer_s, grace_s])
     simulator, agent = (family(tmp_path / role) for role in ("simulator", "agent"))
     launcher.kill()
@@ -170,7 +168,7 @@ def test_a_launcher_killed_leaves_nothing_and_the_simulator_goes_last(
     assert seen_by == {"agent": list(map(str, simulator)), "simulator": []}
 
 
-def test_a_launcher_killed_before_it_was_told_of_the_child_leaves_nothing(tmp_path: Path) -> None:
+def test_launcher_killed_during_a_start_leaves_nothing(tmp_path: Path) -> None:
     lifeline, launchers_end = os.pipe()
     told, report = os.pipe()
     for end in (launchers_end, told):  # as the kernel closes them behind a killed one
@@ -185,7 +183,7 @@ def test_a_launcher_killed_before_it_was_told_of_the_child_leaves_nothing(tmp_pa
     assert shim.wait(PATIENCE_S) == 128 + signal.SIGTERM, "the child's own code, after it was asked to end"
 
 
-def test_the_agents_bar_is_shown_as_on_a_terminal_and_its_lines_are_kept(tmp_path: Path) -> None:
+def test_progress_bar_is_shown_and_lines_are_kept(tmp_path: Path) -> None:
     program = r"""
 import os, sys
 print(os.isatty(1), os.get_terminal_size())
@@ -223,7 +221,7 @@ from carla_launcher.act.runtime import Role
 log = pathlib.Path({str(tmp_path / "log")!r})
 child = Shims().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
 while child.poll() is None: time.sleep(0.02)
-sys.exit(child.poll())
+sys.exit(child.poll().code)
 """
     source, sink = os.pipe()
     process = subprocess.Popen([sys.executable, "-c", outer], stdout=sink)
@@ -247,7 +245,7 @@ def test_a_log_keeps_what_stays_visible(line: bytes, kept: bytes) -> None:
     assert plain(line) == kept
 
 
-def test_the_exit_code_of_a_program_that_has_ended_before_its_shim_looks_is_not_lost(tmp_path: Path) -> None:
+def test_exit_code_of_an_instant_end_is_kept(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SLOW_TO_START, str(tmp_path / "log")]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as shim:  # its lifeline, which stays open
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from carla_launcher.act.program import Failed, Life, SupervisedProcess
+from carla_launcher.act.program import Life, Move, SupervisedProcess
 from carla_launcher.act.runtime import Role, Start, StartError
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.observation import Ended, SimulatorSeen
@@ -15,7 +15,7 @@ from tests.unit.launcher.simulated import LIMITS
 
 BUDGET = LIMITS.simulator.restarts
 GRACE_S = LIMITS.simulator.stop_grace_s
-LIMIT_S = 5.0
+LATE = "it isn't ready after 5 s (simulator.start_limit_s is 5): silent"
 CRASH = Finding(Cause.SIMULATOR_CRASH, "it ended")
 NO_VULKAN = Finding(Cause.MISCONFIGURATION, "no Vulkan driver")
 
@@ -33,8 +33,18 @@ class World:
     pid: int = 7
     log: Path = Path("simulator.log")
 
+    told: list[tuple[Move, str]] = field(default_factory=list)
+    elsewhere: bool = False
+
     def __post_init__(self) -> None:
-        self.program = SupervisedProcess(self, Role.SIMULATOR, LIMITS.simulator, number=1)  # type: ignore[arg-type]
+        self.program = SupervisedProcess(
+            None if self.elsewhere else self,  # type: ignore[arg-type]
+            Role.SIMULATOR,
+            LIMITS.simulator,
+            number=1,
+            start_limit=("simulator.start_limit_s", 5.0),
+            tell=lambda _program, move, cause: self.told.append((move, cause)),
+        )
 
     def start(self, _start: Start) -> World:
         if self.refuses:
@@ -53,26 +63,31 @@ class World:
         self.done.append("kill")
         self.ended = Ended(137)
 
-    def look(self, after_s: float = 1.0) -> Life | Failed | None:
+    def look(self, after_s: float = 1.0) -> Life | Finding | None:
+        """Move on; one that failed is put away."""
         self.now_s += after_s
         seen = SimulatorSeen(running=True, healthy=self.healthy, problem="silent")
-        return self.program.look(self.now_s, None, LIMIT_S, lambda _now_s, _child: (seen, self.found))
+        moved = self.program.look(self.now_s, None, lambda _now_s, _child: (seen, self.found))
+        if isinstance(moved, Finding):
+            self.program.fail(moved, self.now_s)
+        return moved
 
 
 @pytest.mark.parametrize(
     ("world", "moves", "life", "done"),
     [
         (World(), [Life.STARTING, None], Life.STARTING, ["start"]),
-        (World(healthy=True), [Life.STARTING, Life.HEALTHY, None], Life.HEALTHY, ["start"]),
-        (World(refuses=True), ["no room for another process"], Life.DOWN, []),
+        (World(healthy=True), [Life.STARTING, Life.UP, None], Life.UP, ["start"]),
+        (World(healthy=True, elsewhere=True), [Life.STARTING, Life.UP, None], Life.UP, []),
+        (World(refuses=True), ["no room for another process"], Life.BACKING_OFF, []),
         (World(found=CRASH), [Life.STARTING, "it ended", Life.STARTING], Life.STARTING, ["start", "kill", "start"]),
-        (World(found=NO_VULKAN), [Life.STARTING, "no Vulkan driver", None], Life.DOWN, ["start", "kill"]),
-        (World(), [Life.STARTING, *[None] * 5, "it isn't ready after 5 s: silent"], Life.DOWN, ["start", "kill"]),
+        (World(found=NO_VULKAN), [Life.STARTING, "no Vulkan driver", None], Life.GIVEN_UP, ["start", "kill"]),
+        (World(), [Life.STARTING, *[None] * 4, LATE], Life.BACKING_OFF, ["start", "kill"]),
     ],
 )
 def test_transitions(world: World, moves: list[Life | str | None], life: Life, done: list[str]) -> None:
     seen = [world.look() for _ in moves]
-    assert [each.finding.sentence if isinstance(each, Failed) else each for each in seen] == moves
+    assert [each.sentence if isinstance(each, Finding) else each for each in seen] == moves
     assert (world.program.life, world.done) == (life, done)
 
 
@@ -80,21 +95,31 @@ def test_back_off_grows_to_the_longest_delay_for_ever() -> None:
     world = World(refuses=True)
     waits = []
     for _ in range(BUDGET.budget + 3):
-        failed = world.look(0.0)
-        assert isinstance(failed, Failed)
-        assert world.look(failed.wait_s / 2) is None, "not before it is due"
-        waits.append(failed.wait_s)
+        assert isinstance(world.look(0.0), Finding)
+        waits.append(world.program.due_s - world.now_s)
+        assert world.look(waits[-1] / 2) is None, "not before it is due"
         world.now_s = world.program.due_s
     assert waits[:3] == [BUDGET.first_delay_s * 2**index for index in range(3)]
-    assert waits[-3:] == [BUDGET.longest_delay_s] * 3
+    assert waits[-3:] == pytest.approx([BUDGET.longest_delay_s] * 3)
+
+
+def test_moves_are_told_before_they_are_made() -> None:
+    world = World(healthy=True)
+    world.look()
+    world.program.kill("it hangs")
+    assert world.told == [(Move.STARTS, ""), (Move.STARTED, ""), (Move.KILLED, "it hangs")]
+    world.program.kill("it hangs")
+    world.program.forget("it is of no use")
+    assert len(world.told) == 3, "it lives no more"
 
 
 def test_stable_time_forgives_earlier_failures() -> None:
     world = World(healthy=True)
     world.program.failures = BUDGET.budget
-    assert [world.look(), world.look()] == [Life.STARTING, Life.HEALTHY]
+    assert [world.look(), world.look()] == [Life.STARTING, Life.UP]
     world.found = CRASH
-    assert world.look(BUDGET.stable_after_s) == Failed(CRASH, BUDGET.first_delay_s)
+    assert world.look(BUDGET.stable_after_s) == CRASH
+    assert world.program.due_s - world.now_s == BUDGET.first_delay_s
 
 
 @pytest.mark.parametrize(
@@ -106,11 +131,13 @@ def test_stable_time_forgives_earlier_failures() -> None:
     ],
 )
 def test_stop(ends_in_time: bool, cut_short: bool, causes: list[str], waited_s: float) -> None:
-    world, told = World(), list[str]()
+    world = World()
     world.look()
-    for _ in world.program.stop(lambda: world.now_s - 1.0, lambda: cut_short, told.append):
+    for _ in world.program.stop(lambda: world.now_s - 1.0, lambda: cut_short):
         world.now_s += 1.0
         world.ended = Ended(0) if ends_in_time else None
-    assert (told, world.now_s - 1.0) == (causes, waited_s)
+    assert [cause for move, cause in world.told if move is Move.KILLED] == causes
+    assert world.now_s - 1.0 == waited_s
+    assert [move for move, _ in world.told][-1] is Move.STOPPED
     assert world.done == ["start", "terminate", *["kill"] * len(causes)]
-    assert world.program.life is Life.DOWN
+    assert world.program.life is Life.STOPPED

@@ -41,6 +41,7 @@ NAMES = (
     "rung_taken",
     "rung_left",
     "waiting",
+    "stood_still",
 )
 TOTALS = {"success": 0.5, "blocked": 1.0, "route_completion": 0.75, "driving_score": 61.0, "collisions_per_km": 1.25}
 SHORTAGE = ("phase", "batch", "micro_batch", "action", "cause", "snapshot")
@@ -315,7 +316,8 @@ def test_values_of_any_kind_never_stop_the_report(
         return data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(keys, ANYTHING)))
 
     def launcher_event() -> dict[str, Any]:
-        keys = ("time", "cause", "diagnosis", "pool", "owner", "numbers", "kind", "ok", "rung", "exit_code", "incident")
+        said = ("time", "cause", "diagnosis", "pool", "owner", "numbers", "kind", "ok", "rung", "exit_code", "incident")
+        keys = (*said, "from_s", "until_s", "incidents", "steps_lost", "updates_repeated", "goes_on")
         return {"event": data.draw(st.sampled_from(NAMES)), "time": data.draw(st.integers(0, 99)), **anything(keys)}
 
     def memory_row() -> dict[str, Any]:
@@ -327,7 +329,9 @@ def test_values_of_any_kind_never_stop_the_report(
     metrics = [anything(("step", "rollout/ep_rew_mean", "memory/x")) for _ in range(3)]
     files = {
         "launcher.json": json.dumps(
-            anything(("started", "updated", "exit_code", "reason", "options", "host", "planned_bands_mib"))
+            anything(
+                ("started", "updated", "exit_code", "reason", "options", "host", "planned_bands_mib", "standstill")
+            )
         ),
         "launcher-events.jsonl": "\n".join(map(json.dumps, events)),
         "launcher-memory.jsonl": "\n".join(json.dumps(memory_row()) for _ in range(3)),

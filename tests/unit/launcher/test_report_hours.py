@@ -32,10 +32,8 @@ def test_what_the_report_counts_is_what_the_files_hold(tmp_path: Path, seed: int
 
 def _each_is_whole(reported: history.RunHistory) -> None:
     for each in reported.incidents[:-1]:
-        assert each.over_s is not None
-        assert each.over_s >= each.began_s
-        assert all(pause.until_s is not None for pause in each.pauses)
-        assert (each.cost.back_s is None) == (not each.cost.stood)
+        assert each.goes_on
+        assert (each.back_s is None) == (not each.stood)
 
 
 def _time_adds_up(reported: history.RunHistory, machine: Machine) -> None:
@@ -46,4 +44,4 @@ def _time_adds_up(reported: history.RunHistory, machine: Machine) -> None:
     last_s = next(each.time_s for each in reported.timeline.progress if each.step == reported.last_step)
     stood_s = sum(min(until_s, last_s) - from_s for from_s, until_s in reported.stood if from_s < last_s)
     drove_s = last_s - reported.sessions[0].from_s - stood_s
-    assert drove_s * STEPS_PER_S == pytest.approx(machine.learned.steps, rel=0.04)
+    assert drove_s * STEPS_PER_S == pytest.approx(machine.learned.steps, rel=0.02)

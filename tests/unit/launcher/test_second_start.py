@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from carla_launcher import config, down
 from carla_launcher import up as up_command
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.launcher_state import LauncherState, recall
+from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.cli import app
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.pools import Cards
@@ -120,7 +120,7 @@ def begun(start: Start | Requested, state: str = "running") -> RunPaths:
 
 def save(start: Start | Requested, state: str = "running") -> None:
     config_ = {} if start.options.config else {"config": Path("a.yaml").absolute()}
-    asked = start.options.model_copy(update=config_)
+    asked = start.options.model_copy(update=config_).model_dump(mode="json", exclude_unset=True)
     Journal(start.run, LauncherState("r1", asked, "127.0.0.1", 2000, state=state), time.time).save()
 
 
@@ -211,7 +211,7 @@ def test_the_agent_s_words_win_key_by_key(
 
 
 @pytest.mark.parametrize("name", agent_args.OWN)
-def test_an_option_of_both_programs_has_the_last_value_given_to_either(up: Up, name: str) -> None:
+def test_an_option_of_both_programs_has_its_last_value(up: Up, name: str) -> None:
     (words, _), (anew, other) = GIVEN[name]
     begun(up(*words))
     second = requested(up("--", "--set", f"{agent_args.OWN[name]}=5"))
@@ -238,7 +238,7 @@ def test_a_map_s_file_is_found_from_another_folder(up: Up, tmp_path: Path) -> No
     assert up("--map", "mine.xodr").options.map == str(tmp_path / "mine.xodr")
 
 
-def test_a_first_start_that_came_to_nothing_is_no_run_to_go_on_with(up: Up) -> None:
+def test_a_first_start_that_came_to_nothing_is_no_run(up: Up) -> None:
     run = begun(up("--seed", "3", "--", "--no-such-option"), "stopped")
     (run.path / "replay" / "published").unlink()
     found = requested(up("--config", "a.yaml"))
@@ -275,7 +275,7 @@ def test_a_command_is_taken_from_no_file_of_another_user(up: Up, monkeypatch: py
     assert all(f"belongs to user {owner}, not to user {owner + 1}" in note for note in found.notes)
 
 
-def test_a_launcher_configuration_of_one_s_own_is_taken_all_the_same(up: Up) -> None:
+def test_a_launcher_configuration_of_ones_own_is_believed(up: Up) -> None:
     """It can name a command, too; but nobody else can have written this one."""
     run = begun(up("--launcher-config", "l.yaml"))
     run.launcher_state.chmod(0o666)
@@ -310,9 +310,7 @@ def own_limits(poll_s: float) -> None:
     Path("l.yaml").write_text(text.replace("poll_s: 0.2", f"poll_s: {poll_s}"), encoding="utf-8")
 
 
-def test_a_run_is_stopped_by_the_launchers_configuration_that_it_goes_by(
-    up: Up, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_stopped_by_its_own_launcher_configuration(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
     own_limits(0.3)
     begun(up("--launcher-config", "l.yaml"))
     assert stopped_by(monkeypatch) == (config.load(Path("l.yaml")), "")
@@ -328,7 +326,7 @@ def test_a_run_is_stopped_by_the_launchers_configuration_that_it_goes_by(
     ],
     ids=["gone", "open", "unusable"],
 )
-def test_where_that_cant_be_used_or_believed_the_shipped_one_counts_and_why_is_said(
+def test_else_the_shipped_one_counts_and_why_is_said(
     up: Up, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[RunPaths], object], why: str
 ) -> None:
     own_limits(0.3)
@@ -342,17 +340,17 @@ def test_where_that_cant_be_used_or_believed_the_shipped_one_counts_and_why_is_s
 
 def test_a_stack_of_others_isnt_taken_down_by_their_files(up: Up) -> None:
     run = begun(up("--stack", "elsewhere", "--runtime", "compose"))
-    before = recall(run)
+    before = resuming.recalled(run)
     assert before is not None
-    assert resuming.believed(before).stack == Path("elsewhere").absolute()
+    assert before.believed.stack == Path("elsewhere").absolute()
     run.launcher_state.chmod(0o666)
-    before = recall(run)
+    before = resuming.recalled(run)
     assert before is not None
-    assert resuming.believed(before).stack == RunOptions().stack
-    assert resuming.believed(before).runtime == "compose"
+    assert before.believed.stack == RunOptions().stack
+    assert before.believed.runtime == "compose"
 
 
-def test_what_a_launcher_writes_is_open_to_nobody_else_whatever_the_umask(up: Up) -> None:
+def test_what_a_launcher_writes_ignores_the_umask(up: Up) -> None:
     start, before = up("--on-event", "cat"), os.umask(0)
     try:
         with locked(start.run, config.load()):
@@ -365,7 +363,7 @@ def test_what_a_launcher_writes_is_open_to_nobody_else_whatever_the_umask(up: Up
     assert start.run.launcher_state.stat().st_mode & 0o777 == 0o644
 
 
-def test_the_launchers_configuration_is_read_anew_and_one_that_is_gone_is_named(up: Up) -> None:
+def test_the_launchers_configuration_is_read_again(up: Up) -> None:
     begun(up("--launcher-config", "l.yaml"))
     text = Path("l.yaml").read_text(encoding="utf-8")
     Path("l.yaml").write_text(text.replace("poll_s: 0.2", "poll_s: 0.3"), encoding="utf-8")
@@ -408,7 +406,7 @@ def check_it_is_said_and_resumed(up: Up, run: RunPaths, why: str) -> None:
     [*((each.name,) for each in fields(LauncherState)), *(("options", name) for name in KEPT)],
     ids=".".join,
 )
-def test_a_value_of_another_type_is_one_sentence_and_resume_goes_on(up: Up, path: tuple[str, ...]) -> None:
+def test_a_value_of_another_type_is_one_sentence(up: Up, path: tuple[str, ...]) -> None:
     run = begun(up())
     spoiled(run, *path, value=WRONG)
     check_it_is_said_and_resumed(up, run, f"launcher.json can't be used: `{'.'.join(path)}")
@@ -435,7 +433,7 @@ def test_so_is_one_that_cannot_be_read(up: Up) -> None:
     check_it_is_said_and_resumed(up, run, "launcher.json can't be read (Is a directory)")
 
 
-def test_without_one_resume_goes_on_with_the_run_s_own_configuration(up: Up) -> None:
+def test_without_one_resume_goes_by_the_runs_configuration(up: Up) -> None:
     """As after plain training, or after `docker compose up`."""
     run = RunPaths(Path("runs") / "r1")
     lay_a_row(run)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from carla_launcher.observe.allotment import allotted_mib
 from carla_launcher.plugins.slurm import record
+from carla_launcher.plugins.slurm.allotment import allotted_mib
 from carla_launcher.plugins.slurm.answers import (
     FIELDS,
     Account,
@@ -72,7 +72,7 @@ def test_the_jobs_state_tells_them_apart_where_its_log_is_lost(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "killstep"])
-def test_slurmdbd_alone_tells_how_a_step_ended_that_the_script_did_not_outlive(name: str) -> None:
+def test_slurmdbd_tells_an_end_the_script_missed(name: str) -> None:
     accounts = accounts_of(said("sacct.txt"))
     assert end_of(step(name), Evidence(accounts=accounts)) is WITHOUT_SLURMDBD[name][1]
 
@@ -83,7 +83,7 @@ def test_a_step_that_was_killed_is_none_of_slurmdbds_ends() -> None:
     assert end_of(step("killstep"), replace(WITHOUT_SLURMDBD["killstep"][0], accounts=accounts)) is End.KILLED
 
 
-def test_of_a_job_that_was_queued_again_the_line_of_that_time_counts() -> None:
+def test_requeued_jobs_line_of_that_time_counts() -> None:
     accounts = [
         Account("9", "PREEMPTED", 100.0, 200.0),
         Account("9.0", "CANCELLED", 101.0, 200.0),
@@ -95,7 +95,7 @@ def test_of_a_job_that_was_queued_again_the_line_of_that_time_counts() -> None:
     assert by_accounts(accounts, "9", "1", 410.0) is None
 
 
-def test_memory_that_ran_out_far_above_the_sampled_peak_is_still_that() -> None:
+def test_oom_far_above_the_sampled_peak() -> None:
     """Of 256 GB a node, 72.5 were the most that sampling saw: it ran out between two phases, within seconds."""
     text = f"{FIELDS.replace(',', '|')}\n273202|OUT_OF_MEMORY|2025-10-16T14:10:00|2025-10-16T14:34:04\n"
     began_s = moment("2025-10-16T14:11:10")
@@ -105,7 +105,7 @@ def test_memory_that_ran_out_far_above_the_sampled_peak_is_still_that() -> None:
     assert by_log("error: Detected 4 oom_kill events in StepId=273202.0", "273202", "1") is None
 
 
-def test_slurms_own_enforcement_of_memory_is_told_from_a_kill_with_the_same_exit_code() -> None:
+def test_slurms_own_oom_is_told_from_a_kill() -> None:
     seen = Evidence(code=137, log=said("polled-oom.log"))
     assert end_of(Step("5", "0", 0, "n2", 0.0), seen) is End.OUT_OF_MEMORY
     assert end_of(Step("5", "1", 0, "n2", 0.0), seen) is End.KILLED
@@ -119,7 +119,7 @@ def test_what_the_launcher_said_counts_first() -> None:
     assert end_of(step("limit"), Evidence(code=70, launcher_code=70, at_signal=warned)) is End.STOPPED
 
 
-def test_a_preemption_that_only_warns_and_a_queueing_from_outside_have_names_of_their_own() -> None:
+def test_preemption_and_requeue_are_told_apart() -> None:
     leaving = Job("RUNNING", preempted=True)
     assert end_of(step("limit"), Evidence(code=75, launcher_code=75, at_signal=leaving)) is End.PREEMPTED
     assert end_of(step("limit"), Evidence(at_signal=Job("COMPLETING", restarts=1))) is End.REQUEUED
@@ -182,9 +182,7 @@ def run(tmp_path: Path) -> RunPaths:
         ({}, None),
     ],
 )
-def test_what_a_job_may_take_of_its_node_is_known_however_it_was_asked_for(
-    environment: dict[str, str], mib: float | None, run: RunPaths
-) -> None:
+def test_allotted_memory(environment: dict[str, str], mib: float | None, run: RunPaths) -> None:
     assert allotted_mib(environment) == mib
     step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", **environment}
     record.begin(run, step, 100.0)
@@ -197,7 +195,7 @@ def test_outside_of_slurm_nothing_is_written(run: RunPaths) -> None:
     assert record.seen(run) is None
 
 
-def test_a_step_that_nobody_told_the_end_of_is_judged_by_the_next(run: RunPaths) -> None:
+def test_step_without_an_end_is_judged_by_the_next(run: RunPaths) -> None:
     assert record.begin(run, IN_A_STEP, 100.0) is None
     log = record.log_of(run, "7")
     log.write_text("StepId=7.0 exceeded memory limit (3 > 2), being killed\n", encoding="utf-8")
@@ -216,16 +214,14 @@ def test_a_step_in_which_no_launcher_began_counts_too(run: RunPaths) -> None:
     assert len(read_lines(record.folder(run) / "steps.jsonl")) == 2 * FRUITLESS
 
 
-def test_a_cancelled_job_whose_script_had_no_time_left_is_told_by_what_it_left(run: RunPaths) -> None:
+def test_cancelled_job_is_told_by_what_it_left(run: RunPaths) -> None:
     record.begin(run, {**IN_A_STEP, "SLURM_JOB_ID": "4"}, 100.0)
     (record.folder(run) / "job-4-0-signal.txt").write_text(said("cancel-term.txt"), encoding="utf-8")
     assert record.steps(run)[-1].end is None
     assert record.told(run)[-1].end is End.CANCELLED
 
 
-def test_status_says_where_the_job_is_though_slurm_does_not_answer(
-    run: RunPaths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_status_of_a_job_without_slurms_answer(run: RunPaths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     record.begin(run, IN_A_STEP, 100.0)
     record.log_of(run, "7").write_text("one\ntwo\n", encoding="utf-8")

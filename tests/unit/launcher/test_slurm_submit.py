@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from carla_launcher.cli import app
-from carla_launcher.plugins.slurm.submit import JobOptions, SubmitError, script, submit
+from carla_launcher.options import JobOptions
+from carla_launcher.plugins.slurm.submit import SubmitError, script, submit
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY

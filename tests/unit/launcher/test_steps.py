@@ -4,65 +4,146 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carla_launcher.config import Does, Rung
+from carla_launcher import config, rungs
 from carla_launcher.decide.ladder import (
-    AT_WORK,
-    HALF,
+    Ladder,
     PolicyError,
+    Rungs,
+    Standing,
     Step,
     Taken,
     build_ladder,
-    of_simulators,
     picked_rungs,
-    relief,
-    unrolled,
+    with_program,
 )
-from carla_launcher.decide.sizes import LITE, Sizes, Values
 from carla_launcher.observe.pools import PoolKind
-from tests.unit.launcher.planned import BASE, CONTEXT_MIB, LIMITS, Rule, simulator
+from carla_launcher.resolve import footprint
+from carla_launcher.rungs.apply import Apply, RungError
+from carla_launcher.rungs.one_simulator_less import OneSimulatorLess
+from carla_launcher.rungs.quality import Quality
+from carla_launcher.rungs.restart_agent import FreshAgent
+from carla_launcher.rungs.restart_simulator import FreshSimulator
+from carla_launcher.rungs.rung import Rung, kinds
+from carla_launcher.rungs.stop import EndRun
+from carla_launcher.sizes import Simulator, Sizes, Values
+from carla_run.configuration import program_file
+from carla_td3 import config as agent_config
+from carla_td3.memory import estimate
+from tests.unit.launcher.planned import AGENT, BASE, CONTEXT_MIB, LIMITS, LITE, RUNGS, Rule, simulator
 
-ALL = picked_rungs(LIMITS.ladder, None)
+ALL = picked_rungs(RUNGS, None)
+AT_WORK = AGENT.keys.simulators_at_work
+
+
+def built(rung: Rung, base: Values = BASE, runs: Simulator | None = None) -> tuple[Step, ...]:
+    return build_ladder({PoolKind.VRAM: (rung,)}, AGENT.present(base), runs, Rule())[PoolKind.VRAM]
 
 
 def ladder_of(kind: PoolKind, policy: list[str] | None = None, quality: str = "Epic", **base: Any) -> tuple[Step, ...]:
-    rungs = picked_rungs(LIMITS.ladder, policy)
-    return build_ladder(rungs, {**BASE, **base}, simulator(quality), Rule())[kind]
+    values = AGENT.present({**BASE, **base})
+    return build_ladder(picked_rungs(RUNGS, policy), values, simulator(quality), Rule())[kind]
+
+
+def sets(rung: Rung, **changed: Any) -> list[dict[str, object]]:
+    return rung.sets(AGENT.present({**BASE, **changed}))
 
 
 def named(found: tuple[Step, ...], rung: str) -> list[Step]:
     return [step for step in found if step.rung == rung]
 
 
-def test_half_halves_again_and_again_down_to_one() -> None:
-    rung = Rung(name="r", does=Does.APPLY, values={"td3.micro_batch": "half"}, cost="")
-    assert unrolled(rung, BASE) == [{"td3.micro_batch": size} for size in (128, 64, 32, 16, 8, 4, 2, 1)]
-    assert unrolled(rung, {**BASE, "td3.micro_batch": 5}) == [{"td3.micro_batch": 2}, {"td3.micro_batch": 1}]
-    assert unrolled(rung, {**BASE, "td3.micro_batch": 1}) == []
+@pytest.mark.parametrize(
+    ("key", "wanted", "present", "then"),
+    [
+        ("td3.micro_batch", "half", {}, [128, 64, 32, 16, 8, 4, 2, 1]),
+        ("td3.micro_batch", "half", {"td3.micro_batch": 5}, [2, 1]),
+        ("td3.micro_batch", "half", {"td3.micro_batch": 1}, []),
+        ("traffic", "half", {"traffic": [2, 20]}, [[1, 10], [1, 5], [1, 2], [1, 1]]),
+        (AT_WORK, "fewer", {"training.collectors": 3}, [2, 1]),
+        (AT_WORK, "fewer", {"training.collectors": 3, AT_WORK: 2}, [1]),
+        (AT_WORK, "fewer", {}, []),
+        ("device", ("cuda", "mps", "cpu"), {}, ["mps", "cpu"]),
+        ("td3.batch_size", (512, 128, 64), {}, [128, 64]),
+        ("td3.batch_size", (512, 128, 64), {"td3.batch_size": 128}, [64]),
+        ("td3.batch_size", 64, {}, [64]),
+    ],
+)
+def test_a_rung_s_values_fall(key: str, wanted: object, present: dict[str, Any], then: list[object]) -> None:
+    assert sets(Apply(name="r", values={key: wanted}, cost=""), **present) == [{key: value} for value in then]
 
 
-def test_fewer_takes_one_away_and_frees_a_simulator_and_a_collector() -> None:
-    rung = Rung(name="r", does=Does.APPLY, values={AT_WORK: "fewer"}, cost="")
-    assert unrolled(rung, {**BASE, "training.collectors": 3, AT_WORK: None}) == [{AT_WORK: 2}, {AT_WORK: 1}]
-    assert unrolled(rung, {**BASE, "training.collectors": 3, AT_WORK: 2}) == [{AT_WORK: 1}]
-    assert unrolled(rung, {**BASE, "training.collectors": 1, AT_WORK: None}) == unrolled(rung, BASE) == []
+def test_one_simulator_less_frees_it_and_its_collector() -> None:
+    less = OneSimulatorLess(name="r", values={AT_WORK: "fewer"}, cost="")
     several = replace(simulator("Low"), count=3)
-    base = {**BASE, "training.collectors": 3, AT_WORK: None}
-    found = build_ladder({PoolKind.VRAM: (rung,)}, base, several, Rule())[PoolKind.VRAM]
+    base = {**BASE, "training.collectors": 3}
+    found = built(less, base, several)
     one = simulator("Low").peak("Low", PoolKind.VRAM).mib
     assert [step.frees_mib[PoolKind.VRAM] for step in found] == [one, one]
     assert [step.simulators_mib[PoolKind.VRAM] for step in found] == [one, 2 * (one or 0)]
-    ladder = {PoolKind.VRAM: found}
-    assert of_simulators(found[1:], ladder, ())[PoolKind.VRAM] == 2 * (one or 0)
+    stands = Standing({PoolKind.VRAM: found}, (), lambda _: {})
+    assert stands.of_simulators(found[1:])[PoolKind.VRAM] == 2 * (one or 0)
     first = Taken("r", "vram", "short", {AT_WORK: 2})
-    assert of_simulators(found[1:], ladder, (first,))[PoolKind.VRAM] == one
-    assert relief(found[1:], ladder, (), lambda _: {})[PoolKind.VRAM] == 0, "the agent's own"
-    assert build_ladder({PoolKind.VRAM: (rung,)}, base, None, Rule())[PoolKind.VRAM] == ()
+    assert replace(stands, taken=(first,)).of_simulators(found[1:])[PoolKind.VRAM] == one
+    assert stands.relief(found[1:])[PoolKind.VRAM] == 0, "the agent's own"
+    assert built(less, base) == ()
+
+
+def test_unknown_sizes_count_from_the_step_that_holds() -> None:
+    found = named(ladder_of(PoolKind.VRAM), "micro_batches")
+    holds = Taken("micro_batches", "vram", "short", dict(found[0].values))
+    stands = Standing({PoolKind.VRAM: tuple(found)}, (holds,), lambda _: {})
+    assert stands.relief([found[2]]) == {PoolKind.VRAM: 16 + 8}
+    assert replace(stands, taken=()).relief([found[2]])[PoolKind.VRAM] == 32 + 16 + 8
+
+
+def test_a_copy_of_the_earlier_file_has_the_same_ladder() -> None:
+    earlier = yaml.safe_load(Path(__file__).with_name("ladder_before.yaml").read_text(encoding="utf-8"))["ladder"]
+    copied = config.validate({**LIMITS.model_dump(mode="json"), "ladder": earlier}, "own.yaml").ladder
+    assert {rung.after for rungs in copied.values() for rung in rungs} == {()}
+
+    def ladder(rungs: Rungs, policy: list[str] | None) -> Ladder:
+        base, several = AGENT.present({**BASE, "training.collectors": 2}), replace(simulator(), count=2)
+        return build_ladder(picked_rungs(with_program(rungs, AGENT), policy), base, several, Rule())
+
+    for policy in (None, ["agent_cpu", "smaller_replay", "less_traffic"]):
+        assert ladder(LIMITS.ladder, policy) == ladder(copied, policy)
+
+
+def test_a_rung_of_the_user_stands_for_the_program_s_of_that_name() -> None:
+    own = FreshAgent(name="no_video", values={"evaluation.video": False}, cost="the user's")
+    merged = with_program({PoolKind.RAM: (own, *LIMITS.ladder[PoolKind.RAM])}, AGENT)
+    assert [rung.cost for rung in merged[PoolKind.RAM] if rung.name == "no_video"] == ["the user's"]
+
+
+def test_another_program_s_rungs_are_read_by_the_same_code() -> None:
+    """Values in order, and what each is believed to free: its sizes are unknown."""
+    batches = {"name": "batch", "values": {"batch_size": [256, 128, 64]}, "frees_mib": {"vram": 100}}
+    cpu = {"name": "cpu", "values": {"device": "cpu"}, "pools": ["vram"], "loses": "time", "frees_mib": {"vram": 300}}
+    other = program_file.validate({"rungs": [batches, cpu]}, "train.yaml")
+    rungs = picked_rungs(with_program(LIMITS.ladder, other), None)
+    base = {"device": "cuda", "batch_size": 256}
+    found = build_ladder(rungs, base, simulator(), lambda variants: [Sizes(values) for values in variants])
+    assert [str(step) for step in found[PoolKind.VRAM]] == [
+        *("restart_simulator", "cpu (device = cpu)", "carla_low (Low)"),
+        *("batch (batch_size = 128)", "batch (batch_size = 64)", "stop"),
+    ]
+    assert [step.unseen_mib.get(PoolKind.VRAM) for step in found[PoolKind.VRAM] if step.values] == [300, 100, 200]
+
+
+def test_each_file_of_a_kind_has_the_name_that_a_ladder_says() -> None:
+    assert {name: kind.__module__ for name, kind in kinds().items()} == {
+        path.stem: f"carla_launcher.rungs.{path.stem}"
+        for path in Path(rungs.__file__).parent.glob("*.py")
+        if path.stem not in ("__init__", "rung")
+    }
 
 
 def test_each_step_of_a_rung_frees_what_it_adds_to_the_one_before() -> None:
@@ -78,8 +159,8 @@ def test_moving_to_the_cpu_frees_the_context_and_costs_what_the_agent_says() -> 
 
 
 def test_a_running_agent_that_only_moves_to_the_cpu_keeps_its_context() -> None:
-    rung = Rung(name="move", does=Does.APPLY, values={"device": "cpu"}, cost="")
-    (step,) = build_ladder({PoolKind.VRAM: (rung,)}, BASE, None, Rule())[PoolKind.VRAM]
+    rung = Apply(name="move", values={"device": "cpu"}, cost="")
+    (step,) = built(rung)
     assert step.frees_mib[PoolKind.VRAM] == Rule().one({}).mib[PoolKind.VRAM] - CONTEXT_MIB
 
 
@@ -107,8 +188,8 @@ def test_less_traffic_is_fewer_people_as_well_and_where_there_are_no_cars_of_the
 
 def test_of_a_figure_of_its_own_only_what_the_agent_did_not_see_is_unseen() -> None:
     """The agent sees 32, 16 and 8 MiB less; the configuration says 40 each time."""
-    rung = Rung(name="r", does=Does.APPLY, values={"td3.micro_batch": "half"}, frees_mib={PoolKind.VRAM: 40}, cost="")
-    found = build_ladder({PoolKind.VRAM: (rung,)}, BASE, None, Rule())[PoolKind.VRAM][:3]
+    rung = Apply(name="r", values={"td3.micro_batch": "half"}, frees_mib={PoolKind.VRAM: 40}, cost="")
+    found = built(rung)[:3]
     assert [step.frees_mib[PoolKind.VRAM] for step in found] == [40, 40, 40]
     assert [step.unseen_mib[PoolKind.VRAM] for step in found] == [8, 8 + 24, 8 + 24 + 32]
 
@@ -149,8 +230,8 @@ def test_a_configuration_that_cannot_be_is_no_step() -> None:
 
 
 def test_a_simulator_that_somebody_else_runs_is_neither_restarted_nor_made_coarser() -> None:
-    found = build_ladder(ALL, BASE, None, Rule())
-    assert not {Does.RESTART_SIMULATOR, Does.QUALITY} & {step.does for ladder in found.values() for step in ladder}
+    found = build_ladder(ALL, AGENT.present(BASE), None, Rule())
+    assert not {FreshSimulator, Quality} & {step.does for ladder in found.values() for step in ladder}
 
 
 def test_a_policy_picks_and_orders_and_stop_stays_last() -> None:
@@ -164,12 +245,12 @@ def test_a_policy_takes_rungs_that_are_not_allowed_by_themselves() -> None:
 
 
 def test_a_policy_leaves_a_pool_alone_none_of_whose_rungs_it_names() -> None:
-    assert picked_rungs(LIMITS.ladder, ["carla_low"])[PoolKind.RAM] == ALL[PoolKind.RAM]
+    assert picked_rungs(RUNGS, ["carla_low"])[PoolKind.RAM] == ALL[PoolKind.RAM]
 
 
 def test_a_policy_with_an_unknown_name_is_told_which_exist() -> None:
     with pytest.raises(PolicyError, match=r"names cpu, nope, .* there are agent_cpu, carla_low, .*stop\.$"):
-        picked_rungs(LIMITS.ladder, ["cpu", "agent_cpu", "nope"])
+        picked_rungs(RUNGS, ["cpu", "agent_cpu", "nope"])
 
 
 sizes = st.floats(0, 6000)
@@ -182,13 +263,43 @@ def test_no_step_is_predicted_to_take_memory_in_the_pool_that_it_serves(data: st
     def anything(variants: Sequence[Values]) -> list[Sizes]:
         return [Sizes(values, {kind: data.draw(sizes) for kind in PoolKind}) for values in variants]
 
-    for kind, ladder in build_ladder(ALL, BASE, simulator(), anything).items():
+    for kind, ladder in build_ladder(ALL, AGENT.present(BASE), simulator(), anything).items():
         worked_out = [step for step in ladder if step.stays]
         assert all(step.frees_mib[kind] > 0 for step in worked_out)
-        assert ladder[-1].does is Does.STOP
+        assert ladder[-1].does is EndRun
 
 
-def test_of_a_range_both_ends_are_halved() -> None:
-    cars = Rung(name="less_traffic", does=Does.RESTART_AGENT, values={"environment.traffic.vehicles": HALF}, cost="")
-    steps = unrolled(cars, {"environment.traffic.vehicles": [2, 20]})
-    assert [step["environment.traffic.vehicles"] for step in steps] == [[1, 10], [1, 5], [1, 2], [1, 1]]
+def of_the_agent(variants: Sequence[Values]) -> list[Sizes]:
+    """Return sizes by the rule, or the agent's own refusal of a variant."""
+    asked = [dict(values) for values in variants]
+    found = estimate.variants(agent_config.validate({}, "a test"), asked)["variants"]
+    return [footprint.read(values, row) for values, row in zip(asked, found, strict=True)]
+
+
+def checked(rungs: dict[PoolKind, tuple[Rung, ...]]) -> Ladder:
+    return build_ladder(rungs, AGENT.present(BASE), None, of_the_agent)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"td3.micro_batch": "halve"}, "`td3.micro_batch` is 'halve'; expected a whole number"),
+        ({"td3.micro_batch": -1}, "`td3.micro_batch` is -1; expected at least 1"),
+        ({"td3.micro_bach": 8}, "unknown key `td3.micro_bach` (did you mean `td3.micro_batch`?)"),
+        ({"td3.micro_bach": "half"}, "`td3.micro_bach: half` is of no amount that the agent has; expected one of"),
+        ({"device": "half"}, "`device: half` is of no amount"),
+        ({"memory.offload": ["network"]}, "`memory.offload.0` is 'network'; expected 'optimizer' or 'targets'"),
+        ({"evaluation.video": "perhaps"}, "`evaluation.video` is 'perhaps'; expected true or false"),
+    ],
+)
+def test_a_rung_that_sets_what_the_agent_has_not_is_refused_by_name(values: dict[str, Any], expected: str) -> None:
+    rung = FreshAgent(name="wrong", values=values, cost="")
+    with pytest.raises(RungError, match=r"^Rung wrong of ladder\.ram can't be taken: ") as refused:
+        checked({PoolKind.RAM: (*ALL[PoolKind.RAM], rung)})
+    assert expected in str(refused.value)
+
+
+def test_the_shipped_rungs_and_one_that_only_this_configuration_refuses_stand() -> None:
+    checked(ALL)
+    halved = FreshAgent(name="r", values={"replay.capacity": "half"}, cost="")  # below 1 000 at last
+    checked({PoolKind.DISK: (halved,)})

@@ -13,7 +13,6 @@ import pytest
 from carla_launcher import config, down
 from carla_launcher import up as up_command
 from carla_launcher.observe.gpu_lock import lock_gpu
-from carla_launcher.options import RunOptions
 from carla_launcher.plugins.page import live_page
 from carla_launcher.plugins.slurm import submit as slurm
 from carla_launcher.show.status import status
@@ -72,12 +71,11 @@ def test_a_word_that_another_account_wrote_into_the_lock_isnt_believed(shared: P
 @pytest.mark.parametrize("share_gpu", [False, True])
 def test_the_second_account_goes_on_beside_the_first_only_if_it_asks_for_that(shared: Path, share_gpu: bool) -> None:
     memory = SimpleNamespace(hold=lambda _: hold_the_card(shared))
-    options = SimpleNamespace(options=RunOptions(share_gpu=share_gpu))
-    prepared: Any = SimpleNamespace(cards=(0,), resolved=SimpleNamespace(memory=memory), spec=options)
+    prepared: Any = SimpleNamespace(cards=(0,), resolved=SimpleNamespace(memory=memory))
     said: list[str] = []
 
     def start() -> None:
-        with up_command._cards_held(prepared, said.append) as held:
+        with up_command._cards_held(prepared, share_gpu, said.append) as held:
             said.append(f"started with {len(held)} locks")
 
     def ask() -> list[str]:

@@ -13,7 +13,6 @@ from rich.console import Console
 from carla_launcher import config
 from carla_launcher.act.effects import State
 from carla_launcher.act.runtime import Role
-from carla_launcher.config import Does
 from carla_launcher.decide import plan, policy
 from carla_launcher.decide.choose import Ground, Lack
 from carla_launcher.decide.decisions import Degrade, Nothing
@@ -28,6 +27,11 @@ from carla_launcher.decide.restore import fits_without_last
 from carla_launcher.decide.room import missing_for_agent, taken_from_simulator
 from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from carla_launcher.resolve.planning import PlanResult
+from carla_launcher.rungs.apply import Apply
+from carla_launcher.rungs.quality import Quality
+from carla_launcher.rungs.restart_agent import FreshAgent
+from carla_launcher.rungs.restart_simulator import FreshSimulator
+from carla_launcher.rungs.stop import EndRun
 from carla_launcher.show import plan as show_plan
 from carla_run.paths import RunPaths
 from tests.unit.launcher.planned import CONTEXT_MIB, Rule, card, reading, situation
@@ -105,11 +109,11 @@ def test_the_bands_are_each_on_its_own_card() -> None:
     assert {(owner, pool) for owner, pool, _ in bands} == {("simulator", "vram:0"), ("agent", "vram:1")}
 
 
-MICRO = Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 100})
-RESTART = Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode")
-CPU = Step("agent_cpu", Does.RESTART_AGENT, "slow", {"device": "cpu"}, frees_mib={PoolKind.VRAM: 500})
-LOW = Step("carla_low", Does.QUALITY, "coarse", quality="Low", frees_mib={PoolKind.VRAM: 700})
-LADDER: Ladder = {PoolKind.VRAM: (RESTART, MICRO, LOW, CPU, Step("stop", Does.STOP, "the run"))}
+MICRO = Step("micro_batches", Apply, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 100})
+RESTART = Step("restart_simulator", FreshSimulator, "an episode")
+CPU = Step("agent_cpu", FreshAgent, "slow", {"device": "cpu"}, frees_mib={PoolKind.VRAM: 500})
+LOW = Step("carla_low", Quality, "coarse", quality="Low", frees_mib={PoolKind.VRAM: 700})
+LADDER: Ladder = {PoolKind.VRAM: (RESTART, MICRO, LOW, CPU, Step("stop", EndRun, "the run"))}
 
 
 def seen(simulators_free_mib: float = 20, agents_free_mib: float = 20) -> Reading:
@@ -139,9 +143,9 @@ def ground(*taken: Taken, **free: float) -> Ground:
     return Ground(
         LADDER,
         taken,
+        lambda values: needs_by(LADDER, 1000, values),
         seen(**free),
         LIMITS.memory.reserve_mib,
-        lambda values: needs_by(LADDER, 1000, values),
         {PoolKind.VRAM: 4500},
         cards=TWO,
     )

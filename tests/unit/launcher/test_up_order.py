@@ -29,15 +29,14 @@ def test_the_run_is_held_until_its_report_is_written(tmp_path: Path, monkeypatch
         return ""
 
     prepared: Any = SimpleNamespace(
-        state=SimpleNamespace(incident=""),
         planned=SimpleNamespace(notes=()),
         resolved=SimpleNamespace(note=""),
-        spec=SimpleNamespace(options=RunOptions()),
+        spec=None,
     )
     runtime = SimpleNamespace(clear=lambda: None, close=lambda: None)
     monkeypatch.setattr(StopRequests, "install", lambda *_, **__: None)  # this process's signals are pytest's
     monkeypatch.setattr(up, "prepare", lambda *_: prepared)
-    monkeypatch.setattr(up, "_refuse_taken_ports", lambda *_: None)
+    monkeypatch.setattr(up, "_refuse_taken_ports", lambda *_, **__: None)
     monkeypatch.setattr(up, "_cards_held", lambda *_: contextlib.nullcontext(()))
     monkeypatch.setattr(up, "_runtime", lambda *_: runtime)
     monkeypatch.setattr(up, "_supervise", lambda *_: Ending(0, "the agent finished"))
@@ -48,7 +47,7 @@ def test_the_run_is_held_until_its_report_is_written(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("was", "written"), [("running", 1), ("stopped", 0)])
-def test_down_writes_the_report_that_a_killed_launcher_left_unwritten(
+def test_down_writes_a_killed_launchers_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was: str, written: int
 ) -> None:
     run = RunPaths(tmp_path / "night")

@@ -13,6 +13,7 @@ import yaml
 from carla_launcher.observe import pools
 from carla_launcher.observe.pools import PoolKind, estimated
 from carla_launcher.resolve import watermarks
+from carla_launcher.resolve.footprint import program
 from carla_run.heartbeat import MemoryFigures
 from carla_run.paths import RunPaths
 from carla_td3 import config
@@ -34,7 +35,7 @@ def measured(runs: Path, settings: config.AgentConfig) -> None:
 
 def marks(runs: Path, settings: config.AgentConfig) -> list[watermarks.Mark]:
     published = estimate.variants(settings, [])
-    return watermarks.agent_marks(runs, published["config"], published["pinned"])
+    return watermarks.agent_marks(runs, published["config"], published["pinned"], program())
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_run_that_learned_otherwise_is_passed_over(tmp_path: Path, other: dict
     assert not marks(tmp_path, given(**other))
 
 
-def test_a_run_whose_agent_leaked_says_nothing_of_the_agent_nor_of_its_context(tmp_path: Path) -> None:
+def test_a_run_whose_agent_leaked_says_nothing_of_it(tmp_path: Path) -> None:
     measured(tmp_path, given())
     state = tmp_path / "earlier" / "launcher.json"
     state.write_text(json.dumps({"agent_context_mib": 300.0}))

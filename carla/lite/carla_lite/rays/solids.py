@@ -89,7 +89,7 @@ def figure(mesh: VehicleMesh) -> list[Faces]:
     """
     points, normals = mesh.rows[: mesh.count, :3], mesh.rows[mesh.count :, :3]
     starts, ends, parts = mesh.traits[:, 4:].astype(np.intp).T
-    sizes = np.where(parts == Part.SHADOW, 0, ends - starts)
+    sizes = np.where(parts >= Part.SHADOW, 0, ends - starts)  # the others lie on the ground, or on another panel
     groups = [(size, sizes == size) for size in sorted(set(sizes.tolist()) - {0})]
     return [Faces(points[starts[of, None] + np.arange(size)], normals[of], parts[of]) for size, of in groups]
 

@@ -108,7 +108,8 @@ class Surfaces:
         np.maximum(value, self._looked_up(least, part), out=value)
         np.minimum(value, self._looked_up(most, part), out=value)
         np.divide(np.float32(1.0), value, out=value)
-        return np.minimum(value, np.float32(FARTHEST_M), out=value)
+        np.minimum(value, np.float32(FARTHEST_M), out=value)
+        return value
 
     def flow(self, before: Before) -> Float32:
         """Return (height, width, 2) how far each point of the picture has moved since then, in half widths to the right

@@ -157,12 +157,12 @@ class ComposeChild:
 
     def _never_ran(self, creation: Creation) -> Ended | None:
         """Return None while Compose is at it; then its failure, whose reason goes to the log that people read."""
-        code = creation.command.poll()
-        if code is None:
+        ended = creation.command.poll()
+        if ended is None:
             return None
         with contextlib.suppress(OSError), open_to_append(self._log) as file:
             file.write(f"launcher: docker compose up {self._service}: {creation.words()}\n".encode())
-        return Ended(code or LOST)
+        return Ended(ended.code or LOST)
 
     def _without_an_answer(self) -> Ended | None:
         if self._creation is not None and not self._id:

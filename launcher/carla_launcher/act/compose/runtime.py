@@ -23,7 +23,6 @@ from carla_launcher.act.runtime import Role, Start, StartError
 from carla_launcher.config import LauncherConfig
 from carla_launcher.observe import container_engine
 from carla_launcher.observe.container_engine import ContainerEngine
-from carla_launcher.simulators import CarlaLite
 from carla_run.files import folder_of
 from carla_run.memory.processes import MIB
 from carla_run.paths import names_preset
@@ -58,7 +57,7 @@ class ComposeRuntime:
         """
         self._spec, self._limits, self._more = spec, limits, variables or {}
         self._quality: str = limits.simulator.quality
-        self._project = Project(spec.run, (*spec.simulator.compose_files, *map(str, over)), spec.options.stack)
+        self._project = Project(spec.run, (*spec.simulator.compose_files, *map(str, over)), spec.stack)
         self._engine = Engine()
         self._shims = Shims(spec.inherited)
         self._children: dict[Role, ComposeChild] = {}
@@ -91,7 +90,7 @@ class ComposeRuntime:
 
     @property
     def _asks_for_a_runtime(self) -> bool:
-        return bool(setting("GPU_RUNTIME", self._spec.options.stack))
+        return bool(setting("GPU_RUNTIME", self._spec.stack))
 
     def container_name(self, container: str) -> str | None:
         """Return the name of any container of this machine, by its id; None if it has none, or that is unknown."""
@@ -110,7 +109,7 @@ class ComposeRuntime:
             return str(self._spec.config)
         config = self._spec.config.resolve()
         folders = {
-            "config": self._spec.options.stack.resolve() / "config",
+            "config": self._spec.stack.resolve() / "config",
             "runs": self._spec.run.path.resolve().parent,
         }
         for inside, folder in folders.items():
@@ -277,21 +276,19 @@ class ComposeRuntime:
             variables |= {name: uuid for name, uuid in cards if uuid}
             if self.engine is not None and self.engine.runtime and not self._asks_for_a_runtime:
                 variables["GPU_RUNTIME"] = self.engine.runtime
-        if spec.options.simulator_args:
-            variables["CARLA_FLAGS"] = shlex.join(spec.options.simulator_args)
-        lite = spec.simulator
-        return {**variables, **(self._town(lite) if isinstance(lite, CarlaLite) else {}), **self._more}
+        if spec.simulator.arguments:
+            variables["CARLA_FLAGS"] = shlex.join(spec.simulator.arguments)
+        town = spec.simulator.town(self._limits.simulator)
+        return {**variables, **({} if town is None else self._town(*town)), **self._more}
 
-    def _town(self, lite: CarlaLite) -> dict[str, str]:
-        limits = self._limits.simulator
-        name, seed = lite.town(limits)
+    def _town(self, name: str, seed: int) -> dict[str, str]:
         if "/" in name:
             raise StartError(
                 f"The map {name} is a file here, which no container sees: name one that carla-lite has, or of the "
                 "folder simulator.map_dir of the launcher's configuration."
             )
-        folder = {} if limits.map_dir is None else {"LITE_MAP_DIR": str(limits.map_dir)}
-        return {"LITE_MAP": name, "LITE_SEED": str(seed)} | folder
+        folder = self._limits.simulator.map_dir
+        return {"LITE_MAP": name, "LITE_SEED": str(seed)} | ({} if folder is None else {"LITE_MAP_DIR": str(folder)})
 
     def _owner(self) -> tuple[int, int]:
         """Return the owner of the run's files, as containers count users: the caller; if that is root, the folder's."""

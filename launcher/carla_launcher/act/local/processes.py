@@ -15,9 +15,13 @@ from pathlib import Path
 
 from carla_launcher.act.local import process_shim
 from carla_launcher.act.runtime import Role
+from carla_launcher.observe.observation import Ended
+from carla_launcher.observe.oom_kills import OomKills
 from carla_run.files import open_to_append
+from carla_run.memory.processes import tree
 
 SHIM_PATIENCE_S = 8.0
+SIGKILLED = 137
 
 
 @dataclass(frozen=True)
@@ -41,33 +45,44 @@ class Program:
 
 
 class ShimmedProcess:
-    """A program under its shim."""
+    """A program under its shim; a ``runtime.Child``.
 
-    def __init__(self, process: subprocess.Popen[bytes], pid: int) -> None:
-        self._process = process
-        self._pid = pid
+    Attributes:
+        pid: the program's process id, not its shim's.
+        log: the file that its output is added to.
+    """
 
-    @property
-    def pid(self) -> int:
-        """Return the program's process id, not its shim's."""
-        return self._pid
+    def __init__(self, process: subprocess.Popen[bytes], pid: int, log: Path) -> None:
+        self.pid, self.log = pid, log
+        self._process, self._oom_kills = process, OomKills()
+        self._killed_here = False
+        self._ended: Ended | None = None
 
-    @property
-    def shim_pid(self) -> int:
-        """Return the shim's process id: all that the program starts descends from it."""
-        return self._process.pid
+    def poll(self) -> Ended | None:
+        """Return None while it runs, then how it ended; 128 + n if signal n ended it or its shim.
 
-    def poll(self) -> int | None:
-        """Return None while it runs, then its exit code; 128 + n if signal n ended it or its shim."""
+        The kernel counts OOM kills by control group and not by process: a SIGKILL that wasn't ours counts as one if
+        the group of launcher and programs has had any since the start.
+        """
         code = self._process.poll()
-        return code if code is None or code >= 0 else 128 - code
+        if code is not None and self._ended is None:
+            code = code if code >= 0 else 128 - code
+            self._ended = Ended(code, code == SIGKILLED and not self._killed_here and self._oom_kills.look())
+        return self._ended
+
+    def pids(self) -> frozenset[int]:
+        """Return the ids of its processes now, its shim among them: all that it starts descends from that."""
+        return tree(self._process.pid) if self.poll() is None else frozenset()
 
     def terminate(self) -> None:
         """Have the shim send SIGTERM to the program, not to its children: stopping those is its own business."""
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Have the shim kill the whole tree and wait for it."""
+        """Have the shim kill the whole tree and wait for it; nothing if it has ended."""
+        if self.poll() is not None:
+            return
+        self._killed_here = True
         self._process.send_signal(signal.SIGQUIT)
         try:
             self._process.wait(SHIM_PATIENCE_S)
@@ -113,7 +128,7 @@ class Shims:
                 finally:
                     os.close(report)
                 written = line.readline().strip()
-        return ShimmedProcess(process, int(written) if written else process.pid)
+        return ShimmedProcess(process, int(written) if written else process.pid, program.log)
 
     def close(self) -> None:
         """Let go of the lifelines; for tests and a launcher that goes on to something else."""

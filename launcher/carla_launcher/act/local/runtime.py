@@ -6,63 +6,11 @@ Owns their command lines. Whatever it started ends with the launcher, however th
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from carla_launcher.act.local.processes import Program, ShimmedProcess, Shims
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.config import LauncherConfig
-from carla_launcher.observe.observation import Ended
-from carla_launcher.observe.oom_kills import OomKills
-from carla_run.memory.processes import tree
-
-SIGKILLED = 137
-
-
-class LocalChild:
-    """A local program; a ``runtime.Child``."""
-
-    def __init__(self, process: ShimmedProcess, log: Path) -> None:
-        self._process, self._log = process, log
-        self._oom_kills = OomKills()
-        self._killed_here = False
-        self._ended: Ended | None = None
-
-    @property
-    def pid(self) -> int:
-        """Return the program's process id."""
-        return self._process.pid
-
-    @property
-    def log(self) -> Path:
-        """Return the file that its output is added to."""
-        return self._log
-
-    def poll(self) -> Ended | None:
-        """Return None while it runs, then how it ended.
-
-        The kernel counts OOM kills by control group and not by process: a SIGKILL that wasn't ours counts as one if
-        the group of launcher and programs has had any since the start.
-        """
-        code = self._process.poll()
-        if code is not None and self._ended is None:
-            oom_killed = code == SIGKILLED and not self._killed_here and self._oom_kills.look()
-            self._ended = Ended(code, oom_killed)
-        return self._ended
-
-    def pids(self) -> frozenset[int]:
-        """Return the ids of its processes now, its shim among them."""
-        return tree(self._process.shim_pid) if self.poll() is None else frozenset()
-
-    def terminate(self) -> None:
-        """Send SIGTERM to the program only, which ends its own children; harmless when it has ended."""
-        self._process.terminate()
-
-    def kill(self) -> None:
-        """End it and all its descendants; they are gone when this returns."""
-        if self.poll() is None:
-            self._killed_here = True
-            self._process.kill()
 
 
 class LocalRuntime:
@@ -86,7 +34,7 @@ class LocalRuntime:
         self._show, self._interpreter = show, interpreter
         self._shims = Shims(spec.inherited)
 
-    def start(self, start: Start) -> LocalChild:
+    def start(self, start: Start) -> ShimmedProcess:
         """Start a program and return at once (milliseconds).
 
         Raises:
@@ -94,7 +42,7 @@ class LocalRuntime:
         """
         program = self._agent(start) if start.role is Role.AGENT else self._simulator(start)
         try:
-            return LocalChild(self._shims.start(program), program.log)
+            return self._shims.start(program)
         except OSError as error:
             raise StartError(
                 f"The {start.role.value} can't be started ({error.strerror}); its log is {program.log}."

@@ -25,8 +25,8 @@ class Expectations:
     """What diagnosis measures against.
 
     Attributes:
-        timeout_s: the agent's ``simulator.timeout_s``: the client gives a call up after it.
-        collector_margin_s: the agent's ``collector.hang_margin_s``: so much later it replaces its collector itself.
+        timeout_s: of the agent's configuration: the client gives a call up after it.
+        collector_margin_s: likewise: so much later it replaces its collector itself.
     """
 
     timeout_s: float

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
+from carla_launcher import hooks
 from carla_launcher.observe import ram
 from carla_launcher.observe.pools import Pool, PoolKind, measured, vram_pool
 from carla_launcher.observe.ram import OwnerNames, RunProcesses, grouped
@@ -38,7 +39,7 @@ class Memory:
         """
         self.name = "RAM" if gpu is None else f"GPU {gpu}"
         self._gpu, self._names = gpu, OwnerNames()
-        self._ram = ram.Ram(self._names)
+        self._ram = ram.Ram(self._names, allotted_mib=hooks.memory_limit_mib())
         if gpu is None:
             return
         try:

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from carla_launcher.hooks import StepBefore
-from carla_launcher.observe.allotment import allotted_mib
+from carla_launcher.plugins.slurm.allotment import allotted_mib
 from carla_launcher.plugins.slurm.answers import End, Job, accounts_of, job_of
 from carla_launcher.plugins.slurm.ends import Evidence, Step, end_of
 from carla_run.files import open_to_append, read_whole

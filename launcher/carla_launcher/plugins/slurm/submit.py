@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jinja2
-from pydantic import Field
 
+from carla_launcher.options import JobOptions
 from carla_launcher.plugins.slurm import record, sbatch_options
 from carla_launcher.plugins.slurm.answers import FIELDS
-from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
@@ -28,23 +27,6 @@ class SubmitError(ExitError):
     """Slurm doesn't take the job; the message is one sentence for a person."""
 
     code = Exit.BAD_CONFIG
-
-
-class JobOptions(Section):
-    """What the job is given."""
-
-    nodes: int = Field(1, ge=1)
-    gpus_per_node: int = Field(0, ge=0)
-    cpus_per_node: int | None = Field(None, ge=1)
-    memory: str | None = Field(None, description="Of each node, as Slurm writes it: 400G.")
-    time: str | None = Field(None, description="As Slurm writes it: 24:00:00.")
-    partition: str | None = None
-    more: tuple[str, ...] = Field((), description="Further options of sbatch's.")
-    collectors: int | None = Field(
-        None, ge=1, description="None: one a card, or a node; with one node what is configured."
-    )
-    warn_s: int = Field(300, ge=30, description="Before the time limit: for the checkpoint and the report.")
-    apptainer: Path | None = Field(None, description="The image in which Python runs; None: this Python.")
 
 
 def check(job: JobOptions, environment: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.ports import holder
-from carla_launcher.resolve.footprint import Footprint, FootprintError
+from carla_launcher.resolve.footprint import Footprint, FootprintError, program
 from carla_launcher.show.checks import engines
 from carla_launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, ok, problem, unknown
 from carla_run.paths import from_anywhere
@@ -57,7 +57,7 @@ def disk(machine: Machine) -> Finding:
     needed = size.mib.get(PoolKind.DISK, 0.0)
     reported = f"{free:.0f} MiB free in {place}, a run of {machine.config.name} takes {needed:.0f}"
     if free < needed:
-        return problem(reported, "free some, lower replay.capacity, or choose another --runs-dir")
+        return problem(reported, f"free some, lower {program().smaller['disk']}, or choose another --runs-dir")
     return ok(reported)
 
 

@@ -14,10 +14,9 @@ from carla_launcher.observe.pools import Figure, PoolKind, Provenance, estimated
 Values = Mapping[str, Any]
 """Dotted keys of the agent's configuration to values."""
 
+DEVICE, CUDA, CPU = "device", "cuda", "cpu"
+"""The key that every set of values has, and its two values: where the agent computes."""
 NOTHING = estimated(0)
-
-LITE = "lite"
-"""What stands for a quality where carla-lite is the simulator, which knows none."""
 
 
 @dataclass(frozen=True)
@@ -63,25 +62,40 @@ class Simulator:
     """The simulator of a run, or all of them.
 
     Attributes:
-        quality: that it starts with: Low, Epic, or ``LITE``.
-        peaks: by quality and pool, of one.
+        quality: that it starts with: a key of ``peaks``.
+        peaks: by quality, the finest first, and pool, of one; one that knows no quality has a single word for it.
         count: how many; all that is said of their memory is of all together.
+        label: what people call one.
+        ram_key: of the launcher's configuration, its first figure of RAM.
     """
 
     quality: str
     peaks: Mapping[str, Mapping[PoolKind, Figure]]
     count: int = 1
+    label: str = "CARLA"
+    ram_key: str = "sizes.ram_mib"
 
     @property
     def name(self) -> str:
         """What people call it."""
-        one = "carla-lite" if self.quality == LITE else "CARLA"
-        return one if self.count == 1 else f"{self.count} × {one}"
+        return self.label if self.count == 1 else f"{self.count} × {self.label}"
+
+    def at(self, quality: str) -> str:
+        """Return what people call it at a quality."""
+        return self.name if len(self.peaks) == 1 else f"{self.name} at {quality}"
+
+    def shown(self, quality: str) -> str:
+        """Return the quality, or what people call one that knows none."""
+        return self.label if len(self.peaks) == 1 else quality
+
+    def setting(self, quality: str, kind: PoolKind) -> str:
+        """Return the key of the launcher's configuration that holds its first figure."""
+        return f"sizes.vram_mib.{quality}" if kind is PoolKind.VRAM else self.ram_key
 
     @property
     def qualities(self) -> tuple[str, ...]:
         """All that it can be started with, the finest first."""
-        return (LITE,) if self.quality == LITE else tuple(name for name in ("Epic", "Low") if name in self.peaks)
+        return tuple(self.peaks)
 
     def peak(self, quality: str, kind: PoolKind) -> Figure:
         """Return what it takes at most; nothing of a pool that it doesn't use."""

@@ -15,7 +15,7 @@ def nodes(run: RunPaths) -> list[str]:
     return [_line(row) for row in read_objects(run.nodes)]
 
 
-def lost(events: Sequence[Mapping[str, Any]]) -> str:
+def lost_with_nodes(events: Sequence[Mapping[str, Any]]) -> str:
     """Return how many steps that weren't finished yet a run lost with nodes, by the agent's events; empty for none."""
     rows = [row for row in events if row.get("event") == "chunk_lost"]
     most = sum(number(row.get("at_most")) or 0 for row in rows)

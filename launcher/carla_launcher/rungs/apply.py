@@ -1,0 +1,120 @@
+"""Other values for a running agent, and what all rungs have in common that set values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.rungs.rung import Act, Rung, Start, Step, summed
+from carla_launcher.sizes import Sizes, Values
+from carla_run.configuration.program_file import FEWER, HALF
+from carla_run.exits import Exit, ExitError
+
+
+class RungError(ExitError):
+    """A rung that can't ever be taken; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
+
+
+class SetsValues(Rung):
+    """Keys of the agent's configuration take other values; what that frees, the agent says."""
+
+    sets_values: ClassVar[bool] = True
+
+    def sets(self, base: Values) -> list[dict[str, object]]:
+        """Return what its values come to, one set a step."""
+        now, found = {key: base.get(key) for key in self.values}, list[dict[str, object]]()
+        while True:
+            then = {key: _next(now[key], wanted) for key, wanted in self.values.items()}
+            if not any(gives_way(now[key], then[key]) for key in then):
+                return found
+            found.append(then)
+            now = then
+
+    def steps(self, kind: PoolKind, start: Start) -> Iterator[Step]:
+        """Yield those sets of values that the agent can have and that free something in the pool."""
+        self._check(kind, start)
+        before, one = start.sizes({}), self._ended_mib(start)
+        unseen, ended = dict[PoolKind, float](), dict[PoolKind, float]()
+        for values in self.sets(start.base):
+            after = start.sizes(values)
+            seen = self._seen_mib(before, after)
+            frees = summed({**seen, **self.frees_mib}, one)
+            if after.refusal or frees.get(kind, 0.0) <= 0:
+                continue
+            unseen = {each: unseen.get(each, 0.0) + mib - seen.get(each, 0.0) for each, mib in self.frees_mib.items()}
+            ended = summed(ended, one)
+            yield Step(self.name, type(self), self.cost, values, None, frees, unseen, ended)
+            before = after
+
+    def _ended_mib(self, start: Start) -> Mapping[PoolKind, float]:  # noqa: ARG002 - those that end some go by it
+        """Return what the simulators take that each step ends."""
+        return {}
+
+    def _seen_mib(self, before: Sizes, after: Sizes) -> dict[PoolKind, float]:
+        """Return what the agent says that it frees."""
+        freed = {kind: round(before.mib.get(kind, 0.0) - mib, 1) for kind, mib in after.mib.items()}
+        return {kind: mib for kind, mib in freed.items() if mib}
+
+    def _check(self, kind: PoolKind, start: Start) -> None:
+        """Refuse a key that the agent hasn't, or a value that the key can't have.
+
+        A value that the agent refuses only beside others is none of this: such a step is left out.
+
+        Raises:
+            RungError: there is one.
+        """
+        wrong = f"Rung {self.name} of ladder.{kind.value} can't be taken: "
+        relative = {key: wanted for key, wanted in self.values.items() if wanted in (HALF, FEWER)}
+        for key, wanted in relative.items():
+            if not _is_amount(start.base.get(key)):
+                amounts = sorted(each for each, value in start.base.items() if _is_amount(value))
+                raise RungError(
+                    f"{wrong}`{key}: {wanted}` is of no amount that the agent has; expected one of "
+                    f"{', '.join(amounts)}."
+                )
+        given = self.values.keys() - relative.keys()
+        for after in map(start.sizes, self.sets(start.base)):
+            if any(after.refused_key == key or after.refused_key.startswith(f"{key}.") for key in given):
+                raise RungError(f"{wrong}{after.refusal}")
+
+
+class Apply(SetsValues):
+    """A running agent takes the values, and ``overrides.yaml`` has them for its next start."""
+
+    acts: ClassVar[tuple[Act, ...]] = (Act.APPLY,)
+    does: str = "apply"
+
+    def _seen_mib(self, before: Sizes, after: Sizes) -> dict[PoolKind, float]:
+        freed = super()._seen_mib(before, after)
+        if PoolKind.VRAM in freed:  # only a process that ends gives its context back
+            freed[PoolKind.VRAM] -= before.context_mib - after.context_mib
+        return {kind: mib for kind, mib in freed.items() if mib}
+
+
+def gives_way(now: object, then: object) -> bool:
+    """Return whether it is another value, and no greater one."""
+    if isinstance(now, int | float) and isinstance(then, int | float):
+        return then < now
+    return now != then
+
+
+def _next(now: object, wanted: object) -> object:
+    """Return the value after this one; this one where there is no further."""
+    if isinstance(wanted, tuple):  # values in their order
+        left = wanted[wanted.index(now) :] if now in wanted else wanted
+        return next((each for each in left if gives_way(now, each)), now)
+    if wanted == FEWER:
+        return max(1, now - 1) if isinstance(now, int) else now
+    if wanted != HALF:
+        return wanted
+    if isinstance(now, list):  # a range, as of cars
+        return [_next(each, wanted) for each in now]
+    return max(1, now // 2) if isinstance(now, int) and now > 1 else now
+
+
+def _is_amount(value: object) -> bool:
+    numbers = value if isinstance(value, list) and value else [value]
+    return all(type(each) is int for each in numbers)

@@ -1,0 +1,20 @@
+"""Of several simulators one less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.rungs.apply import Apply
+from carla_launcher.rungs.rung import Start
+
+
+class OneSimulatorLess(Apply):
+    """A running agent drives in fewer simulators: each step ends one, and its collector rests."""
+
+    does: str = "one_simulator_less"
+
+    def _ended_mib(self, start: Start) -> Mapping[PoolKind, float]:
+        runs = start.simulator
+        peaks = {} if runs is None else {kind: runs.peak(runs.quality, kind).mib or 0.0 for kind in PoolKind}
+        return {kind: round(mib / runs.count, 1) for kind, mib in peaks.items() if mib and runs is not None}

@@ -1,0 +1,32 @@
+"""A coarser simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_launcher.rungs.rung import Act, Freed, Now, Rung, Start, Step
+
+
+class Quality(Rung):
+    """The simulator is started again with another quality; what the agent sees changes, and the run says so."""
+
+    acts: ClassVar[tuple[Act, ...]] = (Act.FRESH_SIMULATOR,)
+    sets_quality: ClassVar[bool] = True
+    does: str = "quality"
+
+    def steps(self, kind: PoolKind, start: Start) -> Iterator[Step]:  # noqa: ARG002 - it is the same for every pool
+        """Yield one where the simulator knows that quality, and starts with another."""
+        runs, quality = start.simulator, self.quality
+        if runs is None or quality is None or quality == runs.quality or quality not in runs.qualities:
+            return
+        peaks = {each: (runs.peak(runs.quality, each).mib, runs.peak(quality, each).mib) for each in PoolKind}
+        coarser = {each: round((fine or 0.0) - (coarse or 0.0), 1) for each, (fine, coarse) in peaks.items()}
+        frees = {**{each: mib for each, mib in coarser.items() if mib}, **self.frees_mib}
+        yield Step(self.name, type(self), self.cost, quality=quality, frees_mib=frees)
+
+    @classmethod
+    def frees(cls, step: Step, now: Now) -> Freed:  # noqa: ARG003 - both peaks say it
+        """Return by how much the peak of that quality is lower."""
+        return {OwnerKind.SIMULATOR: step.frees_mib}

@@ -1,0 +1,28 @@
+"""A fresh simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_launcher.rungs.rung import Act, Freed, Now, Rung, Start, Step
+
+
+class FreshSimulator(Rung):
+    """The simulator is started again: what leaked comes back, once and not for good."""
+
+    acts: ClassVar[tuple[Act, ...]] = (Act.FRESH_SIMULATOR,)
+    stays: ClassVar[bool] = False
+    does: str = "restart_simulator"
+
+    def steps(self, kind: PoolKind, start: Start) -> Iterator[Step]:
+        """Yield one where there is a simulator to start again."""
+        if start.simulator is not None:
+            yield from super().steps(kind, start)
+
+    @classmethod
+    def frees(cls, step: Step, now: Now) -> Freed:  # noqa: ARG003 - the simulator's figures say it
+        """Return by how much the simulator has grown."""
+        simulator = OwnerKind.SIMULATOR
+        return {simulator: {kind: max(0.0, now.held(kind, simulator) - mib) for kind, mib in now.fresh_mib.items()}}

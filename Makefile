@@ -25,7 +25,8 @@ long_NEEDS := $(test_NEEDS),ray
 compiled_NEEDS := $(run_NEEDS),compiled
 comma := ,
 READY_FOR := $(VENV)/ready-for-
-DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+# Without --quiet, which hides warnings from mkdocs' own `strict`, too.
+DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 
 .PHONY: run docs compiled test test-all ready unit wire stack long soak verify-gpu lint clean

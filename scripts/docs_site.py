@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 RESULTS = "benchmarks/results"
@@ -27,15 +28,17 @@ def on_files(files: Files, *, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Turn links that leave the folder of the documents into links of the site, or into text."""
-    inside = re.sub(rf"\]\((?:\.\./)?{RESULTS}/([\w./-]+(?<!\.md))\)", _on_site, markdown)
-    return re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", inside)
+    up = "../" * page.file.src_uri.count("/")
+    out = re.escape("" if page.file.src_uri == "index.md" else f"{up}../")
 
+    def on_site(link: re.Match[str]) -> str:
+        there = (REPOSITORY / RESULTS / link.group(1)).is_file()
+        return f"]({up}results/{link.group(1)})" if there else link.group(0)
 
-def _on_site(link: re.Match[str]) -> str:
-    whole: str = link.group(0)
-    return f"](results/{link.group(1)})" if (REPOSITORY / RESULTS / link.group(1)).is_file() else whole
+    inside = re.sub(rf"\]\({out}{RESULTS}/([\w./-]+(?<!\.md))\)", on_site, markdown)
+    return re.sub(rf"\[([^\]]+)\]\({re.escape(up)}\.\./[^)]+\)", r"\1", inside)
 
 
 def of_readme(text: str) -> str:

@@ -32,8 +32,8 @@ from carla_td3.trainer.requests import APPLICABLE
 from tests.conftest import REPOSITORY
 
 RUN_DIRECTORY = (REPOSITORY / "docs" / "run-directory.md").read_text(encoding="utf-8")
-OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
-DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+HOW_TO = {path.name: path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs" / "how-to").glob("*.md")}
+DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 CODE = ("agent", "contract", "launcher", "carla/lite/carla_lite")
 OURS = re.compile(r"(?:AGENT|CARLA|LAUNCHER|LITE|PYTORCH|RL|RUN)_[A-Z_]+|RESTART")
 """Environment variables of this project's; a run's files and Slurm's variables are named elsewhere."""
@@ -135,7 +135,7 @@ def test_each_file_of_a_run_is_named_and_no_other() -> None:
 
 
 def test_what_is_only_listed_as_a_blueprint_is_named_and_no_other() -> None:
-    sentence = between(OPERATIONS, "once in its log. ", "are listed as blueprints")
+    sentence = between(HOW_TO["faults.md"], "The log names each once. ", "are listed as blueprints")
     for kind in ("lidar", "radar"):
         assert (kind in sentence) is any(kind in blueprint for blueprint in LISTED_ONLY)
 
@@ -154,7 +154,11 @@ def keys(values: Mapping[str, Any], before: str = "") -> Iterator[str]:
 def test_each_key_that_is_named_is_one() -> None:
     agents, launchers = config.dump(config.AgentConfig()), yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
     known = {*keys(agents), *keys(launchers)}
-    dotted = {name for name in named(RUN_DIRECTORY + OPERATIONS) if re.fullmatch(r"[a-z_\d]+(?:\.[a-z_\d]+)+", name)}
+    dotted = {
+        name
+        for name in named(RUN_DIRECTORY + "".join(text for name, text in HOW_TO.items() if name != "upgrade.md"))
+        if re.fullmatch(r"[a-z_\d]+(?:\.[a-z_\d]+)+", name)
+    }
     of_sections = {name for name in dotted if name.partition(".")[0] in {*agents, *launchers}}
     files = {name for name in of_sections if name in strings()} - known
     assert of_sections - known - files == set()
@@ -210,7 +214,7 @@ def test_each_command_line_in_the_documents_is_understood() -> None:
         own = words[: words.index("--")] if "--" in words else words
         given = {word.partition("=")[0] for word in own if re.match("--[a-z]", word)}
         assert given - known_options(program, words) == set(), (program, words)
-    assert {program for program, _ in lines} >= {*PROGRAMS, "scripts/train_td3.py", "benchmarks/driving.py"}
+    assert {program for program, _ in lines} >= {"carla-launcher", "carla-td3", "carla-lite", "benchmarks/driving.py"}
 
 
 # Made pages

@@ -14,7 +14,7 @@ from tests.crowd import PATIENCE_S
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CI = REPOSITORY / ".ci" / "run"
-LINT = "agent,lite,launcher,web,view,benchmark,test,lint"
+LINT = "agent,lite,launcher,web,view,benchmark,test,lint,docs"
 PARTS = {"lint": "ruff check", "unit": "tests/unit", "wire": "tests/wire tests/soak"}
 ALL = {**PARTS, "stack": "tests/stack", "long": "-m long tests"}
 STAND_IN = """#!/bin/sh
@@ -74,6 +74,13 @@ def test_where_all_passed_it_ends_with_0_and_says_which_parts_that_were(tmp_path
     assert ended.returncode == 0
     assert ended.stdout.rstrip().endswith("make test: passed: lint unit wire")
     assert [part for part, arguments in ALL.items() if arguments in called] == list(PARTS)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+@pytest.mark.parametrize("target", ["docs", "lint"])
+def test_the_site_is_built_with_its_warnings(tmp_path: Path, target: str) -> None:
+    _, called = make_test(tmp_path, "nothing fails", target=target)
+    assert re.findall(r"mkdocs.*", called) == ["mkdocs build"], "--quiet hides from mkdocs' strict what it is there for"
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")

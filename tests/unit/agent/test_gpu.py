@@ -17,7 +17,7 @@ from carla_td3.memory.gpu import Allocated, GpuMemory, log_gpu_memory, memory_su
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 
-OPERATIONS = (REPOSITORY / "docs/operations.md").read_text(encoding="utf-8")
+SMALL_CARD = (REPOSITORY / "docs/how-to/small-card.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_example_of_the_documentation_runs_beside_another_process_on_the_card(tmp_path: Path) -> None:
     figures = Figures(tmp_path / "figures", build(tmp_path))
     figures.hold(4_200_001, 4813, "G", "CarlaUE4")
-    (example,) = re.findall(r"```python\n(from carla_td3\.memory\.gpu .*?)```", OPERATIONS, re.DOTALL)
+    (example,) = re.findall(r"```python\n(from carla_td3\.memory\.gpu .*?)```", SMALL_CARD, re.DOTALL)
     ran = subprocess.run(
         [sys.executable, "-c", example],
         check=False,

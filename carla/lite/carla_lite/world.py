@@ -199,6 +199,8 @@ class World:
         """
         blueprint = find(name)
         attributes = blueprint.values(given)
+        if name in self.dialect.lacks:
+            raise RpcError(f"CARLA {self.dialect.version} has no {name}: it came later")
         if name not in KINDS:
             self.report_unsupported(name)
             why = REFUSED.get(name, "programs find it in the library, but it can't be spawned")

@@ -134,7 +134,11 @@ class Environment:
         self._switched = switched
         boxes, built = self._built.statics.boxes, self._built
         kept = [self._look(number, box) for number, box in enumerate(boxes) if number not in hidden]
-        self.scene = Scene(StaticIndex(kept), built.height, lambda: built.ground, lambda: built.labels) if any(switched) else built
+        self.scene = (
+            Scene(StaticIndex(kept), built.height, lambda: built.ground, lambda: built.labels)
+            if any(switched)
+            else built
+        )
         signs = enumerate(self._signage.signs, len(boxes))
         self._signage.hidden = frozenset(sign.id for number, sign in signs if number in hidden)
         self.signs = StaticIndex(_plate(one) for one in self._plates() if one.number not in hidden)

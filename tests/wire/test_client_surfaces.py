@@ -72,6 +72,19 @@ def test_labels_are_those_of_the_things_in_view(session):
     assert len(np.unique(trucks[:, :2], axis=0)) == 1
 
 
+def test_cosmos_shows_vehicles_red_and_lines_blue(session):
+    car = session.car()
+    session.car(ahead_m=12.0)
+    semantic, cosmos = cameras(session, car, "semantic_segmentation", "cosmos_visualization")
+    for _ in range(5):
+        labels, colors = next_of(session, [semantic, cosmos])
+    tags, seen = pixels(labels)[..., 2], pixels(colors)
+    assert (seen[tags == 14] == (0, 0, 255, 255)).all()
+    assert (seen[tags == 24] == (249, 183, 98, 255)).all()
+    assert (seen[(tags == 1) | (tags == 11)] == (0, 0, 0, 255)).all()
+    assert {1, 11, 14, 24} <= set(np.unique(tags).tolist())
+
+
 def test_labels_agree_with_the_environment_objects(session):
     (semantic,) = cameras(session, session.car(), "semantic_segmentation")
     (image,) = next_of(session, [semantic])

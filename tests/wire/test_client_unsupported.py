@@ -105,7 +105,6 @@ def test_what_is_supported_is_not_counted(start_faulty, connect):
         ("sensor.other.rss", "ad-rss"),
         ("sensor.other.v2x", "radio"),
         ("sensor.other.v2x_custom", "radio"),
-        ("sensor.camera.cosmos_visualization", "Cosmos"),
     ],
 )
 def test_what_is_only_listed_is_refused_in_words(session, name, why):

@@ -196,6 +196,8 @@ class World:
         """
         blueprint = find(name)
         attributes = blueprint.values(given)
+        if name in self.dialect.lacks:
+            raise RpcError(f"CARLA {self.dialect.version} has no {name}: it came later")
         if name not in KINDS:
             self.report_unsupported(name, REFUSED[name])
             raise RpcError(f"carla-lite has no {name}: {REFUSED[name]}")

@@ -11,7 +11,9 @@ import pytest
 from carla_lite.maps import Maps
 from carla_lite.methods import table
 from carla_lite.protocol.channel import listen
+from carla_lite.protocol.dialect import DIALECTS
 from carla_lite.protocol.streams import Streams
+from carla_lite.protocol.wire import RpcError
 from carla_lite.scenery.camera import Pose
 from carla_lite.world import World
 
@@ -25,6 +27,16 @@ def world() -> Iterator[World]:
         point = world.network.spawn_points()[0]
         world.spawn("vehicle.tesla.model3", {}, Pose(point.x, point.y, point.z, 0.0, point.yaw))
         yield world
+
+
+def test_a_blueprint_newer_than_the_client_is_not_had() -> None:
+    cosmos = "sensor.camera.cosmos_visualization"
+    with listen("127.0.0.1", 0) as listener:
+        world = World(Streams(listener), Maps("Lite01"), 0, dialect=DIALECTS["0.9.15"])
+        listed: Any = table.answer(world, "get_actor_definitions", [])
+        assert cosmos not in {one[1] for one in listed[0][1]}
+        with pytest.raises(RpcError, match=f"CARLA 0.9.15 has no {cosmos}"):
+            world.spawn(cosmos, {}, world.spectator.pose)
 
 
 def answer(world: World, name: str, *args: Any) -> str:

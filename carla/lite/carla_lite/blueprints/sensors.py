@@ -149,7 +149,6 @@ _WITHOUT_ROLES = {f"sensor.other.{name}" for name in ("gnss", "imu", "radar", "v
 """Of which CARLA recommends no role but "default"."""
 
 REFUSED = {
-    "sensor.camera.cosmos_visualization": "NVIDIA Cosmos's control pictures are drawn by CARLA only",
     "sensor.other.rss": "it needs a client that is built with Intel's ad-rss, and the wheel of carla 0.9.16 is not",
     "sensor.other.v2x": "radio messages between vehicles are not simulated",
     "sensor.other.v2x_custom": "radio messages between vehicles are not simulated",

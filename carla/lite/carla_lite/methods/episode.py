@@ -145,7 +145,8 @@ def load_new_episode(world: World, name: str, reset_settings: bool, layers: int)
 @method
 def get_actor_definitions(world: World) -> list[Any]:
     """Return the blueprint library."""
-    return [blueprint.numbered(world.dialect.first_type).describe() for blueprint in CATALOGUE.values()]
+    spoken = world.dialect
+    return [one.numbered(spoken.first_type).describe() for one in CATALOGUE.values() if one.id not in spoken.lacks]
 
 
 @method

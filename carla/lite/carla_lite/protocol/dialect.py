@@ -19,13 +19,16 @@ class Dialect:
             that gets another type reads the message as that of a sensor.
         first_type: number of the first type of attributes, Bool (ActorAttributeType.h; section 2.3).
         mercator: whether places become degrees by Mercator's projection, northwards against y (GeoLocation.cpp).
+        lacks: blueprints that this version hasn't. Their messages have types that mean others there.
     """
 
     version: str
     world: int
     first_type: int = 1
     mercator: bool = False
+    lacks: tuple[str, ...] = ()
 
 
 LATEST = Dialect("0.9.16", world=17)
-DIALECTS = {one.version: one for one in (Dialect("0.9.15", world=16, first_type=0, mercator=True), LATEST)}
+_OLDER = Dialect("0.9.15", world=16, first_type=0, mercator=True, lacks=("sensor.camera.cosmos_visualization",))
+DIALECTS = {one.version: one for one in (_OLDER, LATEST)}

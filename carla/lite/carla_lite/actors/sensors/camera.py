@@ -21,7 +21,7 @@ from carla_lite.scenery.camera import Camera, Drawn, Look, Pose
 from carla_lite.scenery.projection import Lens
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.strokes import BEAM_SEEN_M, LARGEST_M, sight_m
-from carla_lite.scenery.surfaces import FARTHEST_M, Before, Surfaces
+from carla_lite.scenery.surfaces import FARTHEST_M, LABELS, Before, Surfaces
 from carla_lite.support import Support, approximated
 
 # As far as a car is more than a dot on a small image.
@@ -30,6 +30,22 @@ _SIGHT_M = 200.0
 _SIGNS_M = 150.0
 # Depth is a number of 24 bits, red the lowest: the whole of it is 1000 m.
 _DEEPEST = np.float32((1 << 24) - 1) / np.float32(FARTHEST_M)
+
+
+def _cosmos_colors() -> NDArray[np.uint8]:
+    """Return the BGRA colour of each label (GetColorByTag in CosmosControlSensor.cpp)."""
+    colors = np.zeros((LABELS, 4), np.uint8)
+    colors[:, 3] = 255
+    colors[[12, 13], :3] = 0, 255, 0  # people, riders too
+    colors[14:20, :3] = 0, 0, 255  # vehicles
+    colors[6, :3] = 144, 40, 66  # poles
+    colors[7, :3] = 155, 157, 252  # traffic lights
+    colors[8, :3] = 155, 175, 131  # traffic signs
+    colors[24, :3] = 249, 183, 98  # lines
+    return colors
+
+
+_COSMOS = _cosmos_colors()
 
 
 class Viewer(Sensor):
@@ -158,6 +174,22 @@ class InstanceCamera(_SurfaceCamera):
         return self.surfaces(snapshot, where).instances()
 
 
+class CosmosCamera(_SurfaceCamera):
+    """What NVIDIA's Cosmos is steered by: vehicles, people, signs, poles and lines in colours, all else black.
+
+    The colours are CARLA's (CosmosControlSensor.cpp). CARLA draws boxes around vehicles and people, and lines from its
+    splines of roads, stop lines and crosswalks; here each thing is filled, and all that is painted on a road is a line.
+    """
+
+    kind: ClassVar[int] = 16
+    support: ClassVar[Support] = approximated("each thing is filled in its colour, where CARLA draws boxes and lines")
+
+    def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
+        """Return BGRA colours."""
+        image: NDArray[Any] = _COSMOS[self.surfaces(snapshot, where).tags()[..., 2]]
+        return image
+
+
 class NormalsCamera(_SurfaceCamera):
     """Which way each surface is turned.
 
@@ -203,5 +235,6 @@ enter(RgbCamera, "sensor.camera.rgb")
 enter(DepthCamera, "sensor.camera.depth")
 enter(SemanticCamera, "sensor.camera.semantic_segmentation")
 enter(InstanceCamera, "sensor.camera.instance_segmentation")
+enter(CosmosCamera, "sensor.camera.cosmos_visualization")
 enter(NormalsCamera, "sensor.camera.normals")
 enter(OpticalFlowCamera, "sensor.camera.optical_flow")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -39,5 +40,13 @@ def tell(run: RunPaths, ending: Ending, say: Callable[[str], None]) -> None:
 
 def _program() -> str:
     """Return the words that call this launcher from the folder that it was called in."""
-    python, here = Path(sys.executable), Path.cwd()
-    return shlex.join((str(python.relative_to(here)) if python.is_relative_to(here) else "python", sys.argv[0]))
+    called = Path(sys.argv[0])
+    if called.suffix != ".py":  # the command that an installation brings
+        return shlex.quote(called.name if shutil.which(called.name) == str(called) else _from_here(called))
+    python = Path(sys.executable)
+    return shlex.join((_from_here(python) if python.is_relative_to(Path.cwd()) else "python", sys.argv[0]))
+
+
+def _from_here(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

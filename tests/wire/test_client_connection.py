@@ -132,13 +132,6 @@ def test_only_asynchronous_mode_runs_without_ticks(session):
         frame = session.world.get_snapshot().frame
 
 
-def test_a_method_that_does_not_exist_is_named(session):
-    sensor = session.sensor("sensor.other.collision", session.car(), lambda _event: None)
-    with pytest.raises(RuntimeError, match="carla-lite has no method is_sensor_enabled_for_ros"):
-        sensor.is_enabled_for_ros()
-    assert session.world.tick() > 0
-
-
 def test_another_town_is_loaded_and_reloaded_as_a_new_episode(session):
     session.car()
     old = session.world.id

@@ -65,6 +65,7 @@ def answer(world: World, name: str, *args: Any) -> str:
         ("get_actor_component_world_transform", (CAR, "x"), "it has no x, expected one of RootComponent"),
         ("set_imui_gravity", (math.nan,), "finite number"),
         ("spawn_actor_with_parent", ([0, "sensor.other.gnss", []], [[0] * 3, [0] * 3], CAR, 0, "x"), "has no bone x"),
+        ("fly", (CAR,), "carla-lite has no method fly"),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(world: World, name: str, args: tuple[Any, ...], sentence: str):

@@ -30,10 +30,13 @@ class Studio:
     def __init__(self, stage: Stage, folder: Folder) -> None:
         self._stage, self._folder = stage, folder
         self.manner = Manner()
-        self.active = False
-        """Whether ``tick`` has to be called."""
         self._recorder: Recorder | None = None
         self._replayer: Replayer | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether ``tick`` has to be called."""
+        return self._recorder is not None or self._replayer is not None
 
     def start(self, name: str, additional: bool) -> str:
         """Begin a recording, after ending what runs, and return the path of its file.
@@ -48,13 +51,12 @@ class Studio:
             writer = Writer(path, self._stage.network.name, most_bytes)
         except (OSError, RecordingError) as error:
             raise RpcError(f"can't record to {path}: {_why(error)}") from None
-        self._recorder, self.active = Recorder(self._stage, writer, additional), True
+        self._recorder = Recorder(self._stage, writer, additional)
         return str(path)
 
     def stop(self) -> None:
         """End the recording, if there is one."""
         recorder, self._recorder = self._recorder, None
-        self.active = self._replayer is not None
         if recorder is not None:
             try:
                 recorder.close()
@@ -99,7 +101,6 @@ class Studio:
             part = Part(begin_s, stop_s, length.last_step_s, follow_id, offset, sensors)
             self._replayer = Replayer(self._stage, recording, part, self.manner)
             closed_on_error.pop_all()
-        self.active = True
         said += f"Total time recorded: {length.total_s:g}\n"
         said += f"Replaying from {begin_s:g} s - {end_s:g} s ({length.total_s:g} s) at {self.manner.time_factor:.1f}x\n"
         said += "Ignoring Hero vehicle\n" if self.manner.ignore_hero else ""
@@ -111,7 +112,6 @@ class Studio:
     def stop_replaying(self, keep_actors: bool) -> None:
         """End the replay, if there is one."""
         running, self._replayer = self._replayer, None
-        self.active = self._recorder is not None
         if running is not None:
             with _refused("the recording"):
                 running.stop(keep_actors)
@@ -121,7 +121,7 @@ class Studio:
         self.stop()
         if self._replayer is not None:
             self._replayer.abandon()
-        self._replayer, self.active = None, False
+        self._replayer = None
 
     def tick(self, delta_s: float, hits: Hits) -> None:
         """Record a tick, or let the replay go on by one; a fault ends either and not the world."""
@@ -132,7 +132,7 @@ class Studio:
             elif running is not None:
                 running.tick(delta_s)
                 if running.ended:
-                    self._replayer, self.active = None, False
+                    self._replayer = None
         except Exception as error:  # whatever is in a file must not end the world
             if not isinstance(error, OSError | RecordingError | RpcError):
                 traceback.print_exc(file=sys.stderr)
@@ -142,7 +142,6 @@ class Studio:
             elif running is not None:
                 running.stop(keep_actors=True)
             self._recorder = self._replayer = None
-            self.active = False
 
     def tell(self, name: str, query: Callable[[Recording], str]) -> str:
         """Return a text about a recording, or CARLA's words where there is none.

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from carla_lite.testing import tell
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, read_object
@@ -84,9 +84,7 @@ def _of_simulator(fault: str) -> Fault:
     def inject(scene: Scene) -> str:
         scene.pid("simulator")
         try:
-            with socket.create_connection(("127.0.0.1", scene.control_port), timeout=10) as connection:
-                connection.sendall(f"fault {fault}\n".encode())
-                connection.recv(64)
+            tell(scene.control_port, f"fault {fault}")
         except OSError as error:
             raise NotRunningError("simulator") from error
         return f"fault {fault} of the simulator"

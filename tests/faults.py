@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import socket
 import subprocess
@@ -12,19 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carla_launcher.observe.health import Address, check
+from carla_lite import testing
 from tests.conftest import Server, port_pair
 from tests.crowd import PATIENCE_S
 
+tell = functools.partial(testing.tell, limit_s=PATIENCE_S)
 CHECK_S = 1.0
 """Patience of a health check that shall find something wrong."""
-
-
-def tell(control_port: int, line: str) -> str:
-    """Send one line and return the line that answers it: ``ok``, ``ok frame=…`` or ``error`` and a sentence."""
-    with socket.create_connection(("127.0.0.1", control_port), timeout=PATIENCE_S) as connection:
-        connection.sendall(f"{line}\n".encode())
-        with connection.makefile(encoding="utf-8") as answers:
-            return answers.readline().rstrip("\n")
 
 
 @dataclass

@@ -10,4 +10,5 @@ from carla_lite.testing.servers import ServerError as ServerError
 from carla_lite.testing.servers import free_port as free_port
 from carla_lite.testing.servers import server as server
 from carla_lite.testing.servers import servers as servers
+from carla_lite.testing.servers import tell as tell
 from carla_lite.testing.worlds import synchronous as synchronous

@@ -102,11 +102,7 @@ def carla_client(carla_server: Any) -> Any:
 def carla_world(request: pytest.FixtureRequest, carla_client: Any) -> Iterator[Any]:
     """A new episode of the test's town in synchronous mode, 0.05 s a tick; no actor is left in it afterwards."""
     town = request.node.get_closest_marker("carla_town")
-    if town is not None:
-        carla_client.load_world(*town.args)
-    elif request.node.get_closest_marker("carla_server") is None:  # an episode of a new server is new
-        carla_client.load_world(_session_map(request))
-    with synchronous(carla_client) as world:
+    with synchronous(carla_client, town=town.args[0] if town else _session_map(request)) as world:
         yield world
 
 
@@ -121,5 +117,6 @@ def carla_traffic_manager(carla_client: Any, carla_world: Any) -> Iterator[Any]:
 
 
 def _session_map(request: pytest.FixtureRequest) -> str:
-    """Return the map of the session; of a server that was started elsewhere the empty name, its present one."""
-    return "" if request.config.getoption("--carla-server") else str(request.config.option.carla_map)
+    """Return the map of the session; the empty name, the present one, of a server that has another."""
+    of_its_own = request.config.getoption("--carla-server") or request.node.get_closest_marker("carla_server")
+    return "" if of_its_own else str(request.config.option.carla_map)

@@ -30,6 +30,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def tell(control_port: int, line: str, limit_s: float = ANSWER_LIMIT_S) -> str:
+    """Send a line to a control port and return its answer: ``ok``, ``ok frame=…``, or ``error`` and a sentence.
+
+    Raises:
+        OSError: none came within ``limit_s``.
+    """
+    with socket.create_connection((LOOPBACK, control_port), timeout=limit_s) as control:
+        control.sendall(f"{line}\n".encode())
+        with control.makefile(encoding="utf-8") as answers:
+            return answers.readline().rstrip("\n")
+
+
 class ServerError(Exception):
     """A server didn't start, or refused a command; the message says why."""
 
@@ -135,7 +147,11 @@ class LiteServer:
         Raises:
             ServerError: there is no such fault.
         """
-        self._command(f"fault {spec}")
+        try:
+            self._command(f"fault {spec}")
+        except ServerError as error:
+            if not isinstance(error.__cause__, ConnectionResetError):  # it may be gone before it answers
+                raise
 
     def clear_faults(self) -> None:
         """End all faults that last, and forget those that wait."""
@@ -147,12 +163,9 @@ class LiteServer:
 
     def _command(self, line: str) -> str:
         try:
-            with socket.create_connection((LOOPBACK, int(self._at["control_port"])), timeout=ANSWER_LIMIT_S) as control:
-                control.sendall(f"{line}\n".encode())
-                with control.makefile(encoding="utf-8") as answers:
-                    word, _, rest = answers.readline().strip().partition(" ")
+            word, _, rest = tell(int(self._at["control_port"]), line).partition(" ")
         except OSError as error:
-            raise ServerError(f"carla-lite on port {self.port} did not answer {line!r} ({error})") from None
+            raise ServerError(f"carla-lite on port {self.port} did not answer {line!r} ({error})") from error
         if word == "error":
             raise ServerError(rest)
         return rest

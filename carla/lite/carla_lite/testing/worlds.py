@@ -14,12 +14,14 @@ _MAPS_OWN = ("traffic.", "spectator")
 
 
 @contextlib.contextmanager
-def synchronous(client: Any, delta_s: float = DELTA_S) -> Iterator[Any]:
+def synchronous(client: Any, delta_s: float = DELTA_S, town: str | None = None) -> Iterator[Any]:
     """Give the client's ``carla.World`` in synchronous mode; afterwards no actor is left, settings are as before.
 
     Args:
         client: a ``carla.Client``, of carla-lite or of CARLA.
         delta_s: the length of a tick, in seconds.
+        town: a map on which a new episode begins, the empty name for the present one; None goes on with the present
+            episode. It begins in synchronous mode: the client has ticked once as it loaded it.
     """
     world = client.get_world()
     before = world.get_settings()
@@ -27,6 +29,8 @@ def synchronous(client: Any, delta_s: float = DELTA_S) -> Iterator[Any]:
     settings.synchronous_mode, settings.fixed_delta_seconds = True, delta_s
     world.apply_settings(settings)
     try:
+        if town is not None:
+            world = client.load_world(town, False) if town else client.reload_world(False)
         yield world
     finally:
         world = client.get_world()  # the block may have loaded another map

@@ -10,15 +10,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.rungs.rung import Rung
-from carla_run.configuration import refusal, yaml_file
+from carla_run.configuration import model_file
 from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
 
 SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
+_COMPLETE = f"{SHIPPED.name} as shipped"
 CHECKOUT = Path(__file__).resolve().parents[2]
 STACK = CHECKOUT if (CHECKOUT / "docker-compose.yml").is_file() else Path()
 """Where the Compose files lie unless ``--stack`` names another folder; a wheel has none."""
@@ -207,9 +208,7 @@ class LauncherConfig(Section):
     @model_validator(mode="after")
     def _rungs_have_names_of_their_own(self) -> LauncherConfig:
         for kind, rungs in self.ladder.items():
-            names = [rung.name for rung in rungs]
-            if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise ValueError(f"ladder.{kind.value} names {', '.join(twice)} twice")
+            model_file.refuse_twice([rung.name for rung in rungs], f"ladder.{kind.value}")
         return self
 
 
@@ -219,10 +218,7 @@ def load(path: Path = SHIPPED) -> LauncherConfig:
     Raises:
         LauncherConfigError: it is missing, isn't YAML, or a key or value is wrong.
     """
-    try:
-        return validate(yaml_file.read(path) or {}, str(path))
-    except yaml_file.YamlError as error:
-        raise LauncherConfigError(f"{path}: {error}.") from None
+    return model_file.read(path, LauncherConfig, LauncherConfigError, _COMPLETE)
 
 
 def validate(values: Any, source: str) -> LauncherConfig:
@@ -231,8 +227,4 @@ def validate(values: Any, source: str) -> LauncherConfig:
     Raises:
         LauncherConfigError: with one sentence on the first thing that is wrong.
     """
-    try:
-        return LauncherConfig.model_validate(values)
-    except ValidationError as error:
-        clause = refusal.clause(error, LauncherConfig, complete=f"{SHIPPED.name} as shipped")
-        raise LauncherConfigError(f"{source}: {clause}.") from None
+    return model_file.checked(values, source, LauncherConfig, LauncherConfigError, _COMPLETE)

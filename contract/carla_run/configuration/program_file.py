@@ -11,9 +11,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
-from carla_run.configuration import refusal, yaml_file
+from carla_run.configuration import model_file
 from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
 from carla_run.heartbeat import Heartbeat
@@ -96,9 +96,7 @@ class ProgramFile(Section):
     @field_validator("rungs")
     @classmethod
     def _have_different_names(cls, rungs: tuple[ProgramRung, ...]) -> tuple[ProgramRung, ...]:
-        names = [rung.name for rung in rungs]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"rungs names {', '.join(twice)} twice")
+        model_file.refuse_twice([rung.name for rung in rungs], "rungs")
         return rungs
 
     def present(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,10 +121,7 @@ def load(path: Path) -> ProgramFile:
     Raises:
         ProgramFileError: it is missing, isn't YAML, or a key or value is wrong.
     """
-    try:
-        return validate(yaml_file.read(path) or {}, str(path))
-    except yaml_file.YamlError as error:
-        raise ProgramFileError(f"{path}: {error}.") from None
+    return model_file.read(path, ProgramFile, ProgramFileError)
 
 
 def validate(values: Any, source: str) -> ProgramFile:
@@ -135,7 +130,4 @@ def validate(values: Any, source: str) -> ProgramFile:
     Raises:
         ProgramFileError: with one sentence on the first thing that is wrong.
     """
-    try:
-        return ProgramFile.model_validate(values)
-    except ValidationError as error:
-        raise ProgramFileError(f"{source}: {refusal.clause(error, ProgramFile)}.") from None
+    return model_file.checked(values, source, ProgramFile, ProgramFileError)

@@ -44,8 +44,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 def _first_port(text: str | int) -> int:
     first = str(text).partition("-")[0]
-    if not first.isdecimal() or not 0 <= int(first) <= 65534:
-        raise typer.BadParameter(f"{text!r} is no port, expected 1 to 65534, or 0")
+    if str(text) != "0" and not (first.isdecimal() and 1 <= int(first) <= 65534):
+        raise typer.BadParameter(f"{text!r} is no port, expected 1 to 65534, or 0 for free ports")
     return int(first)
 
 

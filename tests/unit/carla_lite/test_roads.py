@@ -10,7 +10,7 @@ import pytest
 
 from carla_lite.roads import network as roads
 from carla_lite.roads.network import MapError, RoadNetwork
-from carla_lite.roads.spawn_points import DROP_M, SpawnPoint, is_level
+from carla_lite.roads.spawn_points import DROP_M, SpawnPoint, has_room
 
 FLAT = '<elevation s="0" a="0" b="0" c="0" d="0"/>'
 
@@ -146,10 +146,20 @@ def test_spawn_points_keep_their_distances(name: str) -> None:
 
 def test_a_spawn_point_is_clear_of_other_roads_ground() -> None:
     beside_a_ramp = SpawnPoint(10.0, 0.0, DROP_M, 0.5 * math.pi)
-    assert is_level(beside_a_ramp, lambda _x, _y: 0.0)
-    assert is_level(beside_a_ramp, lambda x, _y: 2.0 if x > 12.0 else 0.0)
-    assert not is_level(beside_a_ramp, lambda x, _y: 2.0 if x > 11.0 else 0.0)
-    assert not is_level(beside_a_ramp, lambda _x, y: 2.0 if y < -5.0 else 0.0)
+    assert has_room(beside_a_ramp, lambda _x, _y: 0.0)
+    assert has_room(beside_a_ramp, lambda x, _y: 2.0 if x > 12.0 else 0.0)
+    assert not has_room(beside_a_ramp, lambda x, _y: 2.0 if x > 11.0 else 0.0)
+    assert not has_room(beside_a_ramp, lambda _x, y: 2.0 if y < -5.0 else 0.0)
+
+
+@pytest.mark.parametrize("way", [-1, 1])
+def test_places_on_a_steep_road_face_along_its_slope(way: int) -> None:
+    steep = '<elevation s="0" a="0" b="0.2" c="0" d="0"/>'
+    right, left = (lane(-1), "") if way < 0 else ("", lane(1))
+    places = RoadNetwork.parse("steep", straight_road(left=left, right=right, elevation=steep)).spawn_points()
+    assert len(places) >= 9, "one each 10 m, save at the lower end"
+    for place in places:
+        assert place.pitch == pytest.approx(math.atan(-0.2 * way))
 
 
 def test_spawn_points_are_the_same_each_time() -> None:

@@ -76,7 +76,7 @@ def get_available_maps(world: World) -> list[str]:
 @method(approximated("spawn points are computed from the roads; in CARLA they are placed by hand"))
 def get_map_info(world: World) -> list[Any]:
     """Return the map's name and its spawn points."""
-    points = [wire.transform(p.x, p.y, p.z, yaw=p.yaw) for p in world.network.spawn_points()]
+    points = [wire.transform(p.x, p.y, p.z, pitch=p.pitch, yaw=p.yaw) for p in world.network.spawn_points()]
     return [wire.MAP_PREFIX + world.network.name, points]
 
 

@@ -162,9 +162,9 @@ def place(raw: Sequence[Any]) -> tuple[float, float, float, float, float, float]
     return *location(raw[0]), math.radians(pitch), math.radians(yaw), math.radians(roll)
 
 
-def transform(x: float, y: float, z: float, *, yaw: float) -> list[list[float]]:
-    """Return the Transform of something upright: radians become degrees."""
-    return [[x, y, z], [0.0, math.degrees(yaw), 0.0]]
+def transform(x: float, y: float, z: float, *, yaw: float, pitch: float = 0.0) -> list[list[float]]:
+    """Return the Transform of something that leans to no side: radians become degrees."""
+    return [[x, y, z], [math.degrees(pitch), math.degrees(yaw), 0.0]]
 
 
 def bounding_box(centre: Vector, extent: Vector, yaw: float = 0.0) -> list[Any]:

@@ -99,8 +99,8 @@ class RoadNetwork:
 
     @cached_property
     def _spawn_points(self) -> tuple[SpawnPoint, ...]:
-        level = [point for point in spawn_points.choose(self.lanes) if spawn_points.is_level(point, self.ground)]
-        return tuple(level) or tuple(spawn_points.entries(self.lanes))
+        roomy = [point for point in spawn_points.choose(self.lanes) if spawn_points.has_room(point, self.ground)]
+        return tuple(roomy) or tuple(spawn_points.entries(self.lanes))
 
 
 def _check_length(name: str, drive: OpenDrive) -> None:

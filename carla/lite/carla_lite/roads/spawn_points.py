@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from carla_lite.roads.lanes import Lane
+from carla_lite.roads.reference_line import FloatArray
 
 APART_M = 10.0
 JUNCTION_CLEARANCE_M = 6.0
@@ -25,12 +26,13 @@ _LONG_M, _WIDE_M = 5.2, 1.5  # half a bus
 
 @dataclass(frozen=True)
 class SpawnPoint:
-    """A place for a car, in CARLA's frame: metres, and yaw in radians along the direction of travel."""
+    """A place for a car, in CARLA's frame: metres, and radians: yaw along the direction of travel, pitch uphill."""
 
     x: float
     y: float
     z: float
     yaw: float
+    pitch: float = 0.0
 
 
 def choose(lanes: Sequence[Lane]) -> tuple[SpawnPoint, ...]:
@@ -59,8 +61,7 @@ def candidates(lane: Lane) -> Iterator[SpawnPoint]:
     for i in inner[np.unique((along[inner] / CANDIDATE_STEP_M).astype(int), return_index=True)[1]]:
         if lane.width_m[i] >= MIN_LANE_WIDTH_M:
             x, y, z = (float(value) for value in lane.centre[i])
-            dx, dy = lane.centre[i + 1, :2] - lane.centre[i - 1, :2]
-            yield SpawnPoint(x, y, z + DROP_M, float(np.arctan2(dy, dx)))
+            yield SpawnPoint(x, y, z + DROP_M, *_facing(lane.centre[i + 1] - lane.centre[i - 1]))
 
 
 def entries(lanes: Sequence[Lane]) -> Iterator[SpawnPoint]:
@@ -73,15 +74,20 @@ def entries(lanes: Sequence[Lane]) -> Iterator[SpawnPoint]:
         last[lane.road_id] = lane.section
     for lane in lanes:
         if lane.kind == "driving" and lane.section == (first if lane.along else last)[lane.road_id]:
-            (x, y, z), (dx, dy, _) = lane.centre[0].tolist(), (lane.centre[1] - lane.centre[0]).tolist()
-            yield SpawnPoint(x, y, z + DROP_M, math.atan2(dy, dx))
+            x, y, z = lane.centre[0].tolist()
+            yield SpawnPoint(x, y, z + DROP_M, *_facing(lane.centre[1] - lane.centre[0]))
 
 
-def is_level(point: SpawnPoint, ground: Callable[[float, float], float]) -> bool:
+def _facing(along: FloatArray) -> tuple[float, float]:
+    dx, dy, dz = along.tolist()
+    return math.atan2(dy, dx), math.atan2(dz, math.hypot(dx, dy))
+
+
+def has_room(point: SpawnPoint, ground: Callable[[float, float], float]) -> bool:
     """Return whether the longest vehicle can stand there: beside a bridge the ground under it may be another road's."""
-    c, s = math.cos(point.yaw), math.sin(point.yaw)
+    c, s, slope = math.cos(point.yaw), math.sin(point.yaw), math.tan(point.pitch)
     return all(
-        ground(point.x + c * u - s * v, point.y + s * u + c * v) < point.z
+        ground(point.x + c * u - s * v, point.y + s * u + c * v) < point.z + slope * u
         for u in (-_LONG_M, _LONG_M)
         for v in (-_WIDE_M, _WIDE_M)
     )

@@ -9,35 +9,22 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from carla_run.exits import Exit
-from carla_run.paths import RunPaths
 from carla_run.program import program
 from carla_td3.cli import options
 from carla_td3.cli.commands import console, leaving, within
-
-if TYPE_CHECKING:
-    from carla_td3.evaluation.window import Window
+from carla_td3.cli.showing import PagePort, Show, ShowOption, shown
 
 LAUNCH = Path(__file__).with_name("launch.py")
 VIEWING_MIB = 128.0
 """An estimate of what one more camera of 480×480 takes of CARLA's card; not measured."""
 PLAN_LIMIT_S = 60.0
-
-
-class Show(str, Enum):
-    """Where the pictures are seen while it drives."""
-
-    AUTO = "auto"
-    WINDOW = "window"
-    PAGE = "page"
-    NOTHING = "nothing"
 
 
 class Camera(str, Enum):
@@ -53,6 +40,7 @@ def main(
     *,
     steps: Annotated[int, typer.Option(min=1, help="Steps to drive, a tenth of a second each.")] = 100,
     checkpoint: Annotated[Path | None, typer.Option(help="A run directory or one of its checkpoints.")] = None,
+    pretrained: options.PretrainedName = None,
     driver: Annotated[
         str | None, typer.Option(help="td3, pid, expert, random or stop. Default: td3 with --checkpoint, else pid.")
     ] = None,
@@ -61,10 +49,8 @@ def main(
     lights: Annotated[bool | None, typer.Option("--lights/--green", help="Whether traffic lights change.")] = None,
     weather: Annotated[str | None, typer.Option(help="A preset of CARLA's, as HardRainSunset.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show what the network goes by, as heat maps.")] = False,
-    show: Annotated[
-        Show, typer.Option(help="auto: a window where there is a display, else the live page's address.")
-    ] = Show.AUTO,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the live page, on 127.0.0.1; 0: a free one.")] = 0,
+    show: ShowOption = Show.AUTO,
+    port: PagePort = 0,
     camera: Annotated[
         Camera,
         typer.Option(help="own: the agent's; viewing: a sharper one beside it; auto: that, if `plan` has room for it."),
@@ -90,7 +76,7 @@ def main(
     from carla_td3.evaluation.drivers import TD3_DRIVER
 
     world = {"vehicles": vehicles, "walkers": walkers, "lights": lights, "weather": weather}
-    trained = evaluation.trained(checkpoint, config, settings or (), map=map, seed=seed, **world)
+    trained = evaluation.trained(checkpoint, config, settings or (), pretrained=pretrained, map=map, seed=seed, **world)
     asked = visual.Asked(
         driver=driver or ("pid" if trained.policy is None else TD3_DRIVER),
         steps=steps,
@@ -100,54 +86,8 @@ def main(
         memory_limit_mib=memory_limit_mib,
     )
     visual.prepare(asked, trained)
-    with shown(show, port, video.parent, overlay.size_of(explain)) as window:
+    with shown(show, port, video.parent, "Visual test", overlay.size_of(explain)) as window:
         return Exit.FINISHED if visual.run(trained, asked, window, console()) else Exit.CRASH
-
-
-@contextlib.contextmanager
-def shown(show: Show, port: int, folder: Path, size: tuple[int, int]) -> Iterator[Window | None]:
-    """Have a window, or the live page, while the block lasts; what was only tried and can't be had is said.
-
-    Raises:
-        NoWindowError, Exit: what was asked for can't be had.
-    """
-    from carla_td3.evaluation.window import NoWindowError, Window
-
-    if show in (Show.AUTO, Show.WINDOW):
-        try:
-            window = Window("Visual test", size)
-        except NoWindowError as refused:
-            if show is Show.WINDOW:
-                raise
-            say(str(refused))
-        else:
-            with contextlib.closing(window):
-                yield window
-            return
-    with contextlib.nullcontext() if show is Show.NOTHING else page(folder, port, needed=show is Show.PAGE):
-        yield None
-
-
-@contextlib.contextmanager
-def page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
-    """Serve the launcher's live page of a folder while the block lasts; why it can't be served is said.
-
-    Raises:
-        Exit: it is ``needed``.
-    """
-    from carla_launcher.plugins.page import live_page
-
-    run = RunPaths(folder)
-    run.logs.mkdir(exist_ok=True)
-    with live_page.beside(run, port, say, to_terminal=sys.stderr.isatty()) as served:
-        if served is None and needed:
-            raise typer.Exit(Exit.BAD_CONFIG)
-        yield
-
-
-def say(sentence: str) -> None:
-    """Print what isn't a result."""
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def room_for_a_camera() -> bool:

@@ -14,11 +14,11 @@ app = typer.Typer(
 )
 
 with interruptible("agent"):  # it loads for a second
-    from carla_td3.cli import commands
+    from carla_td3.cli import commands, driving
 
 for command in (
-    *(commands.train, commands.evaluate, commands.record, commands.stability),
-    *(commands.footprint, commands.request),
+    *(commands.train, driving.drive, commands.evaluate, driving.export, commands.record),
+    *(commands.stability, commands.footprint, commands.request),
 ):
     app.command()(command)
 

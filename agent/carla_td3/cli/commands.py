@@ -165,6 +165,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Run directory, whose latest checkpoint is taken, or one of its folders checkpoints/step-…."),
     ] = None,
+    pretrained: options.PretrainedName = None,
     routes: Annotated[int, typer.Option(min=1, help="Number of held-out routes to drive.")] = 20,
     min_turns: Annotated[int, typer.Option(min=0, help="Least number of junction turns on a route.")] = 0,
     drivers: Annotated[
@@ -192,7 +193,7 @@ def evaluate(
     """
     from carla_td3.cli import evaluation
 
-    trained = evaluation.trained(checkpoint, config, settings or (), map=map, seed=seed)
+    trained = evaluation.trained(checkpoint, config, settings or (), pretrained=pretrained, map=map, seed=seed)
     names = tuple(drivers.split(",")) if drivers else trained.drivers
     evaluation.run(trained, names, routes, min_turns, outputs=evaluation.Outputs(csv, json, video), out=console())
 

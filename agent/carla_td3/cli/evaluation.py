@@ -36,6 +36,8 @@ from carla_td3.evaluation.onlooker import Onlooker
 from carla_td3.evaluation.routes import completed_unless
 from carla_td3.evaluation.runner import EvaluationRunner
 from carla_td3.exits import AgentError, sentence
+from carla_td3.pretrained import digest
+from carla_td3.pretrained import read as read_policy
 from carla_td3.td3.networks import Policy
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.resampling import adapted
@@ -63,8 +65,7 @@ class Trained:
         """Digest of the policy's weights; None without one."""
         if self.policy is None:
             return None
-        weights = b"".join(tensor.numpy().tobytes() for tensor in self.policy.state_dict().values())
-        return hashlib.sha256(weights).hexdigest()[:16]
+        return digest(self.policy.state_dict())[:16]
 
     @property
     def drivers(self) -> tuple[str, ...]:
@@ -113,13 +114,26 @@ class Outputs:
             raise AgentError(video.missing(), Exit.BAD_CONFIG)
 
 
-def trained(path: Path | None, config: Path | None = None, settings: Sequence[str] = (), **named: Any) -> Trained:
-    """Return what a checkpoint (a run directory or one ``step-…`` of it) and the options say.
+def trained(
+    path: Path | None,
+    config: Path | None = None,
+    settings: Sequence[str] = (),
+    *,
+    pretrained: str | None = None,
+    **named: Any,
+) -> Trained:
+    """Return what a checkpoint (a run directory or one ``step-…`` of it) or a policy's file, and the options say.
 
     Raises:
         ConfigError: of the configuration.
         CheckpointError: the checkpoint is missing, damaged or of another architecture.
+        PolicyError: so is the policy.
+        AgentError: both are given.
     """
+    if pretrained is not None:
+        if path is not None:
+            raise AgentError("--checkpoint and --pretrained both name a driver: give one of them.", Exit.USAGE)
+        return _pretrained(pretrained, config, settings, named)
     if path is None:
         return Trained(options.resolve(config, None, settings, **named), None)
     one = path.name.startswith("step-")
@@ -131,6 +145,15 @@ def trained(path: Path | None, config: Path | None = None, settings: Sequence[st
     policy, (tensors, _) = Policy(resolved.td3.network, stack), adapted(found.tensors, stack.side)
     policy.load_state_dict({name: tensors[ONLINE + name] for name in policy.state_dict()})
     return Trained(resolved, policy)
+
+
+def _pretrained(name: str, config: Path | None, settings: Sequence[str], named: dict[str, Any]) -> Trained:
+    found = read_policy(name)
+    if config is None:
+        resolved = options.resolve_values(found.values, str(found.path), settings, **named)
+    else:
+        resolved = options.resolve(config, None, settings, **named)
+    return Trained(resolved, found.policy(resolved))
 
 
 def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console) -> None:

@@ -6,7 +6,8 @@ Owns names, help texts and the order of precedence: file, then ``--set``, then t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,6 +64,14 @@ Device = Annotated[
     str | None,
     typer.Option(help="Device that the agent trains on: auto, cpu or cuda. Default: AGENT_DEVICE, else auto."),
 ]
+PretrainedName = Annotated[
+    str | None,
+    typer.Option(
+        "--pretrained",
+        metavar="NAME|FILE",
+        help="Trained driver: the name of one that is installed (traffic), or a .safetensors file that `export` wrote.",
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the run if it exists; start it if it does not.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Print tracebacks instead of one-sentence errors.")]
 
@@ -98,9 +107,26 @@ def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | N
         ConfigError: a file, key or value is wrong.
     """
     saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
+    overrides = {**_given(settings, named), **({} if run is None else read_overrides(run))}
+    return _said(config.load(path or saved, overrides), overrides)
+
+
+def resolve_values(values: dict[str, Any], source: str, settings: Sequence[str] | None, **named: Any) -> AgentConfig:
+    """Return the configuration of a command as ``resolve`` does, from values that aren't a file's.
+
+    Raises:
+        ConfigError: a key or value is wrong; ``source`` is named in it.
+    """
+    overrides = _given(settings, named)
+    return _said(config.laid_over(copy.deepcopy(values), source, overrides), overrides)
+
+
+def _given(settings: Sequence[str] | None, named: Mapping[str, Any]) -> dict[str, Any]:
     given = {key: value for name, value in named.items() if value is not None for key in KEYS[name]}
-    overrides = {**parsed(settings or ()), **given, **({} if run is None else read_overrides(run))}
-    resolved = config.load(path or saved, overrides)
+    return {**parsed(settings or ()), **given}
+
+
+def _said(resolved: AgentConfig, overrides: Mapping[str, Any]) -> AgentConfig:
     for sentence in config.foreign(overrides):
         typer.echo(sentence, err=True)
     return resolved

@@ -1,0 +1,126 @@
+"""A trained driver in one file: it comes back as it was written, and what doesn't fit is one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+
+from carla_td3 import pretrained
+from carla_td3.cli import evaluation
+from carla_td3.config import AgentConfig
+from carla_td3.exits import AgentError
+from carla_td3.pretrained import Card, PolicyError
+from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay.frames import VECTOR, FrameStack
+from tests.conftest import REPOSITORY
+
+SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
+CARD = Card("small", "0.2.0", "MIT", "nothing")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    config = AgentConfig.model_validate(
+        {"td3": {"network": SMALL, "auxiliary": 1.0, "imitation": 1.0}, "environment": {"privileged": True}}
+    )
+    torch.manual_seed(0)
+    policy = Policy(config.td3.network, FrameStack.of(config.environment.camera))
+    pretrained.write(tmp_path / "small.safetensors", policy, config, CARD)
+    return tmp_path / "small.safetensors"
+
+
+def observation(side: int = 84) -> Any:
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (4, side, side), np.uint8)
+    return {"image": image, "vector": rng.standard_normal(VECTOR).astype(np.float32)}
+
+
+def test_a_file_gives_back_the_driver_without_its_teachers(written: Path) -> None:
+    driver, again = pretrained.load(written), pretrained.load(written)
+    assert driver.card.sha256 == pretrained.digest(driver.policy.state_dict())
+    assert (driver.config.td3.auxiliary, driver.config.environment.privileged) == (0.0, False)
+    action = driver.act(observation())
+    assert action.shape == (2,)
+    assert action.tolist() == again.act(observation()).tolist()
+
+
+def test_the_shipped_driver_is_the_kept_one() -> None:
+    driver = pretrained.load()
+    kept = evaluation.trained(REPOSITORY / "benchmarks" / "results" / "learning" / "td3" / "seed-2")
+    assert kept.policy is not None
+    assert driver.card.sha256 == pretrained.digest(kept.policy.state_dict())
+    assert driver.config.environment.camera == kept.config.environment.camera
+
+
+def test_an_observation_of_another_task_is_refused(written: Path) -> None:
+    with pytest.raises(PolicyError, match=r"image 4×84×84 and vector 53, and the observation has image 4×64×64"):
+        pretrained.load(written).act(observation(64))
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("environment.camera.stack.frames=2", "trained with environment.camera.stack = "),
+        ("environment.camera.channels=rgb", "trained with environment.camera.channels = grey"),
+        ("environment.camera.width=64", "trained with environment.camera.width = 84"),
+        ("td3.network.features=8", "trained with td3.network.features = 16"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_refused(written: Path, setting: str, says: str) -> None:
+    settings = [setting, *(["environment.camera.height=64"] if "width" in setting else [])]
+    with pytest.raises(PolicyError) as refused:
+        evaluation.trained(None, None, settings, pretrained=str(written))
+    assert says in str(refused.value)
+
+
+def test_settings_that_do_fit_are_taken(written: Path) -> None:
+    found = evaluation.trained(None, None, ["environment.weather=WetNoon"], pretrained=str(written), vehicles=3)
+    assert found.config.environment.weather == ("WetNoon",)
+    assert found.config.environment.traffic.vehicles == 3
+    with pytest.raises(AgentError, match="both name a driver"):
+        evaluation.trained(written, pretrained=str(written))
+
+
+def _header(path: Path, **changed: str) -> None:
+    with safetensors.safe_open(path, framework="pt") as file:
+        header = {**file.metadata(), **changed}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    safetensors.torch.save_file(tensors, path, {name: text for name, text in header.items() if text})
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (Path.unlink, "can't be read as a policy"),
+        (lambda path: path.write_bytes(b"torn"), "can't be read as a policy"),
+        (_flip, "is damaged"),
+        (lambda path: _header(path, format="2"), "has format 2, this version reads 1"),
+        (lambda path: _header(path, card=""), "holds tensors but no card"),
+        (lambda path: _header(path, card=json.dumps({"who": 1})), "its card can't be read"),
+        (lambda path: _header(path, configuration="{"), "its card can't be read"),
+    ],
+    ids=["missing", "torn", "bit", "format", "no card", "card", "configuration"],
+)
+def test_a_file_that_cannot_be_used_is_one_sentence(written: Path, spoil: Callable[[Path], object], says: str) -> None:
+    spoil(written)
+    with pytest.raises(PolicyError, match=says):
+        pretrained.load(written)
+
+
+def test_an_unknown_name_lists_the_known() -> None:
+    with pytest.raises(PolicyError, match=r"ghost is neither a policy nor a file: expected traffic or"):
+        pretrained.load("ghost")

@@ -63,6 +63,27 @@ def open_to_append(path: Path) -> BinaryIO:
     return os.fdopen(_opened(path, flags), "ab", buffering=0)
 
 
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line in one call, or nothing: a filling disk takes a part, which would spoil the next line too.
+
+    So would one that a kill or a crash of the machine left unfinished: it is ended first.
+
+    Args:
+        path: of the file, made if need be.
+        line: without its end.
+
+    Raises:
+        OSError: as :func:`open_to_append`, or the disk is full.
+    """
+    with os.fdopen(_opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC), "r+b", buffering=0) as file:
+        before = os.fstat(file.fileno()).st_size
+        torn = before and os.pread(file.fileno(), 1, before - 1) != b"\n"
+        whole = (b"\n" if torn else b"") + line + b"\n"
+        if os.write(file.fileno(), whole) < len(whole):
+            os.ftruncate(file.fileno(), before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
 def open_to_read(path: Path) -> BinaryIO:
     """Return a file to read, which isn't buffered.
 

@@ -208,6 +208,12 @@ def known_options(program: str, words: list[str]) -> set[str]:
     return by_name | set(re.findall(r'"(--[\w-]+)', source))
 
 
+def test_each_test_that_shows_a_promise_is_there() -> None:
+    named = re.findall(r"`(tests/[^`]+)`", (REPOSITORY / "docs" / "promises.md").read_text(encoding="utf-8"))
+    assert len(named) > 10
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
 def test_each_command_line_in_the_documents_is_understood() -> None:
     lines = list(commands())
     for program, words in lines:

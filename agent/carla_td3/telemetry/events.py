@@ -5,9 +5,7 @@ A disk that refuses a line never stops training: the line is lost, and that is s
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from carla_run.events import Decisive, log_by
+from carla_run.files import append_line
 from carla_run.records import plain
 
 
@@ -27,24 +26,10 @@ class JsonLines:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add one line; NaN and infinity become null, since JSON has none."""
-        line = json.dumps(plain(row)) + "\n"
         try:
-            self._write(line.encode())
+            append_line(self._path, json.dumps(plain(row)).encode())
         except OSError as error:
             self._complain(error)
-
-    def _write(self, line: bytes) -> None:
-        """Write the line in one call, or nothing: a filling disk takes a part, which would spoil the next line too.
-
-        So would one that a crash of the machine left unfinished: it is ended first.
-        """
-        with self._path.open("a+b", buffering=0) as file:
-            before = file.seek(0, os.SEEK_END)
-            if before and os.pread(file.fileno(), 1, before - 1) != b"\n":
-                line = b"\n" + line
-            if file.write(line) < len(line):
-                file.truncate(before)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _complain(self, error: OSError) -> None:
         if not self._complained:

@@ -11,14 +11,13 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from carla_launcher.act.launcher_state import LauncherState, plain
 from carla_launcher.decide.detectors.causes import Finding
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, ExitError
-from carla_run.files import open_to_append, write_whole
+from carla_run.files import append_line, write_whole
 from carla_run.locks import HeldError, Lock
 from carla_run.paths import RunPaths
 
@@ -98,7 +97,7 @@ class Journal:
         belongs = {"incident": about} if about else {}
         row = {"time": self.time_s, "event": event.value, "cause": cause, **belongs, **numbers}
         with contextlib.suppress(OSError):
-            self._append(self._run.launcher_events, row)
+            append_line(self._run.launcher_events, json.dumps(row).encode())
         if event in CHANGES:
             rung = {str(numbers["rung"]): row["time"]} if "rung" in numbers else {}
             self.change(changed_s=row["time"], rung_since={**self.state.rung_since, **rung})
@@ -109,7 +108,7 @@ class Journal:
     def memory(self, row: Mapping[str, Any]) -> None:
         """Add a line to the memory's timeline."""
         with contextlib.suppress(OSError):
-            self._append(self._run.launcher_memory, {"time": self.time_s, **row})
+            append_line(self._run.launcher_memory, json.dumps({"time": self.time_s, **row}).encode())
 
     def save(self) -> None:
         """Write ``launcher.json`` whole: to a temporary name, to the disk, then renamed."""
@@ -151,11 +150,6 @@ class Journal:
         before = self.state.incident
         self.change(incident=incident)
         return before
-
-    @staticmethod
-    def _append(path: Path, row: Mapping[str, Any]) -> None:
-        with open_to_append(path) as file:
-            file.write((json.dumps(row) + "\n").encode())
 
 
 def _about(finding: Finding) -> dict[str, str]:

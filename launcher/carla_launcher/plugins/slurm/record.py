@@ -20,7 +20,7 @@ from carla_launcher.hooks import StepBefore
 from carla_launcher.plugins.slurm.allotment import allotted_mib
 from carla_launcher.plugins.slurm.answers import End, Job, accounts_of, job_of
 from carla_launcher.plugins.slurm.ends import Evidence, Step, end_of
-from carla_run.files import open_to_append, read_whole
+from carla_run.files import append_line, read_whole
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import last_lines, number, read_lines, read_object
@@ -158,8 +158,7 @@ def _evidence(run: RunPaths, step: Step, code: int | None = None) -> Evidence:
 
 def _write(run: RunPaths, row: Mapping[str, Any]) -> None:
     folder(run).mkdir(exist_ok=True)
-    with open_to_append(folder(run) / "steps.jsonl") as file:
-        file.write((json.dumps(row) + "\n").encode())
+    append_line(folder(run) / "steps.jsonl", json.dumps(row).encode())
 
 
 def _size(path: Path) -> int:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from carla_run import formats
 from carla_run.configuration import yaml_file
 from carla_run.paths import RUNS, RunPaths
 from carla_td3 import config
@@ -96,7 +97,10 @@ def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | N
 
     Raises:
         ConfigError: a file, key or value is wrong.
+        FormatError: a later version continued the run.
     """
+    if run is not None:
+        formats.require_readable(run)
     saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
     given = {key: value for name, value in named.items() if value is not None for key in KEYS[name]}
     overrides = {**parsed(settings or ()), **given, **({} if run is None else read_overrides(run))}

@@ -31,6 +31,8 @@ def test_a_run_of_an_earlier_release_resumes(kept: Path, tmp_path: Path) -> None
     launched.up("--resume", "--port", str(ports(3)), "--max-timesteps", str(steps + MORE_STEPS))
     output = launched.output()
     assert launched.process.returncode == Exit.FINISHED, output
+    assert "can't be used" not in output  # as launcher.json might, and config.yaml would do instead
+    assert launched.state["options"]["simulator_args"] == ["--tick-ms", "60"]
     (resumed,) = launched.agent_events("resumed")
     assert (resumed["steps"], resumed["updates"]) == (steps, updates)
     assert Replay.open(run.replay).steps == steps + MORE_STEPS

@@ -244,6 +244,15 @@ def test_no_paragraph_is_a_wall_of_text() -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_each_table_is_shown_as_one(document: Path) -> None:
+    """It begins after an empty line, with a head: else the site, or GitHub, shows its bars."""
+    lines = ["", *document.read_text(encoding="utf-8").splitlines()]
+    begins = [at for at, line in enumerate(lines) if line.startswith("|") and not lines[at - 1].startswith("|")]
+    broken = [lines[at] for at in begins if lines[at - 1] or not re.fullmatch(r"\|[\s:|-]+\|", lines[at + 1])]
+    assert broken == []
+
+
 def test_design_page_and_readme_stay_short() -> None:
     design = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert len(design.splitlines()) <= 150

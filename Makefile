@@ -93,7 +93,7 @@ $(BIN)/python:
 	f"Python {v[0]}.{v[1]} found, 3.10 to 3.12 needed (the carla client has no other wheels): make $(MAKECMDGOALS) PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 
-$(READY_FOR)%: pyproject.toml carla/lite/pyproject.toml constraints.txt | $(BIN)/python
+$(READY_FOR)%: pyproject.toml carla/lite/pyproject.toml carla/lite/VERSION constraints.txt | $(BIN)/python
 	@echo "make: installs $(subst $(comma), ,$($*_NEEDS)) and what they need into $(VENV), a few minutes"
 	$(BIN)/python -m pip install $(if $(MAKE_TERMOUT),,-q) $(PIP_FLAGS) -c constraints.txt -e carla/lite -e '.[$($*_NEEDS)]'
 	@touch $@ $(addprefix $(READY_FOR),$(foreach purpose,run test,$(if $(findstring $($(purpose)_NEEDS),$($*_NEEDS)),$(purpose))))

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from carla_run import formats
 from carla_run.atomic_directory import newest_first
 from carla_run.exits import Exit
 from carla_run.files import write_whole
@@ -82,7 +83,9 @@ def save_config(run: RunPaths, config: AgentConfig) -> None:
     """Write the resolved configuration; versions, revision and command stand above it as comments.
 
     The file can be given to ``--config`` as it is: the simulator's address, which is not the run's, is left out.
+    ``version.json`` is written with it.
     """
+    formats.stamp(run)
     head = "".join(f"# {key}: {value}\n" for key, value in provenance().items())
     body = yaml.safe_dump(dump(config, address=False), sort_keys=False, allow_unicode=True)
     write_whole(run.config, head + body)
@@ -93,6 +96,7 @@ def provenance() -> dict[str, str]:
     versions = {name: _version(name) for name in PACKAGES}
     return {
         "command": shlex.join(sys.argv),
+        formats.DISTRIBUTION: formats.version(),
         "revision": _revision(),
         "python": platform.python_version(),
         "platform": platform.platform(),

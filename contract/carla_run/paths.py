@@ -32,6 +32,11 @@ class RunPaths:
         return self.path / "config.yaml"
 
     @property
+    def version(self) -> Path:
+        """The version that wrote the run last, and the format of the directory."""
+        return self.path / "version.json"
+
+    @property
     def overrides(self) -> Path:
         """The values of the present rung, which the agent lays over its configuration; absent without a launcher."""
         return self.path / "overrides.yaml"

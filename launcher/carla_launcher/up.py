@@ -34,6 +34,7 @@ from carla_launcher.resolve.resuming import Requested, requested
 from carla_launcher.show import summary
 from carla_launcher.show.report_process import write_report
 from carla_launcher.simulators import PORTS
+from carla_run import formats
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, ExitError
 from carla_run.locks import Lock
@@ -122,6 +123,7 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
         run_.logs.mkdir(mode=0o755, exist_ok=True)
         await_leftovers(run_, limits.agent.stop_grace_s + limits.simulator.stop_grace_s)
         lock = journals.lock(run_)
+        formats.stamp(run_)
     except OSError as error:
         raise RefusedError(f"{run_.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
     try:

@@ -33,7 +33,10 @@ from tests.conftest import REPOSITORY
 
 RUN_DIRECTORY = (REPOSITORY / "docs" / "run-directory.md").read_text(encoding="utf-8")
 HOW_TO = {path.name: path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs" / "how-to").glob("*.md")}
-DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "carla/lite/README.md")),
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
+]
 CODE = ("agent", "contract", "launcher", "carla/lite/carla_lite")
 OURS = re.compile(r"(?:AGENT|CARLA|LAUNCHER|LITE|PYTORCH|RL|RUN)_[A-Z_]+|RESTART")
 """Environment variables of this project's; a run's files and Slurm's variables are named elsewhere."""
@@ -61,7 +64,9 @@ def rows(text: str) -> list[list[str]]:
     """Return the cells of a table's rows, without its head."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     return [
-        line.strip("| ").split(" | ") for line in lines if not re.match(r"\| (event|variable|path|kind|field) \|", line)
+        line.strip("| ").split(" | ")
+        for line in lines
+        if not re.match(r"\| (event|variable|path|kind|field|code) \|", line)
     ]
 
 
@@ -86,7 +91,7 @@ LAUNCHERS_EVENTS = between(RUN_DIRECTORY, "\nEvents in `launcher-events.jsonl`:"
     [
         (first_cells(AGENTS_EVENTS), AgentEvent),
         (first_cells(LAUNCHERS_EVENTS), LauncherEvent),
-        (listed(RUN_DIRECTORY, "heartbeat: phase ("), Phase),
+        (listed(RUN_DIRECTORY, "| `phase` | ", " |"), Phase),
         (listed(RUN_DIRECTORY, "what its PyTorch makes of CUDA: ", ";"), Cuda),
         (first_cells(between(RUN_DIRECTORY, "| kind | done when answered |", "\nThe learner looks")), RequestKind),
         (named(between(RUN_DIRECTORY, "Only those whose change is exact:", "any other")), APPLICABLE),
@@ -109,12 +114,9 @@ def test_each_way_that_a_collector_ends_is_named() -> None:
 
 
 def test_each_exit_code_is_named_and_no_other() -> None:
-    text = between(RUN_DIRECTORY, "## Exit codes", "## Environment")
-    parts = re.split(r"The (?:agent|launcher)'s:", text)[1:]
-    agents, launchers = (set(map(int, re.findall(r"(?:^| · |, )(\d+) ", part.strip()))) for part in parts)
-    assert agents | launchers == set(Exit)
-    assert agents <= launchers
-    assert launchers - agents == {Exit.BUDGET_SPENT}
+    table = rows(between(RUN_DIRECTORY, "## Exit codes", "## Environment"))
+    assert [int(code) for code, _, _ in table] == sorted(Exit)
+    assert [int(code) for code, agent, _ in table if agent == "–"] == [Exit.BUDGET_SPENT]
 
 
 def test_each_environment_variable_of_ours_is_named_and_no_other() -> None:
@@ -221,6 +223,47 @@ def test_each_command_line_in_the_documents_is_understood() -> None:
         given = {word.partition("=")[0] for word in own if re.match("--[a-z]", word)}
         assert given - known_options(program, words) == set(), (program, words)
     assert {program for program, _ in lines} >= {"carla-launcher", "carla-td3", "carla-lite", "benchmarks/driving.py"}
+
+
+# Prose
+
+LONGEST_PARAGRAPH = 600
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Yield paragraphs, points of lists and cells of tables, each as one line; neither headings nor code."""
+    text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.S | re.M)
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*>]|\d+\.) )", text):
+        lines = block.splitlines()
+        yield " ".join(line.strip() for line in lines if not re.match(r"\s*[|#]", line))
+        yield from (cell for line in lines if line.startswith("|") for cell in line.split(" | "))
+
+
+def test_no_paragraph_is_a_wall_of_text() -> None:
+    """A list of names in code, as in coverage.md, is looked up and not read."""
+    found = [
+        f"{document.relative_to(REPOSITORY)}: {len(paragraph)} characters: {paragraph[:60]}…"
+        for document in DOCUMENTS
+        for paragraph in paragraphs(document.read_text(encoding="utf-8"))
+        if len(paragraph) > LONGEST_PARAGRAPH and len(re.sub(r"`[^`]+`(?:, )?", "", paragraph)) > 20
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_each_table_is_shown_as_one(document: Path) -> None:
+    """It begins after an empty line, with a head: else the site, or GitHub, shows its bars."""
+    lines = ["", *document.read_text(encoding="utf-8").splitlines()]
+    begins = [at for at, line in enumerate(lines) if line.startswith("|") and not lines[at - 1].startswith("|")]
+    broken = [lines[at] for at in begins if lines[at - 1] or not re.fullmatch(r"\|[\s:|-]+\|", lines[at + 1])]
+    assert broken == []
+
+
+def test_design_page_and_readme_stay_short() -> None:
+    design = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert len(design.splitlines()) <= 150
+    assert len(DOCUMENTS[0].read_text(encoding="utf-8").splitlines()) <= 120
+    assert len(re.findall(r"!\[[^\]]+\]\(images/\w+\.svg\)", design)) == 3
 
 
 # Made pages

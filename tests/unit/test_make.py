@@ -38,7 +38,7 @@ def stand_ins(folder: Path) -> Path:
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     (folder / "carla" / "lite").mkdir(parents=True)
-    for name in ("Makefile", "pyproject.toml", "carla/lite/pyproject.toml", "constraints.txt"):
+    for name in ("Makefile", "pyproject.toml", "carla/lite/pyproject.toml", "carla/lite/VERSION", "constraints.txt"):
         shutil.copyfile(REPOSITORY / name, folder / name)
     (programs / "python").write_text(STAND_IN, encoding="ascii")
     (programs / "python").chmod(0o755)

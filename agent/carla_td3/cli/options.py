@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from carla_run import formats
 from carla_run.configuration import yaml_file
 from carla_run.paths import RUNS, RunPaths
 from carla_td3 import config
@@ -105,7 +106,10 @@ def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | N
 
     Raises:
         ConfigError: a file, key or value is wrong.
+        FormatError: a later version continued the run.
     """
+    if run is not None:
+        formats.require_readable(run)
     saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
     overrides = {**_given(settings, named), **({} if run is None else read_overrides(run))}
     return _said(config.load(path or saved, overrides), overrides)

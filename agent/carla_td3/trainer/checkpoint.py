@@ -28,15 +28,16 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from carla_run import formats
 from carla_run.atomic_directory import newest_first, publish
 from carla_run.exits import Exit, ExitError
 from carla_run.files import sync, write_synced
+from carla_run.readers import inner
 from carla_td3.config import AgentConfig
 from carla_td3.pins import before
 
 _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
 _PATTERN = "step-*"
-_FORMAT = 1
 
 
 class CheckpointError(ExitError):
@@ -86,7 +87,7 @@ def save(
     root = run_dir / "checkpoints"
     final = root / f"step-{step:09d}"
     manifest = {
-        "format": _FORMAT,
+        "format": formats.CHECKPOINT.newest,
         "step": step,
         "architecture": dict(architecture),
         "config_digest": config_digest,
@@ -111,6 +112,7 @@ def load(run_dir: Path, architecture: Mapping[str, Any]) -> Checkpoint:
 
     Raises:
         CheckpointError: there is none, none is whole, or it is of another architecture.
+        FormatError: another version of this program wrote the newest.
     """
     skipped: list[str] = []
     for path in newest_first(run_dir / "checkpoints", _PATTERN):
@@ -136,6 +138,7 @@ def read(path: Path, architecture: Mapping[str, Any]) -> Checkpoint:
 
     Raises:
         CheckpointError: it is missing, damaged, or of another architecture.
+        FormatError: another version of this program wrote it.
     """
     checkpoint = _read(path, ())
     _require_same(path, checkpoint.manifest["architecture"], architecture)
@@ -145,8 +148,7 @@ def read(path: Path, architecture: Mapping[str, Any]) -> Checkpoint:
 def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
     try:
         manifest = json.loads((path / _MANIFEST).read_bytes())
-        if manifest["format"] != _FORMAT:
-            raise CheckpointError(f"{path}: has format {manifest['format']}, expected {_FORMAT}; use its own version.")
+        formats.CHECKPOINT.require(path, manifest["format"], inner(manifest, "versions").get(formats.DISTRIBUTION))
         for name in (_TENSORS, _VALUES):
             if _sha256(path / name) != manifest["sha256"][name]:
                 raise CheckpointError(f"{path / name}: is damaged (its SHA-256 is not the manifest's); delete {path}.")
@@ -216,6 +218,7 @@ def _json(plain: Mapping[str, Any]) -> bytes:
 
 def _versions() -> dict[str, str]:
     return {
+        formats.DISTRIBUTION: formats.version(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

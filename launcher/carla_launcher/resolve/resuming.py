@@ -19,6 +19,7 @@ from carla_launcher.config import DEFAULT_CONFIG, LauncherConfig, LauncherConfig
 from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve import agent_args
 from carla_launcher.simulators import NAMED
+from carla_run import formats
 from carla_run.paths import RunPaths, names_preset
 
 NOT_GIVEN = "not given"
@@ -117,8 +118,10 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
 
     Raises:
         RefusedError: it can't be; nothing is written.
+        FormatError: a later version continued the run.
         LauncherConfigError: the launcher's configuration can't be used.
     """
+    formats.require_readable(run)
     before, problem = _recalled(run)
     killed = before is not None and before.killed
     if run.holds_a_run() and not resume and not killed:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from carla_run import formats
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.checkpoint import CheckpointError
 from tests.crowd import PATIENCE_S
@@ -97,6 +98,15 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_loads(tmp_path: Path, 
     assert loaded.step == 1
     assert len(loaded.skipped) == 1
     assert "step-000000002" in loaded.skipped[0]
+
+
+def test_a_newer_format_is_refused_and_no_older_checkpoint_taken(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    manifest = save(tmp_path, 2) / "manifest.json"
+    text = manifest.read_text().replace('"format": 1', '"format": 2')
+    manifest.write_text(text.replace(formats.version(), "9.0"))
+    with pytest.raises(formats.FormatError, match=r"step-000000002: holds .* format 2, written by version 9"):
+        checkpoint.load(tmp_path, WIDTHS)
 
 
 def test_nothing_whole_is_one_sentence(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from carla_launcher.cli import app
 from carla_launcher.options import JobOptions
 from carla_launcher.plugins.slurm.submit import SubmitError, script, submit
 from carla_run.exits import Exit
+from carla_run.formats import FormatError
 from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 
@@ -152,3 +153,12 @@ def test_what_slurm_says_against_it_is_one_sentence(
         submit(run, "#!/bin/bash\n")
     sbatch.write_text("#!/bin/sh\necho '12;cluster'\n", encoding="utf-8")
     assert submit(run, "#!/bin/bash\n") == "12"
+
+
+def test_a_run_of_a_later_version_is_refused_and_nothing_is_written(run: RunPaths) -> None:
+    run.path.mkdir(parents=True, exist_ok=True)
+    run.version.write_text('{"format": 99, "version": "9.0.0"}', encoding="utf-8")
+    before = sorted(run.path.rglob("*"))
+    with pytest.raises(FormatError, match="written by version 9"):
+        submit(run, "#!/bin/bash\n")
+    assert sorted(run.path.rglob("*")) == before

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from carla_run import formats
 from carla_run.exits import Exit, ExitError
 from carla_td3.config import EnvironmentConfig
 from carla_td3.td3.replay.frames import ACTION, BLOCK, PRIVILEGED, SIDE, SIDES, VECTOR, frame_shape
@@ -113,10 +114,12 @@ class Layout:
         """Return the layout, once it and the files prove to be ours and whole.
 
         Raises:
-            ReplayError: there is none, it can't be read, or it isn't this version's.
+            ReplayError: there is none, it can't be read, or its files don't fit it.
+            FormatError: another version of this program wrote it.
         """
         try:
             meta = json.loads((directory / META).read_text(encoding="utf-8"))
+            formats.REPLAY.require(directory, meta["version"])
             across, _, depth = meta["frame"]
             side, planes = BLOCK * across, max(1, depth // BLOCK**2)
             found = cls(

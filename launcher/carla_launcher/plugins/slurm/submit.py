@@ -15,6 +15,7 @@ import jinja2
 from carla_launcher.options import JobOptions
 from carla_launcher.plugins.slurm import record, sbatch_options
 from carla_launcher.plugins.slurm.answers import FIELDS
+from carla_run import formats
 from carla_run.exits import Exit, ExitError
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
@@ -85,7 +86,9 @@ def submit(run: RunPaths, text: str) -> str:
 
     Raises:
         SubmitError: Slurm doesn't take it, there is none, or the run's folder can't be written.
+        FormatError: a later version continued the run; nothing is written.
     """
+    formats.require_readable(run)
     path = record.folder(run) / "job.sh"
     try:
         run.path.parent.mkdir(parents=True, exist_ok=True)

@@ -289,7 +289,9 @@ def status(
 ) -> None:
     """Show where a run stands: simulator, agent, restarts."""
     run = _existing(run_name, runs_dir)
-    if as_json:
+    if run.routes_journal.exists():
+        evaluation.status(run, as_json)
+    elif as_json:
         print(json.dumps(dashboard.status(run, time.time()), indent=1))
     elif once:
         dashboard.show(run)

@@ -28,9 +28,13 @@ class Evaluation(Launched):
         super().__init__(folder, "night")
         self.notes, self._program = folder / "notes", folder / "night.yaml"
         self.notes.mkdir()
-        command = [sys.executable, str(SCRIPT), "{item}", "{port}", "{result}", str(self.notes)]
-        routes = {"items": {"names": items}, "command": command, "stop_grace_s": 2, **keys}
-        self._program.write_text(yaml.safe_dump({"routes": routes}), encoding="utf-8")
+        self._routes = {"items": {"names": items}, "stop_grace_s": 2, **keys}
+        self.uses(str(SCRIPT))
+
+    def uses(self, *script: str) -> None:
+        """Have items driven by Python with these words."""
+        command = [sys.executable, *script, "{item}", "{port}", "{result}", str(self.notes)]
+        self._program.write_text(yaml.safe_dump({"routes": {**self._routes, "command": command}}), encoding="utf-8")
 
     def begin(self, *options: str) -> None:
         """Start a launcher."""
@@ -67,6 +71,15 @@ class Evaluation(Launched):
     def ended(self, **fields: Any) -> list[dict[str, Any]]:
         """Return the journal's ends of drives with these values."""
         return rows(self.run / "routes.jsonl", ("drive_ended",), fields)
+
+
+STARTS_ITS_OWN = f"""
+import runpy, socket, subprocess, sys, time
+subprocess.Popen([sys.executable, "-m", "carla_lite", "--port", sys.argv[2]])
+while socket.socket().connect_ex(("127.0.0.1", int(sys.argv[2]))):
+    time.sleep(0.1)
+runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
+"""
 
 
 @pytest.fixture
@@ -172,3 +185,15 @@ def test_two_simulators_share_the_items(evaluation: Evaluation) -> None:
     started = rows(evaluation.run / "routes.jsonl", ("drive_starts",), {})
     assert {row["simulator"] for row in started} == {0, 1}
     assert len({note.read_text() for note in evaluation.notes.iterdir()}) == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("evaluation", [(("1", "2"), {"simulator": {"by_program": True}})], indirect=True)
+def test_a_program_may_start_its_simulator_itself(evaluation: Evaluation) -> None:
+    evaluation.uses("-c", STARTS_ITS_OWN)
+    output = evaluation.ends("--simulators", "2")
+    assert evaluation.process.returncode == 0, output
+    assert [*evaluation.results()] == ["1", "2"]
+    assert all(row["peak_mib"]["program"] for row in evaluation.ended())
+    ports = [int(note.read_text()) for note in evaluation.notes.iterdir()]
+    assert not [each for each in psutil.net_connections("tcp") if each.laddr and each.laddr.port in ports]

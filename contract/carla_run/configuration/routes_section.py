@@ -72,9 +72,12 @@ class Shows(Section):
         return self.result is not None or self.result_has is not None
 
 
-class FreshSimulator(Section):
-    """When the simulator is started again between two drives, though it answers."""
+class DrivenSimulator(Section):
+    """The simulator that items are driven in, and when it is started again between two drives, though it answers."""
 
+    by_program: bool = Field(
+        False, description="The program starts its simulator itself, at `{port}`: none is started or watched for it."
+    )
     every: int | None = Field(None, ge=1, description="After so many drives; null: it serves as many as it can.")
     after_failure: bool = Field(
         True, description="After a drive without a result: it may have left a world that waits for its ticks."
@@ -117,7 +120,7 @@ class Routes(Section):
     give_up_after: int | None = Field(
         10, ge=1, description="Drives in a row without a result, of whichever items: the evaluation ends. null: never."
     )
-    simulator: FreshSimulator = FreshSimulator()
+    simulator: DrivenSimulator = DrivenSimulator()
 
     @field_validator("result")
     @classmethod

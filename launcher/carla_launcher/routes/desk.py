@@ -16,7 +16,7 @@ from pathlib import Path
 
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.routes.journal import JournalError, RouteJournal
-from carla_launcher.routes.progress import RouteEvent, Standing
+from carla_launcher.routes.progress import RouteEvent, Standing, cut_off
 from carla_launcher.routes.verdict import KEPT, DriveEnd, Outcome, Verdict, Why
 from carla_run.configuration.routes_section import Routes
 from carla_run.exits import Exit
@@ -74,9 +74,8 @@ class Desk:
         self.over: Ending | None = None
         self._run, self._rules, self._journal, self._stop = run, rules, journal, stop
         self._in_a_row = 0
-        for item in journal.progress.under_way():
-            about = {"outcome": Outcome.UNDONE.value, "why": Why.LAUNCHER_KILLED.value}
-            journal.add(RouteEvent.DRIVE_ENDED, "the launcher was killed", item=item, **about)
+        for row in cut_off(journal.progress):
+            journal.add(RouteEvent(row.pop("event")), **row)
         if (journal.progress.items, journal.progress.most) != (items, rules.drives):
             journal.add(RouteEvent.ITEMS, items=items, drives=rules.drives)
 
@@ -112,12 +111,14 @@ class Desk:
             simulator=simulator,
             folder=str(folder.relative_to(self._run.path)),
         )
+        drive = Assignment(item, number, folder, folder / self._rules.result)
         try:
+            self._kept(drive).unlink(missing_ok=True)  # of a launcher that was killed before it had written that
             shutil.rmtree(folder, ignore_errors=True)  # of a journal that was taken away
             folder.mkdir(parents=True)
         except OSError as error:
-            raise JournalError(f"{folder} can't be made ({error.strerror}).", Exit.BAD_CONFIG) from None
-        return Assignment(item, number, folder, folder / self._rules.result)
+            raise JournalError(f"{folder} can't be made ({error.strerror}): make room, then start again.") from None
+        return drive
 
     def give_back(
         self,
@@ -150,7 +151,7 @@ class Desk:
 
     def _keep(self, drive: Assignment) -> str:
         """Copy a result to where all results are; it is there whole, or not at all."""
-        there = self._run.results / (file_name(drive.item) + drive.result.suffix)
+        there = self._kept(drive)
         beside = there.with_name(f".{there.name}.{os.getpid()}")
         try:
             there.parent.mkdir(exist_ok=True)
@@ -163,6 +164,9 @@ class Desk:
             beside.unlink(missing_ok=True)
             raise JournalError(f"{there} can't be written ({error.strerror}): make room, then start again.") from None
         return str(there.relative_to(self._run.path))
+
+    def _kept(self, drive: Assignment) -> Path:
+        return self._run.results / (file_name(drive.item) + drive.result.suffix)
 
     def _count(self, drive: Assignment, verdict: Verdict) -> None:
         if verdict.outcome is Outcome.UNDONE:

@@ -22,12 +22,13 @@ from carla_launcher.routes import items, table
 from carla_launcher.routes.desk import Desk
 from carla_launcher.routes.journal import RouteJournal
 from carla_launcher.routes.lane import Lane
-from carla_launcher.routes.progress import Progress, RouteEvent, Standing, progress_of
+from carla_launcher.routes.progress import Progress, RouteEvent, Standing, cut_off, progress_of
 from carla_launcher.routes.setting import Setting, setting_of
 from carla_run.configuration import routes_section
 from carla_run.configuration.routes_section import Routes, RoutesFileError
 from carla_run.exits import Exit
 from carla_run.files import write_whole
+from carla_run.locks import is_held
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 from carla_run.signals import StopRequests
@@ -59,15 +60,16 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
     with up.locked(run_, limits) as lock, _listening(asked.on_event) as listener:
         journal = RouteJournal(run_, listener)
         desk = Desk(run_, found, rules, journal, stop)
-        if not desk.has_work:
-            ending = _ending(desk, journal.progress, stop)
-        else:
+        if desk.has_work:
             journal.add(RouteEvent.RUN_STARTED, table.sentence(journal.progress), config=str(program))
             shared = setting_of(run_, asked, simulators, limits, rules, journal, lock.descriptor, stop, say)
             with shared as setting:
                 _drive(desk, setting)
             ending = _ending(desk, journal.progress, stop)
             journal.add(RouteEvent.RUN_ENDED, ending.reason, exit_code=int(ending.code))
+        else:
+            ending = _ending(desk, journal.progress, stop)
+            say("nothing is left to drive; another --run-name begins again")
         with contextlib.suppress(OSError):
             write_whole(run_.path / "report.md", table.page(run_, journal.progress))
         for line in (*table.left(journal.progress), table.sentence(journal.progress), ending.reason):
@@ -84,6 +86,8 @@ def status(run_: RunPaths, as_json: bool) -> None:
     if not run_.routes_journal.exists():
         raise RefusedError(f"{run_.path} holds no evaluation: start one with `routes --program FILE`.")
     progress = progress_of(read_lines(run_.routes_journal))
+    if not is_held(run_.launcher_lock):
+        progress = progress_of([*read_lines(run_.routes_journal), *cut_off(progress)])
     if as_json:
         print(json.dumps(table.as_plain(run_, progress), indent=1))
     else:

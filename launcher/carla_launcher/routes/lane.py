@@ -86,6 +86,9 @@ class Lane:
 
     def _have_simulator(self) -> Script:
         """Have one that answers, a fresh one where that is due."""
+        if self._set.rules.simulator.by_program:
+            self._simulator.up(self._now_s())
+            return
         if self._simulator.life is Life.UP:
             why = self._lost or self._why_fresh() or (yield from self._find_lost())
             if not why:
@@ -133,6 +136,8 @@ class Lane:
 
     def _find_lost(self) -> Waiting[str]:
         """Return what happened to the simulator, by its process and its answers; empty if it answers."""
+        if self._set.rules.simulator.by_program:
+            return ""
         for _ in range(self._set.config.watch.checks_failed):
             _, found = self._look(self._now_s(), in_use=True)
             if found is not None:
@@ -234,10 +239,12 @@ class Lane:
     def _look(self, now_s: float, in_use: bool) -> tuple[SimulatorSeen, Finding | None]:
         """Look at the simulator and at memory; a world that others tick is never ticked."""
         self._looked_s = now_s
-        seen = self._monitor.look(now_s, self._simulator.child, in_use)
         reading = self._set.memory.read(self._simulator.pids(), self._program.pids())
-        self._kills.look(now_s, reading)
         self._note(reading)
+        if self._set.rules.simulator.by_program:
+            return SimulatorSeen(False), None
+        seen = self._monitor.look(now_s, self._simulator.child, in_use)
+        self._kills.look(now_s, reading)
         observed = Observation(now_s, reading, seen, AgentSeen(self._program.lives))
         found = next(iter(self._detector.look(observed, ticks_go_on=False)), None)
         if found is None and seen.ended is not None:

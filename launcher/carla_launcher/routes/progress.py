@@ -137,6 +137,13 @@ def progress_of(rows: Iterable[Mapping[str, Any]]) -> Progress:
     return found
 
 
+def cut_off(progress: Progress) -> list[dict[str, Any]]:
+    """Return the rows that close what a launcher that is gone left open: such a drive counts for nothing."""
+    event, why = RouteEvent.DRIVE_ENDED.value, "the launcher was killed"
+    about = {"outcome": Outcome.UNDONE.value, "why": Why.LAUNCHER_KILLED.value}
+    return [{"event": event, "cause": why, "item": item, **about} for item in progress.under_way()]
+
+
 def _ended(drive: Drive, row: Mapping[str, Any]) -> Drive:
     code = number(row.get("exit_code"))
     return replace(

@@ -19,11 +19,11 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.observe.gpu_lock import GpuInUseError
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.simulator import Questions
-from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.resolve import cards, choosing
 from carla_launcher.resolve.machine import CARLA_PORT, spec_of
 from carla_launcher.routes.journal import RouteJournal
-from carla_launcher.simulators import PORTS
+from carla_launcher.simulators import PORTS, simulator_of
 from carla_run.configuration.routes_section import Routes
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
@@ -123,24 +123,38 @@ def setting_of(
     picked = cards.pick(asked)
     memory = MemoryReader(run.path, picked, allotted_mib=hooks.memory_limit_mib())
     wanted = asked.model_copy(update={"runtime": RuntimeKind.PROCESS, "gpu": picked})
-    options, reason = choosing.choose(wanted, memory.read(), limits.simulator.command is not None)
-    spec = replace(spec_of(run, options, _port(options, simulators)), simulators=simulators)
-    if not spec.simulator.ours and simulators > 1:
-        raise RefusedError(f"--simulators {simulators}: a simulator that runs elsewhere is one, expected 1.")
-    up.refuse_taken_ports(spec, first_start=True)
+    spec, which = _spec(run, wanted, simulators, limits, rules, memory)
     with contextlib.ExitStack() as held:
-        if spec.simulator.needs_card:
+        if spec.simulator.needs_card or rules.simulator.by_program:
             _hold(held, memory, picked.simulator, asked.share_gpu, say)
         spec = replace(spec, inherited=(lock,))
         runtime = held.enter_context(contextlib.closing(LocalRuntime(spec, limits, show=False)))
         drives = held.enter_context(contextlib.closing(DriveRuntime(spec.inherited)))
-        say(f"evaluation {run.path}: {spec.simulator.kind.value} ({reason})")
+        say(f"evaluation {run.path}: {which}")
 
         def questions(number: int) -> Questions:
             return wiring.questions(spec.address_of(number), limits, ours=spec.simulator.ours)
 
         card = memory.card_uuid(picked.agent)
         yield Setting(spec, limits, rules, journal, memory, runtime, drives, questions, card, stop, say)
+
+
+def _spec(
+    run: RunPaths, asked: RunOptions, simulators: int, limits: LauncherConfig, rules: Routes, memory: MemoryReader
+) -> tuple[RunSpec, str]:
+    """Return what simulators are started with, and which they are, for a person."""
+    if rules.simulator.by_program:
+        options, which = asked.model_copy(update={"simulator": SimulatorKind.ELSEWHERE}), "its program starts CARLA"
+    else:
+        options, reason = choosing.choose(asked, memory.read(), limits.simulator.command is not None)
+        which = f"{options.simulator.value} ({reason})"
+        if simulators > 1 and not simulator_of(options).ours:
+            raise RefusedError(
+                f"--simulators is {simulators}; expected 1, as the simulator that runs elsewhere is one."
+            )
+    spec = replace(spec_of(run, options, _port(options, simulators)), simulators=simulators)
+    up.refuse_taken_ports(spec, first_start=True)
+    return spec, which
 
 
 def _hold(held: contextlib.ExitStack, memory: MemoryReader, card: int, shared: bool, say: Say) -> None:

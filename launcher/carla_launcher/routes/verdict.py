@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from carla_run.configuration.routes_section import FreshSimulator, Routes, Shows
+from carla_run.configuration.routes_section import DrivenSimulator, Routes, Shows
 from carla_run.exits import exit_in_words
 
 
@@ -112,7 +112,7 @@ def _holds(shows: Shows, end: DriveEnd) -> bool:
     )
 
 
-def why_fresh(rules: FreshSimulator, drives: int, left_a_result: bool, held_mib: Mapping[str, float]) -> str:
+def why_fresh(rules: DrivenSimulator, drives: int, left_a_result: bool, held_mib: Mapping[str, float]) -> str:
     """Return why the next drive is to have a fresh simulator, a sentence; empty if the one that runs will do.
 
     Args:

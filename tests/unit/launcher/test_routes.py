@@ -15,7 +15,7 @@ from carla_launcher.routes.desk import Assignment, Desk, file_name
 from carla_launcher.routes.journal import JournalError, RouteJournal
 from carla_launcher.routes.progress import Progress, Standing, progress_of
 from carla_launcher.routes.verdict import DriveEnd, Outcome, Verdict, Why, judge, why_fresh
-from carla_run.configuration.routes_section import FreshSimulator, ItemSource, Routes, RoutesFileError
+from carla_run.configuration.routes_section import DrivenSimulator, ItemSource, Routes, RoutesFileError
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
@@ -96,7 +96,7 @@ def test_a_failed_program_is_quoted() -> None:
     ],
 )
 def test_when_a_simulator_is_fresh(changes: dict[str, Any], drives: int, result: bool, fresh: str) -> None:
-    assert why_fresh(FreshSimulator.model_validate(changes), drives, result, {"ram": 800.0}) == fresh
+    assert why_fresh(DrivenSimulator.model_validate(changes), drives, result, {"ram": 800.0}) == fresh
 
 
 class Office:

@@ -194,7 +194,7 @@ class Lane:
             "folder": str(drive.folder),
             "gpu": str(setting.spec.cards.agent),
         }
-        known = {f"CARLA_{name.upper()}": places[name] for name in ("host", "port", "tm_port")}
+        known = {"CARLA_HOST": places["host"], "CARLA_PORT": places["port"], "CARLA_TM_PORT": places["tm_port"]}
         card = {"CUDA_VISIBLE_DEVICES": setting.card_uuid} if setting.card_uuid else {}
         program = Program(
             Role.AGENT,

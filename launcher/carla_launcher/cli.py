@@ -245,17 +245,13 @@ def routes(
     2 usage, 65 configuration, 69 no simulator, 70 items are left without a result, 71 the disk is full, 75 stopped on
     request.
     """
-    if run_name is None and program is None:
-        raise typer.BadParameter(
-            "--program is missing: give the evaluation's program file, or --status and --run-name."
-        )
-    run = RunPaths(runs_dir / (run_name or _fits(program.stem) if program else str(run_name)))
-    if status or as_json:
-        evaluation.status(run, as_json)
+    name = run_name or ("" if program is None else program.stem)
+    if name and (status or as_json):
+        evaluation.status(RunPaths(runs_dir / name), as_json)
         return Exit.FINISHED
     if program is None:
-        raise typer.BadParameter("--program is missing: give the evaluation's program file.")
-    return evaluation.run(run, program, options, simulators, _say).code
+        raise typer.BadParameter("--program is missing: give the evaluation's program file; --run-name does to look.")
+    return evaluation.run(RunPaths(runs_dir / name), program, options, simulators, _say).code
 
 
 @app.command()

@@ -46,6 +46,11 @@ class Shows(Section):
     result: bool | None = Field(None, description="Whether the file `{result}` is there, and isn't empty.")
     result_has: str | None = Field(None, description="Regular expression that is found in that file.")
     output_has: str | None = Field(None, description="Regular expression that is found in the end of what it printed.")
+    sure: bool = Field(
+        False,
+        description="It counts even where the simulator was lost or the time limit ended the drive: what it goes by "
+        "can't follow from that. The program then has `stop_grace_s` to end by itself after a loss.",
+    )
 
     @field_validator("result_has", "output_has")
     @classmethod
@@ -60,10 +65,9 @@ class Shows(Section):
 
     @model_validator(mode="after")
     def _says_something(self) -> Shows:
-        if all(value is None for _, value in self):
-            raise ValueError(
-                f"expected one of {', '.join(type(self).model_fields)}: without any, every end would be meant"
-            )
+        known = ("exit_codes", "result", "result_has", "output_has")
+        if all(getattr(self, name) is None for name in known):
+            raise ValueError(f"expected one of {', '.join(known)}: without any, every end would be meant")
         return self
 
     @property
@@ -145,6 +149,11 @@ class Routes(Section):
     def shows_done(self) -> Shows:
         """Return what shows that an item is done."""
         return self.done or Shows(exit_codes=(0,), result=True if "result" in self._places() else None)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Return whether a drive may come to a result after its simulator was lost."""
+        return any(shows is not None and shows.sure for shows in (self.failed, self.done))
 
     def words(self, places: Mapping[str, str]) -> tuple[str, ...]:
         """Return the command of one drive; ``places`` has a value for each of ``PLACES``."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carla_launcher.decide.decisions import Ending
+from carla_launcher.observe.observation import Ended
 from carla_launcher.routes.journal import JournalError, RouteJournal
 from carla_launcher.routes.progress import RouteEvent, Standing, cut_off
 from carla_launcher.routes.verdict import KEPT, DriveEnd, Outcome, Verdict, Why
@@ -25,7 +26,8 @@ from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
 
 RESULT_BYTES, OUTPUT_BYTES = 2**20, 2**16
-"""Of a result's beginning and of an output's end: what the program file's expressions are looked for in."""
+"""How much of a result's beginning and an output's end the program file's expressions are looked for in."""
+NOT_STARTED = 127
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -52,12 +54,13 @@ class Assignment:
     def __str__(self) -> str:
         return f"{self.item}, drive {self.number}"
 
-    def end(self, exit_code: int, cut: Why | None, simulator: str) -> DriveEnd:
-        """Return how it ended, with what it left."""
+    def end(self, ended: Ended | None, cut: Why | None, simulator: str) -> DriveEnd:
+        """Return how it ended, with what it left; ``ended`` is None where it couldn't be started."""
+        code, killed = (NOT_STARTED, False) if ended is None else (ended.code, ended.oom_killed)
+        left = None
         with contextlib.suppress(OSError), open_to_read(self.result) as file:
             left = file.read(RESULT_BYTES).decode(errors="replace") or None
-            return DriveEnd(exit_code, cut, simulator, left, _end_of(self.log))
-        return DriveEnd(exit_code, cut, simulator, None, _end_of(self.log))
+        return DriveEnd(code, cut, simulator, left, _end_of(self.log), killed)
 
 
 class Desk:

@@ -9,8 +9,6 @@ import random
 import time
 from dataclasses import replace
 
-from carla_launcher import ports
-from carla_launcher.act.local.processes import Program
 from carla_launcher.act.program import Life, Script, SupervisedProcess, Waiting
 from carla_launcher.act.runtime import Child, Role, StartError
 from carla_launcher.decide.decisions import Ending
@@ -24,14 +22,12 @@ from carla_launcher.routes.desk import Assignment, Desk
 from carla_launcher.routes.progress import RouteEvent, Standing
 from carla_launcher.routes.setting import Setting
 from carla_launcher.routes.verdict import KEPT, Outcome, Why, judge, why_fresh
-from carla_launcher.simulators import PORTS
 from carla_run.exits import Exit
 
 REFUSED = (Exit.USAGE, Exit.BAD_CONFIG, Exit.NO_SIMULATOR)
 """A simulator that ends so at its start does so again."""
 OWNERS = {OwnerKind.SIMULATOR: "simulator", OwnerKind.AGENT: "program"}
 KINDS = (PoolKind.VRAM, PoolKind.RAM)
-NOT_STARTED = 127
 
 
 class Lane:
@@ -168,15 +164,14 @@ class Lane:
         cut = self._start(drive)
         while cut is None and self._program.lives and not self._lost:
             yield
-            cut = self._cut(started_s)
+            cut = self._cut(started_s) if self._program.lives else None
             self._lost = self._lost_by_now() if cut is None else ""
-        yield from self._program.stop(self._now_s, self._set.cut_short)
-        ended = self._program.ended
-        end = drive.end(NOT_STARTED if ended is None else ended.code, cut, self._lost)
-        verdict = judge(end, self._set.rules)
-        if not self._lost and cut is not Why.STOPPED:  # a program may have written a score for what it couldn't drive
+        yield from self._end_program()
+        end = drive.end(self._program.ended, cut, self._lost)
+        if not end.simulator and cut is not Why.STOPPED:  # it may have written a score for what it couldn't drive
             self._lost = yield from self._find_lost()
-            verdict = judge(replace(end, simulator=self._lost), self._set.rules)
+            end = replace(end, simulator=self._lost)
+        verdict = judge(end, self._set.rules)
         self._served, self._left_a_result = self._served + 1, verdict.outcome in KEPT
         stands = self._desk.give_back(drive, verdict, end.exit_code, self._now_s() - started_s, self._peaks)
         follows = {Standing.OPEN: ": it is driven again", Standing.LEFT: f": left; its log is {drive.log}"}
@@ -184,43 +179,23 @@ class Lane:
         self._set.say(f"{drive}: {verdict.sentence}{again}")
 
     def _start(self, drive: Assignment) -> Why | None:
-        setting, rules = self._set, self._set.rules
-        places = {
-            "item": drive.item,
-            "host": self._address.host,
-            "port": str(self._address.port),
-            "tm_port": str(self._free_port()),
-            "result": str(drive.result),
-            "folder": str(drive.folder),
-            "gpu": str(setting.spec.cards.agent),
-        }
-        known = {"CARLA_HOST": places["host"], "CARLA_PORT": places["port"], "CARLA_TM_PORT": places["tm_port"]}
-        card = {"CUDA_VISIBLE_DEVICES": setting.card_uuid} if setting.card_uuid else {}
-        program = Program(
-            Role.AGENT,
-            rules.words(places),
-            drive.log,
-            rules.stop_grace_s,
-            {"PYTHONUNBUFFERED": "1", **known, **card, **rules.variables(places)},
-            folder=rules.folder,
-        )
-        setting.drives.lay(self._number, program)
+        self._set.drives.lay(self._number, self._set.program(drive, self._address))
         self._program.forget()
         try:
             self._program.start(self._now_s())
         except StartError as error:
-            setting.say(str(error))
+            self._set.say(str(error))
             return Why.NOT_STARTED
-        setting.say(f"{drive} starts at {self._address}, log {drive.log}")
+        self._set.say(f"{drive} starts at {self._address}, log {drive.log}")
         return None
 
-    def _free_port(self) -> int:
-        """Return a port that no simulator of this evaluation has while it is started again."""
-        spec, draw = self._set.spec, random.Random()
-        taken = range(spec.port, spec.port + PORTS * spec.simulators)
-        while (port := ports.free_ports(draw, 1)) in taken:
-            pass
-        return port or 0
+    def _end_program(self) -> Script:
+        """End what drives; one that may have come to a result before its simulator was lost has time to write it."""
+        waits_s = self._set.rules.stop_grace_s if self._lost and self._set.rules.ends_by_itself else 0.0
+        until_s = self._now_s() + waits_s
+        while self._program.lives and self._now_s() < until_s and not self._desk.stopping:
+            yield
+        yield from self._program.stop(self._now_s, self._set.cut_short)
 
     def _cut(self, started_s: float) -> Why | None:
         limit_s = self._set.rules.time_limit_s

@@ -17,11 +17,13 @@ from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Role, Runtime, Start, StartError
 from carla_launcher.config import LauncherConfig
 from carla_launcher.observe.gpu_lock import GpuInUseError
+from carla_launcher.observe.health import Address
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.simulator import Questions
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.resolve import cards, choosing
 from carla_launcher.resolve.machine import CARLA_PORT, spec_of
+from carla_launcher.routes.desk import Assignment
 from carla_launcher.routes.journal import RouteJournal
 from carla_launcher.simulators import PORTS, simulator_of
 from carla_run.configuration.routes_section import Routes
@@ -86,6 +88,30 @@ class Setting:
     card_uuid: str
     stop: StopRequests
     say: Callable[[str], None]
+
+    def program(self, drive: Assignment, address: Address) -> Program:
+        """Return what drives an item, in the simulator at an address."""
+        places = {
+            "item": drive.item,
+            "host": address.host,
+            "port": str(address.port),
+            "tm_port": str(self._free_port()),
+            "result": str(drive.result),
+            "folder": str(drive.folder),
+            "gpu": str(self.spec.cards.agent),
+        }
+        known = {"CARLA_HOST": places["host"], "CARLA_PORT": places["port"], "CARLA_TM_PORT": places["tm_port"]}
+        card = {"CUDA_VISIBLE_DEVICES": self.card_uuid} if self.card_uuid else {}
+        environment = {"PYTHONUNBUFFERED": "1", **known, **card, **self.rules.variables(places)}
+        words, grace_s = self.rules.words(places), self.rules.stop_grace_s
+        return Program(Role.AGENT, words, drive.log, grace_s, environment, folder=self.rules.folder)
+
+    def _free_port(self) -> int:
+        """Return a port that no simulator of this evaluation has, also while it is started again."""
+        draw, taken = random.Random(), range(self.spec.port, self.spec.port + PORTS * self.spec.simulators)
+        while (port := ports.free_ports(draw, 1)) in taken:
+            pass
+        return port or 0
 
     def cut_short(self) -> bool:
         """Return whether a second request to stop ends every grace."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from carla_launcher.routes.progress import Drive, Progress, Standing
 from carla_launcher.routes.verdict import Outcome, Why
+from carla_launcher.show.formatting import counted, span
 from carla_run.paths import RunPaths
 
 BECAUSE = {
@@ -70,16 +71,14 @@ def sentence(progress: Progress) -> str:
     drives, again = sum(len(progress.of(item)) for item in progress.items), progress.again()
     whys = ", ".join(f"{count} because {BECAUSE[why]}" for why, count in again.most_common())
     repeated = f", {again.total()} of them driven again: {whys}" if again else ""
-    return f"{len(progress.items)} items: {stand}; {drives} drives{repeated}"
+    return f"{counted(len(progress.items), 'item')}: {stand}; {counted(drives, 'drive')}{repeated}"
 
 
 def left(progress: Progress) -> list[str]:
     """Return a line for each item that is left: its name, and why each of its drives left no result."""
-    return [
-        f"{item}: left after {progress.without_result(item)} drives ({'; '.join(_causes(progress.of(item)))})"
-        for item in progress.items
-        if progress.standing(item) is Standing.LEFT
-    ]
+    items = [item for item in progress.items if progress.standing(item) is Standing.LEFT]
+    tries = {item: counted(progress.without_result(item), "drive") for item in items}
+    return [f"{item}: left after {tries[item]} ({'; '.join(_causes(progress.of(item)))})" for item in items]
 
 
 def text(progress: Progress) -> str:
@@ -105,7 +104,7 @@ def _row(progress: Progress, item: str) -> list[str]:
         item.replace("|", "/"),
         WORDS[progress.standing(item)],
         str(len(drives)),
-        f"{took_s:.0f} s",
+        span(took_s),
         _peak(drives, "simulator"),
         _peak(drives, "program"),
         "; ".join(_causes(drives)).replace("|", "/"),

@@ -37,7 +37,8 @@ class Why(str, Enum):
     LAUNCHER_KILLED = "launcher_killed"
 
 
-KEPT = (Outcome.DONE, Outcome.FAILED)
+KEPT = {Outcome.DONE: "it is done", Outcome.FAILED: "it failed, and that is its result"}
+"""What is a result, and its sentence."""
 LONGEST = 160
 """Characters of the last line that a program printed."""
 
@@ -52,6 +53,7 @@ class DriveEnd:
         simulator: what happened to its simulator meanwhile, a sentence; empty for nothing.
         result: what is in the result's file, as far as it is read; None if there is none, or it is empty.
         output: the end of what it printed.
+        oom_killed: the kernel killed it for memory.
     """
 
     exit_code: int
@@ -59,6 +61,7 @@ class DriveEnd:
     simulator: str = ""
     result: str | None = None
     output: str = ""
+    oom_killed: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,31 +79,32 @@ class Verdict:
 
 
 def judge(end: DriveEnd, rules: Routes) -> Verdict:
-    """Return what an end means; a drive whose simulator was lost is none, whatever its program made of that."""
-    return _of_what_happened(end, rules) or _of_what_it_left(end, rules)
-
-
-def _of_what_happened(end: DriveEnd, rules: Routes) -> Verdict | None:
+    """Return what an end means; a drive whose simulator was lost is none, unless the program file is sure of it."""
     if end.cut is Why.STOPPED:
         return Verdict(Outcome.UNDONE, end.cut, "the evaluation was stopped")
+    void = rules.again is not None and _holds(rules.again, end)
+    for outcome, shows in ((Outcome.FAILED, rules.failed), (Outcome.DONE, rules.shows_done)):
+        if shows is None or void or not _holds(shows, end):
+            continue
+        if shows.sure or (not end.simulator and end.cut is None):
+            return Verdict(outcome, None, KEPT[outcome])
+    return Verdict(Outcome.AGAIN, *_why_not(end, rules, void))
+
+
+def _why_not(end: DriveEnd, rules: Routes, void: bool) -> tuple[Why, str]:
+    """Return why a drive left no result, and the same for people."""
+    ended = exit_in_words(end.exit_code) + (", killed for memory" if end.oom_killed else "")
     if end.simulator:
-        return Verdict(Outcome.AGAIN, Why.SIMULATOR, end.simulator)
+        return Why.SIMULATOR, end.simulator
     if end.cut is Why.TIME_LIMIT:
-        return Verdict(Outcome.AGAIN, end.cut, f"it took longer than {rules.time_limit_s:g} s")
-    return None if end.cut is None else Verdict(Outcome.AGAIN, end.cut, "its program can't be started")
-
-
-def _of_what_it_left(end: DriveEnd, rules: Routes) -> Verdict:
-    ended = exit_in_words(end.exit_code)
-    if rules.again is not None and _holds(rules.again, end):
-        return Verdict(Outcome.AGAIN, Why.NOT_VALID, f"what it left is no result, by `again` ({ended})")
-    if rules.failed is not None and _holds(rules.failed, end):
-        return Verdict(Outcome.FAILED, None, f"it failed, and that is its result ({ended})")
-    if _holds(rules.shows_done, end):
-        return Verdict(Outcome.DONE, None, "it is done")
+        return end.cut, f"it took longer than {rules.time_limit_s:g} s"
+    if end.cut is not None:
+        return end.cut, "its program can't be started"
+    if void:
+        return Why.NOT_VALID, f"what it left is no result, by `again` ({ended})"
     without = "" if end.result is not None or not rules.shows_done.of_result else ", without a result"
     said = next((f": {line.strip()[:LONGEST]}" for line in reversed(end.output.splitlines()) if line.strip()), "")
-    return Verdict(Outcome.AGAIN, Why.EXIT, f"its program ended with {ended}{without}{said}")
+    return Why.EXIT, f"its program ended with {ended}{without}{said}"
 
 
 def _holds(shows: Shows, end: DriveEnd) -> bool:

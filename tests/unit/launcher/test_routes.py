@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from carla_launcher.routes import items, table
-from carla_launcher.routes import journal as journals
+from carla_launcher.decide.decisions import Ending
+from carla_launcher.observe.pools import Cards
+from carla_launcher.options import RefusedError, RunOptions
+from carla_launcher.routes import evaluation, items, table
 from carla_launcher.routes.desk import Assignment, Desk, file_name
 from carla_launcher.routes.journal import JournalError, RouteJournal
 from carla_launcher.routes.progress import Progress, Standing, progress_of
 from carla_launcher.routes.verdict import DriveEnd, Outcome, Verdict, Why, judge, why_fresh
+from carla_run.configuration import routes_section
 from carla_run.configuration.routes_section import DrivenSimulator, ItemSource, Routes, RoutesFileError
-from carla_run.exits import Exit
+from carla_run.exits import Exit, ExitError
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 from carla_run.signals import StopRequests
+from tests.conftest import REPOSITORY
 
 COMMAND = ("drive", "{item}", "{result}")
 DONE = Verdict(Outcome.DONE, None, "it is done")
@@ -69,6 +75,11 @@ def test_what_an_end_means(end: DriveEnd, outcome: Outcome, why: Why | None) -> 
         ({"done": {"exit_codes": [0, 3]}}, DriveEnd(3), Outcome.DONE),
         ({"done": {"output_has": "^all good$"}}, DriveEnd(1, output="all good"), Outcome.DONE),
         ({"done": {"result": True}}, DriveEnd(134, result="{}"), Outcome.DONE),
+        ({"done": {"result": True, "sure": True}}, DriveEnd(143, Why.TIME_LIMIT, result="{}"), Outcome.DONE),
+        ({"done": {"result": True, "sure": True}}, DriveEnd(134, None, "it ended", "{}"), Outcome.DONE),
+        ({"done": {"result": True, "sure": True}}, DriveEnd(143, Why.STOPPED, result="{}"), Outcome.UNDONE),
+        ({"failed": {"exit_codes": [4], "sure": True}}, DriveEnd(4, None, "it ended", "{}"), Outcome.FAILED),
+        ({"failed": {"exit_codes": [4], "sure": True}}, DriveEnd(0, None, "it ended", "{}"), Outcome.AGAIN),
         ({"failed": {"exit_codes": [4], "result": False}}, DriveEnd(4), Outcome.FAILED),
         ({"failed": {"exit_codes": [4], "result": False}}, DriveEnd(4, result="x"), Outcome.AGAIN),
     ],
@@ -221,7 +232,7 @@ def test_a_row_that_the_disk_refuses_ends_it(office: Office, monkeypatch: pytest
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(journals.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(JournalError, match=r"No space left on device.*make room") as refused:
         desk.take(0)
     assert refused.value.code == Exit.OUT_OF_MEMORY
@@ -281,3 +292,77 @@ def test_items_that_cant_be_had_are_refused(tmp_path: Path, source: dict[str, An
     with pytest.raises(RoutesFileError) as refused:
         items.read(ItemSource.model_validate(source), tmp_path)
     assert said in str(refused.value)
+
+
+EXAMPLE = routes_section.load(REPOSITORY / "examples" / "programs" / "leaderboard.yaml")
+
+
+@pytest.mark.parametrize(
+    ("status", "end", "outcome"),
+    [
+        ("Perfect", DriveEnd(0), Outcome.DONE),
+        ("Completed", DriveEnd(255, None, "the simulator ended"), Outcome.DONE),
+        ("Completed", DriveEnd(143, Why.TIME_LIMIT), Outcome.DONE),
+        ("Failed", DriveEnd(0), Outcome.DONE),
+        ("Failed - Agent got blocked", DriveEnd(0), Outcome.DONE),
+        ("Failed - Agent crashed", DriveEnd(0), Outcome.FAILED),
+        ("Failed - Agent crashed", DriveEnd(0, None, "the simulator ended"), Outcome.AGAIN),
+        ("Failed - Agent couldn't be set up", DriveEnd(0), Outcome.AGAIN),
+        ("Failed - Simulation crashed", DriveEnd(255), Outcome.AGAIN),
+        ("Started", DriveEnd(0), Outcome.AGAIN),
+    ],
+)
+def test_what_the_leaderboards_words_mean(status: str, end: DriveEnd, outcome: Outcome) -> None:
+    assert judge(replace(end, result=f'{{"status": "{status}"}}'), EXAMPLE).outcome is outcome
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ending]:
+    """Begin an evaluation in this process, by a program file's text and options: ``begin(text, **options)``."""
+    monkeypatch.setattr(StopRequests, "install", lambda *_, **__: None)  # this process's signals are pytest's
+
+    def start(text: str, simulators: int = 1, **options: Any) -> Ending:
+        (tmp_path / "program.yaml").write_text(text, encoding="utf-8")
+        asked = RunOptions.model_validate(options)
+        return evaluation.run(
+            RunPaths(tmp_path / "night"), tmp_path / "program.yaml", asked, simulators, lambda _: None
+        )
+
+    return start
+
+
+LEAST = "routes: {items: {names: [1]}, command: [%s, '{item}'], %s}"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said", "code"),
+    [
+        (LEAST % ("no-such-program", ""), {}, "begins with 'no-such-program', which is no program here", 65),
+        (LEAST % ("./drive.py", ""), {}, "begins with './drive.py', which is no program here", 65),
+        (LEAST % ("cat", "folder: nowhere"), {}, "nowhere, expected a folder that is there", 65),
+        (LEAST % ("cat", ""), {"simulators": 2, "simulator_host": "h"}, "--simulators is 2; expected 1", 65),
+        (LEAST % ("cat", ""), {"simulator": "carla", "gpu": Cards(0)}, "CARLA can't be started here", 65),
+        (LEAST % ("cat", "items: {}"), {}, "stands twice", 65),
+    ],
+)
+def test_what_cant_be_driven_is_refused(
+    begin: Callable[..., Ending], text: str, options: dict[str, Any], said: str, code: int
+) -> None:
+    with pytest.raises(ExitError) as refused:
+        begin(text, **options)
+    assert said in str(refused.value)
+    assert refused.value.code == code
+
+
+def test_a_run_of_up_is_refused(begin: Callable[..., Ending], tmp_path: Path) -> None:
+    (tmp_path / "night").mkdir()
+    (tmp_path / "night" / "launcher.json").write_text("{}")
+    with pytest.raises(RefusedError, match=r"is a run of `up`: choose another --run-name"):
+        begin(LEAST % ("cat", ""))
+
+
+def test_what_is_driven_already_starts_nothing(begin: Callable[..., Ending], tmp_path: Path) -> None:
+    office = Office(tmp_path / "night")
+    office.drive(office.open(("1",)))
+    assert begin(LEAST % ("cat", "")) == Ending(Exit.FINISHED, "all items have a result")
+    assert (tmp_path / "night" / "report.md").read_text().startswith("# night\n\n1 item: 1 done; 1 drive.\n")

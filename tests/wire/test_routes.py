@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -197,3 +198,40 @@ def test_a_program_may_start_its_simulator_itself(evaluation: Evaluation) -> Non
     assert all(row["peak_mib"]["program"] for row in evaluation.ended())
     ports = [int(note.read_text()) for note in evaluation.notes.iterdir()]
     assert not [each for each in psutil.net_connections("tcp") if each.laddr and each.laddr.port in ports]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("evaluation", [([f"r{number}" for number in range(5)], {})], indirect=True)
+def test_launchers_killed_between_writes_lose_nothing(evaluation: Evaluation) -> None:
+    """Kill one launcher after its first row, the next one after its second, and so on."""
+    journal = evaluation.run / "routes.jsonl"
+
+    def written() -> int:
+        return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+    kills = range(1, 7)
+    for more in kills:
+        until = written() + more
+        evaluation.begin()
+        evaluation.until(lambda until=until: written() >= until)
+        processes = psutil.Process(evaluation.process.pid).children(recursive=True)
+        evaluation.process.kill()
+        await_end(processes)
+    output = evaluation.ends()
+    assert evaluation.process.returncode == 0, output
+    assert sorted(evaluation.results()) == [f"r{number}" for number in range(5)]
+    assert len(evaluation.ended(outcome="done")) == 5
+    assert evaluation.table()["drives"] <= 5 + len(kills)
+    started = rows(journal, ("drive_starts",), {})
+    assert len(started) == len(evaluation.ended())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("evaluation", [(("1", "2"), {"simulator": {"most_mib": {"ram": 10}}})], indirect=True)
+def test_a_simulator_that_holds_too_much_is_replaced(evaluation: Evaluation, tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    output = evaluation.ends("--on-event", f"cat >> {heard}")
+    assert evaluation.process.returncode == 0, output
+    (restart,) = rows(evaluation.run / "routes.jsonl", ("simulator_restart",), {})
+    assert re.fullmatch(r"it holds \d+ MiB of ram \(simulator.most_mib is 10\)", restart["cause"])
+    assert [row["item"] for row in rows(heard, ("drive_ended",), {})] == ["1", "2"]

@@ -19,19 +19,27 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.observe.gpu_lock import GpuInUseError
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.pools import Gpu
 from carla_launcher.observe.simulator import Questions
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.resolve import cards, choosing
 from carla_launcher.resolve.machine import CARLA_PORT, spec_of
 from carla_launcher.routes.desk import Assignment
 from carla_launcher.routes.journal import RouteJournal
-from carla_launcher.simulators import PORTS, simulator_of
+from carla_launcher.simulators import PORTS, asked_for, simulator_of
 from carla_run.configuration.routes_section import Routes
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
 
 Say = Callable[[str], None]
+
+
+WITHOUT_COMMAND = (
+    "There is a GPU, and nothing here says how CARLA is started: give its command in the launcher's configuration "
+    "(simulator.command), name one that runs (--simulator-host), or choose --simulator carla-lite, whose scores are "
+    "another world's."
+)
 
 
 class DriveRuntime:
@@ -172,7 +180,10 @@ def _spec(
     if rules.simulator.by_program:
         options, which = asked.model_copy(update={"simulator": SimulatorKind.ELSEWHERE}), "its program starts CARLA"
     else:
-        options, reason = choosing.choose(asked, memory.read(), limits.simulator.command is not None)
+        reading = memory.read()
+        options, reason = choosing.choose(asked, reading, limits.simulator.command is not None)
+        if asked_for(asked) is None and reading.gpu is Gpu.OK and not simulator_of(options).needs_card:
+            raise RefusedError(WITHOUT_COMMAND)
         which = f"{options.simulator.value} ({reason})"
         if simulators > 1 and not simulator_of(options).ours:
             raise RefusedError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from carla_launcher.decide.decisions import Ending
-from carla_launcher.observe.pools import Cards
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.pools import Cards, Gpu, Reading
 from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.routes import evaluation, items, table
 from carla_launcher.routes.desk import Assignment, Desk, file_name
 from carla_launcher.routes.journal import JournalError, RouteJournal
+from carla_launcher.routes.lane import Lane
 from carla_launcher.routes.progress import Progress, Standing, progress_of
 from carla_launcher.routes.verdict import DriveEnd, Outcome, Verdict, Why, judge, why_fresh
 from carla_run.configuration import routes_section
@@ -352,6 +355,16 @@ def test_what_cant_be_driven_is_refused(
         begin(text, **options)
     assert said in str(refused.value)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(("simulator", "refused"), [("auto", True), ("carla-lite", False)])
+def test_a_card_isnt_left_unused_unasked(
+    begin: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch, simulator: str, refused: bool
+) -> None:
+    monkeypatch.setattr(MemoryReader, "read", lambda *_: Reading((), Gpu.OK))
+    monkeypatch.setattr(Lane, "run", lambda *_: iter(()))
+    with pytest.raises(RefusedError, match="nothing here says how CARLA") if refused else contextlib.nullcontext():
+        begin(LEAST % ("cat", ""), simulator=simulator)
 
 
 def test_a_run_of_up_is_refused(begin: Callable[..., Ending], tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
             journal.add(RouteEvent.RUN_ENDED, ending.reason, exit_code=int(ending.code))
         else:
             ending = _ending(desk, journal.progress, stop)
-            say("nothing is left to drive; another --run-name begins again")
+            say("nothing is driven; another --run-name begins again")
         with contextlib.suppress(OSError):
             write_whole(run_.path / "report.md", table.page(run_, journal.progress))
         for line in (*table.left(journal.progress), table.sentence(journal.progress), ending.reason):

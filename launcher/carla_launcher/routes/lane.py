@@ -115,15 +115,17 @@ class Lane:
         self._set.say(f"{self._simulator.name} at {self._address} answers and ticks after {took_s:.1f} s")
 
     def _start_failed(self, finding: Finding) -> None:
-        said, budget = self._simulator.last_output(), self._set.config.simulator.restarts.budget
+        name, budget = self._simulator.name, self._set.config.simulator.restarts.budget
+        said = ": ".join(filter(None, (finding.sentence, self._simulator.last_output())))
         wait_s = self._simulator.fail(finding, self._now_s())
         if self._simulator.life is Life.GIVEN_UP:
-            self._desk.over = Ending(Exit.BAD_CONFIG, finding.sentence)
+            self._desk.over = Ending(Exit.BAD_CONFIG, f"{name}: {finding.sentence}")
         elif finding.exit_code in REFUSED or self._simulator.failures > budget:
-            self._desk.over = Ending(Exit.NO_SIMULATOR, f"{finding.sentence}: {said}" if said else finding.sentence)
+            self._desk.over = Ending(Exit.NO_SIMULATOR, f"{name}: {said}")
         else:
             self._tell(RouteEvent.SIMULATOR_RESTART, finding.sentence, delay_s=round(wait_s, 2))
-            self._set.say(f"{finding.sentence}; it is started again in {wait_s:.1f} s")
+            again = "started" if self._ours else "asked"
+            self._set.say(f"{name}: {finding.sentence}; it is {again} again in {wait_s:.1f} s")
 
     def _why_fresh(self) -> str:
         if not self._ours:

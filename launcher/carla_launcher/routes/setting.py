@@ -159,9 +159,10 @@ def setting_of(
     wanted = asked.model_copy(update={"runtime": RuntimeKind.PROCESS, "gpu": picked})
     spec, which = _spec(run, wanted, simulators, limits, rules, memory)
     with contextlib.ExitStack() as held:
+        card_held: tuple[int, ...] = ()
         if spec.simulator.needs_card or rules.simulator.by_program:
-            _hold(held, memory, picked.simulator, asked.share_gpu, say)
-        spec = replace(spec, inherited=(lock,))
+            card_held = _hold(held, memory, picked.simulator, asked.share_gpu, say)
+        spec = replace(spec, inherited=(lock, *card_held))
         runtime = held.enter_context(contextlib.closing(LocalRuntime(spec, limits, show=False)))
         drives = held.enter_context(contextlib.closing(DriveRuntime(spec.inherited)))
         say(f"evaluation {run.path}: {which}")
@@ -189,27 +190,31 @@ def _spec(
             raise RefusedError(
                 f"--simulators is {simulators}; expected 1, as the simulator that runs elsewhere is one."
             )
-    spec = replace(spec_of(run, options, _port(options, simulators)), simulators=simulators)
+    port = _port(options, simulators, rules.simulator.by_program)
+    spec = replace(spec_of(run, options, port), simulators=simulators)
     up.refuse_taken_ports(spec, first_start=True)
     return spec, which
 
 
-def _hold(held: contextlib.ExitStack, memory: MemoryReader, card: int, shared: bool, say: Say) -> None:
+def _hold(held: contextlib.ExitStack, memory: MemoryReader, card: int, shared: bool, say: Say) -> tuple[int, ...]:
+    """Hold a card; return the descriptor, none where the card can't be read or is shared."""
     try:
         lock = memory.hold(card)
     except GpuInUseError as error:
         if not shared:
             raise
         say(f"shares the card, as --share-gpu asks: {error}")
-        return
-    if lock is not None:
-        held.callback(lock.release)
+        return ()
+    if lock is None:
+        return ()
+    held.callback(lock.release)
+    return (lock.descriptor,)
 
 
-def _port(options: RunOptions, simulators: int) -> int:
+def _port(options: RunOptions, simulators: int, by_program: bool) -> int:
     if options.port is not None:
         return options.port
-    if options.simulator_host is not None:
+    if not simulator_of(options).ours and not by_program:
         return CARLA_PORT
     if (port := ports.free_ports(random.Random(), PORTS * simulators)) is None:
         raise RefusedError(f"No {PORTS * simulators} neighbouring ports are free on 127.0.0.1.", Exit.NO_SIMULATOR)

@@ -193,7 +193,7 @@ class RunPaths:
 
     @property
     def routes_journal(self) -> Path:
-        """What an evaluation by `routes` gave out and what came of it, one JSON object a line."""
+        """Journal of an evaluation by `routes`, one JSON object a line."""
         return self.path / "routes.jsonl"
 
     @property

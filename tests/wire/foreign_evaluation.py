@@ -41,8 +41,8 @@ def main(route: str, port: int, result: Path, notes: Path) -> None:
 
 def listener(port: int) -> int:
     """Return the process that listens on a port."""
-    listening = (each for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr)
-    pid = next(each.pid for each in listening if each.laddr.port == port)
+    listening = (each for each in psutil.net_connections("tcp") if each.status == "LISTEN")
+    pid = next(each.pid for each in listening if getattr(each.laddr, "port", None) == port)
     assert pid is not None
     return pid
 

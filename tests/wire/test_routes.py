@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import signal
@@ -209,11 +210,14 @@ def test_launchers_killed_between_writes_lose_nothing(evaluation: Evaluation) ->
     def written() -> int:
         return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
+    def reached(count: int) -> bool:
+        return written() >= count
+
     kills = range(1, 7)
     for more in kills:
-        until = written() + more
+        until = functools.partial(reached, written() + more)
         evaluation.begin()
-        evaluation.until(lambda until=until: written() >= until)
+        evaluation.until(until)
         processes = psutil.Process(evaluation.process.pid).children(recursive=True)
         evaluation.process.kill()
         await_end(processes)

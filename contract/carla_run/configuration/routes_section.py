@@ -37,7 +37,7 @@ class ItemSource(Section):
 
 
 class Shows(Section):
-    """What shows that a drive ended in one way: everything that is given must hold.
+    """Signs that a drive ended in one way: everything that is given must hold.
 
     `again` is looked at first, then `failed`, then `done`; where none holds, the drive left no result.
     """

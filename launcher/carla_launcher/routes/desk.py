@@ -48,7 +48,7 @@ class Assignment:
 
     @property
     def log(self) -> Path:
-        """What it prints."""
+        """The file that its output is added to."""
         return self.folder / "log.txt"
 
     def __str__(self) -> str:

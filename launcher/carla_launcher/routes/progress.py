@@ -1,4 +1,4 @@
-"""What an evaluation's journal comes to: each item's drives, where it stands, and which one is next. Pure."""
+"""Reads an evaluation's journal: each item's drives, where it stands, and which one is next. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lanes of an evaluation share: what was asked for, as it is on this machine, and what starts programs.
+"""Makes of the options what the lanes of an evaluation share on this machine: addresses, memory, what starts programs.
 
 Owns the refusals of what the machine hasn't.
 """
@@ -77,7 +77,7 @@ class DriveRuntime:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all lanes of an evaluation share.
+    """Shared by all lanes of an evaluation.
 
     Attributes:
         config: the launcher's; its agent's grace is that of a drive.

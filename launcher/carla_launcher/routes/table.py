@@ -1,4 +1,4 @@
-"""What people and programs read of an evaluation: a table of its items, and what was driven again and why."""
+"""Tells people and programs of an evaluation: a table of its items, and what was driven again and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the end of a drive means for its item, and when a simulator is to be a fresh one. Pure."""
+"""Judges the end of a drive, and whether the next one is to have a fresh simulator. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carla_run.exits import exit_in_words
 
 
 class Outcome(str, Enum):
-    """What a drive comes to for its item."""
+    """Result of a drive for its item."""
 
     DONE = "done"
     FAILED = "failed"
@@ -38,7 +38,7 @@ class Why(str, Enum):
 
 
 KEPT = {Outcome.DONE: "it is done", Outcome.FAILED: "it failed, and that is its result"}
-"""What is a result, and its sentence."""
+"""The outcomes that are kept as an item's result, with their sentences."""
 LONGEST = 160
 """Characters of the last line that a program printed."""
 
@@ -66,7 +66,7 @@ class DriveEnd:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What that means.
+    """Judgement on a drive.
 
     Attributes:
         why: None where the drive left a result.

@@ -12,9 +12,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from carla_run.configuration import model_file
 from carla_run.configuration.section import Section
-from carla_run.exits import Exit, ExitError
 
 PLACES = ("item", "host", "port", "tm_port", "result", "folder", "gpu")
 _PLACE = re.compile(r"\{([a-z_]+)\}")
@@ -166,27 +164,6 @@ class Routes(Section):
     def _places(self) -> Iterator[str]:
         for word in (*self.command, *self.environment.values()):
             yield from _PLACE.findall(word)
-
-
-class RoutesFile(Section):
-    """A program file, as far as an evaluation goes by it."""
-
-    routes: Routes
-
-
-class RoutesFileError(ExitError):
-    """A program file that can't be used; the message is one sentence for a person."""
-
-    code = Exit.BAD_CONFIG
-
-
-def load(path: Path) -> Routes:
-    """Return the checked part of a file.
-
-    Raises:
-        RoutesFileError: it is missing, isn't YAML, or a key or value is wrong.
-    """
-    return model_file.read(path, RoutesFile, RoutesFileError, "examples/programs/leaderboard.yaml").routes
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:

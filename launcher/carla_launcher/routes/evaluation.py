@@ -24,8 +24,9 @@ from carla_launcher.routes.journal import RouteJournal
 from carla_launcher.routes.lane import Lane
 from carla_launcher.routes.progress import Progress, RouteEvent, Standing, cut_off, progress_of
 from carla_launcher.routes.setting import Setting, setting_of
-from carla_run.configuration import routes_section
-from carla_run.configuration.routes_section import Routes, RoutesFileError
+from carla_run.configuration import program_file
+from carla_run.configuration.program_file import ProgramFileError
+from carla_run.configuration.routes_section import Routes
 from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.locks import is_held
@@ -121,15 +122,16 @@ def _rules(program: Path) -> Routes:
     """Return the program file's part, with the folder from which its paths go.
 
     Raises:
-        RoutesFileError: it can't be used, or its command isn't there.
+        ProgramFileError: it can't be used, or its command isn't there.
     """
-    rules = routes_section.load(program)
+    if (rules := program_file.load(program).routes) is None:
+        raise ProgramFileError(f"{program} has no `routes`: examples/programs/leaderboard.yaml has it.")
     folder = (program.absolute().parent / (rules.folder or Path()).expanduser()).resolve()
     if not folder.is_dir():
-        raise RoutesFileError(f"{program}: routes.folder is {folder}, expected a folder that is there.")
+        raise ProgramFileError(f"{program}: routes.folder is {folder}, expected a folder that is there.")
     word = rules.command[0]
     if "{" not in word and shutil.which(word if "/" not in word else str(folder / word)) is None:
-        raise RoutesFileError(f"{program}: routes.command begins with {word!r}, which is no program here.")
+        raise ProgramFileError(f"{program}: routes.command begins with {word!r}, which is no program here.")
     return rules.model_copy(update={"folder": folder})
 
 

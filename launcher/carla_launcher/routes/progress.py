@@ -111,9 +111,15 @@ class Progress:
         return Standing.LEFT if self.without_result(item) >= self.most else Standing.OPEN
 
     def next_item(self) -> str | None:
-        """Return what is to be driven next: those with the fewest failures first, so that one can't hold up others."""
-        open_ = [item for item in self.items if self.standing(item) is Standing.OPEN]
-        return min(open_, key=self.without_result, default=None)
+        """Return what is to be driven next: what has failed least, so that one item can't hold up the others.
+
+        A launcher that was killed counts here: it may have been the item that ran the machine out of memory.
+        """
+
+        def failures(item: str) -> int:
+            return sum(drive.why is not Why.STOPPED for drive in self.of(item))
+
+        return min((item for item in self.items if self.standing(item) is Standing.OPEN), key=failures, default=None)
 
     def under_way(self) -> list[str]:
         """Return the items that are being driven, or were when the journal ended."""

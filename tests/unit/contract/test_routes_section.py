@@ -8,23 +8,27 @@ from typing import Any
 import pytest
 import yaml
 
-from carla_run.configuration import routes_section
-from carla_run.configuration.routes_section import PLACES, RoutesFileError
+from carla_run.configuration import program_file
+from carla_run.configuration.program_file import ProgramFileError
+from carla_run.configuration.routes_section import PLACES, Routes
 from tests.conftest import REPOSITORY
 
 EXAMPLES = sorted((REPOSITORY / "examples" / "programs").glob("*.yaml"))
 LEAST: dict[str, Any] = {"items": {"names": [1, 2]}, "command": ["drive", "{item}", "--to={result}"]}
 
 
-def load(folder: Path, changes: dict[str, Any]) -> routes_section.Routes:
+def load(folder: Path, changes: dict[str, Any]) -> Routes:
     path = folder / "program.yaml"
     path.write_text(yaml.safe_dump({"routes": {**LEAST, **changes}}), encoding="utf-8")
-    return routes_section.load(path)
+    routes = program_file.load(path).routes
+    assert routes is not None
+    return routes
 
 
 @pytest.mark.parametrize("example", [path for path in EXAMPLES if "routes:" in path.read_text()], ids=lambda p: p.stem)
 def test_an_example_is_valid(example: Path) -> None:
-    routes = routes_section.load(example)
+    routes = program_file.load(example).routes
+    assert routes is not None
     places = {name: f"<{name}>" for name in PLACES}
     assert any("<item>" in word for word in routes.words(places))
     assert not any("{" in word for word in routes.words(places))
@@ -51,18 +55,10 @@ def test_an_example_is_valid(example: Path) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(RoutesFileError) as refused:
+    with pytest.raises(ProgramFileError) as refused:
         load(tmp_path, changes)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("text", ["", "routes:", "rungs: []", "- 1", "routes: {items: {names: [1]}}"])
-def test_a_file_without_its_part_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "program.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(RoutesFileError):
-        routes_section.load(path)
 
 
 def test_words_are_filled_in_and_other_braces_stay(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from carla_launcher.routes.journal import JournalError, RouteJournal
 from carla_launcher.routes.lane import Lane
 from carla_launcher.routes.progress import Progress, Standing, progress_of
 from carla_launcher.routes.verdict import DriveEnd, Outcome, Verdict, Why, judge, why_fresh
-from carla_run.configuration import routes_section
-from carla_run.configuration.routes_section import DrivenSimulator, ItemSource, Routes, RoutesFileError
+from carla_run.configuration import program_file
+from carla_run.configuration.program_file import ProgramFileError
+from carla_run.configuration.routes_section import DrivenSimulator, ItemSource, Routes
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
@@ -181,11 +182,13 @@ def test_a_stop_counts_for_nothing(office: Office) -> None:
 
 
 def test_a_killed_launcher_costs_its_drive_once(office: Office) -> None:
-    for _ in range(3):
-        assert office.open().take(0) is not None
+    for item in ("a", "b", "c", "a"):  # one that kills each launcher holds up nothing
+        taken = office.open().take(0)
+        assert taken is not None
+        assert taken.item == item
         assert Standing.UNDER_WAY in office.standings()
-    assert office.drive(office.open()) == ["a", "b", "c"]
-    assert table.as_plain(office.run, office.progress())["driven_again"] == {"launcher_killed": 3}
+    assert office.drive(office.open()) == ["b", "c", "a"]
+    assert table.as_plain(office.run, office.progress())["driven_again"] == {"launcher_killed": 4}
 
 
 def test_two_simulators_never_share_an_item(office: Office) -> None:
@@ -292,12 +295,12 @@ def test_where_items_come_from(tmp_path: Path, source: dict[str, Any], text: str
 def test_items_that_cant_be_had_are_refused(tmp_path: Path, source: dict[str, Any], said: str) -> None:
     (tmp_path / "odd").write_text("<routes>")
     (tmp_path / "no_id").write_text("<routes><route/></routes>")
-    with pytest.raises(RoutesFileError) as refused:
+    with pytest.raises(ProgramFileError) as refused:
         items.read(ItemSource.model_validate(source), tmp_path)
     assert said in str(refused.value)
 
 
-EXAMPLE = routes_section.load(REPOSITORY / "examples" / "programs" / "leaderboard.yaml")
+EXAMPLE = program_file.load(REPOSITORY / "examples" / "programs" / "leaderboard.yaml").routes
 
 
 @pytest.mark.parametrize(
@@ -316,6 +319,7 @@ EXAMPLE = routes_section.load(REPOSITORY / "examples" / "programs" / "leaderboar
     ],
 )
 def test_what_the_leaderboards_words_mean(status: str, end: DriveEnd, outcome: Outcome) -> None:
+    assert EXAMPLE is not None
     assert judge(replace(end, result=f'{{"status": "{status}"}}'), EXAMPLE).outcome is outcome
 
 
@@ -346,6 +350,8 @@ LEAST = "routes: {items: {names: [1]}, command: [%s, '{item}'], %s}"
         (LEAST % ("cat", ""), {"simulators": 2, "simulator_host": "h"}, "--simulators is 2; expected 1", 65),
         (LEAST % ("cat", ""), {"simulator": "carla", "gpu": Cards(0)}, "CARLA can't be started here", 65),
         (LEAST % ("cat", "items: {}"), {}, "stands twice", 65),
+        ("", {}, "has no `routes`: examples/programs/leaderboard.yaml has it", 65),
+        ("routes: {items: {names: [1]}}", {}, "`routes.command` is missing", 65),
     ],
 )
 def test_what_cant_be_driven_is_refused(

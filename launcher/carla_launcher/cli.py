@@ -217,7 +217,7 @@ def simulator(
     "runs_dir launcher_config simulator_args",
     helps={
         "map": "Map that carla-lite starts with. Default: the launcher's configuration's.",
-        "seed": "Of carla-lite.",
+        "seed": "Seed of carla-lite.",
         "on_event": "A shell command that gets each end of a drive, and other news, as JSON on its standard input.",
         "simulator_args": "Passed on to the simulator; repeat for each word.",
     },

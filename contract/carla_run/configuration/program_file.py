@@ -78,7 +78,7 @@ class ProgramKeys(Section):
 class ProgramFile(Section):
     """All that a launcher knows of a program by its file."""
 
-    routes: Routes | None = Field(None, description="Of an evaluation that `carla-launcher routes` gives out.")
+    routes: Routes | None = Field(None, description="How an evaluation is given out (`carla-launcher routes`).")
     keys: ProgramKeys = ProgramKeys()
     stands_for: dict[str, str] = Field({}, description="Key whose null means the value of another key: that key.")
     heartbeat: dict[str, str] = Field({}, description="Key whose value a heartbeat shows: the heartbeat's field.")

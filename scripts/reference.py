@@ -23,10 +23,12 @@ from carla_launcher.config import SHIPPED, load
 from carla_lite import coverage
 from carla_lite.command import app as lite_app
 from carla_lite.support import Status
+from carla_run.configuration import program_file
 from carla_td3.__main__ import app as agent_app
 from carla_td3.config import AgentConfig
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
+EXAMPLES = FOLDER.parent / "examples" / "programs"
 LONGEST = 120
 """Of a value that is shown in a table."""
 MADE = "<!-- Made by scripts/reference.py. Change the code, not this page. -->\n"
@@ -76,6 +78,13 @@ def pages() -> dict[str, str]:
             "The values stand in `launcher/carla_launcher/launcher.yaml`; `--launcher-config FILE` names another file.",
             load(SHIPPED),
         ),
+        "reference/evaluation-file.md": configuration(
+            "An evaluation's program file",
+            "`carla-launcher routes --program FILE` reads it. The column `default` has the values of "
+            "`examples/programs/leaderboard.yaml`, and where that says nothing the default.",
+            program_file.load(EXAMPLES / "leaderboard.yaml").routes,
+            "routes.",
+        ),
         "reference/commands.md": "\n".join(
             [
                 "# Commands",
@@ -116,9 +125,11 @@ def covered() -> Iterator[str]:
     yield ""
 
 
-def configuration(title: str, lead: str, defaults: BaseModel) -> str:
-    """Return a page with one table for each section of a configuration."""
-    return "\n".join([f"# {title}", MADE, lead, *sections("", type(defaults), defaults.model_dump(mode="json"))]) + "\n"
+def configuration(title: str, lead: str, defaults: BaseModel | None, prefix: str = "") -> str:
+    """Return a page with one table for each section of a configuration, or of a section of one."""
+    assert defaults is not None
+    tables = sections(prefix, type(defaults), defaults.model_dump(mode="json"))
+    return "\n".join([f"# {title}", MADE, lead, *tables]) + "\n"
 
 
 def sections(prefix: str, model: type[BaseModel], values: Mapping[str, Any]) -> Iterator[str]:
@@ -137,6 +148,8 @@ def sections(prefix: str, model: type[BaseModel], values: Mapping[str, Any]) -> 
     ]
     yield from ["", "| key | value | default | meaning |", "|---|---|---|---|", *rows]
     for name, found in below.items():
+        if values[name] is None and any(field.is_required() for field in found.model_fields.values()):
+            continue  # it has no defaults, and a page of its own
         yield from sections(f"{prefix}{name}.", found, values[name] or found().model_dump(mode="json"))
 
 

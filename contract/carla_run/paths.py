@@ -196,6 +196,21 @@ class RunPaths:
         """The page for people."""
         return self.path / "report.html"
 
+    @property
+    def routes_journal(self) -> Path:
+        """Journal of an evaluation by `routes`, one JSON object a line."""
+        return self.path / "routes.jsonl"
+
+    @property
+    def drives(self) -> Path:
+        """The folder of an evaluation's drives: one for each item, and in it one for each drive, by its number."""
+        return self.path / "drives"
+
+    @property
+    def results(self) -> Path:
+        """The folder of an evaluation's results, a file for each item that has one."""
+        return self.path / "results"
+
     def holds_a_run(self) -> bool:
         """Return whether something was trained or collected here (a started run that did neither counts as none)."""
         return any(map(_holds_rows, (self.replay, *self.rings().values()))) or (self.checkpoints / "latest").exists()

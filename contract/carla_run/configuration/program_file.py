@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from carla_run.configuration import model_file
+from carla_run.configuration.routes_section import Routes
 from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
 from carla_run.heartbeat import Heartbeat
@@ -77,6 +78,7 @@ class ProgramKeys(Section):
 class ProgramFile(Section):
     """All that a launcher knows of a program by its file."""
 
+    routes: Routes | None = Field(None, description="How an evaluation is given out (`carla-launcher routes`).")
     keys: ProgramKeys = ProgramKeys()
     stands_for: dict[str, str] = Field({}, description="Key whose null means the value of another key: that key.")
     heartbeat: dict[str, str] = Field({}, description="Key whose value a heartbeat shows: the heartbeat's field.")

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, ClassVar, Deque, Dict, Iterator, Mapping, Optional, Tuple, Union
+from typing import Any, ClassVar, Deque, Dict, List, Mapping, Optional, Tuple, Union
 
 from carla_run.event_log import EventLog, JsonLines
 from carla_run.events import Failed
@@ -122,6 +122,7 @@ class Report:
         self._figures: Deque[Tuple[int, Mapping[str, float]]] = deque(maxlen=MOST_FIGURES)
         self._exit_code: Optional[int] = None
         self._pid, self._looked_s = 0, -math.inf
+        self._asked: Optional[Asked] = None
         self._open = contextlib.ExitStack()
         self._files: Optional[_Files] = None
         """None where nothing is written."""
@@ -181,23 +182,26 @@ class Report:
         self._saved = self._step, self.updates, checkpoint
         self._log("checkpoint", checkpoint, steps=self._step, updates=self.updates)
 
-    def requests(self) -> Iterator[Asked]:
-        """Yield what is newly asked for; one that gets neither ``done`` nor ``refuse`` is refused, but for a stop."""
+    def requests(self) -> List[Asked]:
+        """Return what is newly asked for, nothing or one request.
+
+        One that has neither ``done`` nor ``refuse`` at the next call is refused, but for a stop.
+        """
         if self._signals is not None and self._signals.count and not self.stop_asked:
             self.stop_asked = True
-            yield Asked(self, None)
+            return [Asked(self, None)]
         now_s = time.monotonic()
         if self._files is None or now_s - self._looked_s < LOOK_S:
-            return
-        self._looked_s, request = now_s, self._files.listener.take(self._standing)
-        if request is None:
-            return
-        self.stop_asked = self.stop_asked or request.kind is RequestKind.STOP
-        asked = Asked(self, request)
-        try:
-            yield asked
-        finally:
-            asked._close()
+            return []
+        self._looked_s = now_s
+        if self._asked is not None:
+            self._asked._close()
+        request = self._files.listener.take(self._standing)
+        self._asked = None if request is None else Asked(self, request)
+        if self._asked is None:
+            return []
+        self.stop_asked = self.stop_asked or self._asked.kind is RequestKind.STOP
+        return [self._asked]
 
     def rest(self) -> bool:
         """Wait, after a drain, without the simulator; return whether to go on with it: False is to stop.

@@ -1,7 +1,8 @@
-"""The callbacks of ``examples/``, each in a tiny training that is asked for a checkpoint, then for a stop."""
+"""What of ``examples/`` reports without a simulator: callbacks, each in a tiny training, and PyTorch's training."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,25 @@ def assert_obeyed(folder: RunPaths, checkpoint: str) -> None:
     assert [(row["cause"], row["steps"]) for row in events if row["event"] == "checkpoint"] == [
         *((checkpoint, 10), (checkpoint, 20))
     ]
+
+
+def test_a_pytorch_training_resumes_where_it_was(folder: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch_training
+
+    saved = folder.path / "sine.pt"
+    for steps, words in ((30, ()), (50, ("--resume",))):
+        options = (
+            *("--checkpoint", str(saved)),
+            *("--every", "10"),
+            *("--batch", "4"),
+            *("--steps", str(steps)),
+            *words,
+        )
+        monkeypatch.setattr(sys, "argv", ["torch_training.py", *options])
+        assert torch_training.main() == 0
+    assert torch.load(saved, weights_only=True)["optimizer"]["state"][0]["step"] == 50
+    events = read_lines(folder.agent_events)
+    assert [row["steps"] for row in events if row["event"] == "checkpoint"] == [10, 20, 30, 30, 40, 50, 50]
 
 
 @pytest.mark.parametrize("algorithm", ["TD3", "PPO"])

@@ -80,7 +80,9 @@ class Asked:
             self._answer(Result.OK, f"The program did it: {self.kind}.")
 
     def refuse(self, sentence: str) -> None:
-        """Answer that it isn't done, and why."""
+        """Answer that it isn't done, and why; the program then goes on, also after a stop."""
+        if self.kind is RequestKind.STOP:
+            self._report.stop_asked = False
         self._answer(Result.REFUSED, sentence)
 
     def _answer(self, result: Result, sentence: str) -> None:
@@ -116,7 +118,7 @@ class Report:
         self.batch = self.micro_batch = 0
         self.stop_asked = False
         self._run = run
-        self._signals = StopRequests() if sigterm else None
+        self._signals, self._heeded = StopRequests() if sigterm else None, 0
         self._step, self._phase = 0, Phase.STARTING
         self._saved: Tuple[int, int, str] = (0, 0, "")
         self._figures: Deque[Tuple[int, Mapping[str, float]]] = deque(maxlen=MOST_FIGURES)
@@ -187,8 +189,8 @@ class Report:
 
         One that has neither ``done`` nor ``refuse`` at the next call is refused, but for a stop.
         """
-        if self._signals is not None and self._signals.count and not self.stop_asked:
-            self.stop_asked = True
+        if self._signals is not None and self._signals.count > self._heeded:
+            self._heeded, self.stop_asked = self._signals.count, True
             return [Asked(self, None)]
         now_s = time.monotonic()
         if self._files is None or now_s - self._looked_s < LOOK_S:
@@ -274,7 +276,7 @@ class Report:
     def _beat(self) -> Heartbeat:
         """Return the heartbeat, and write the figures since the last one as a row; called in the thread."""
         row: Dict[str, float] = {}
-        while self._figures:
+        for _ in range(len(self._figures)):
             step, figures = self._figures.popleft()
             row = {**row, "step": step, **figures}
         if row and self._files is not None:
@@ -340,8 +342,8 @@ def _exit_code(error: Optional[BaseException], otherwise: int) -> int:
 
 
 def _device() -> str:
-    torch = sys.modules.get("torch")
-    return "cuda" if torch is not None and torch.cuda.is_initialized() else "cpu"
+    is_initialized = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)  # None while it is being imported
+    return "cuda" if is_initialized is not None and is_initialized() else "cpu"
 
 
 def _numbers(figures: Mapping[str, Any]) -> Mapping[str, float]:

@@ -166,6 +166,14 @@ def test_a_stop_is_answered_at_the_end(folder: RunPaths, failure: OSError | None
     assert (beat(folder).phase is Phase.STOPPED, report.exit_code) == (failure is None, 75)
 
 
+def test_a_stop_that_is_refused_stops_nothing(folder: RunPaths) -> None:
+    with run.report() as report:
+        answer = asked(report, folder, "stop", lambda request: request.refuse("Not yet."))
+    assert answer is not None
+    assert (answer.ok, answer.sentence, report.exit_code) == (False, "Not yet.", 0)
+    assert beat(folder).phase is Phase.FINISHED
+
+
 def test_what_was_asked_before_the_start_is_refused(folder: RunPaths) -> None:
     number = write_request(folder, "stop")
     with run.report() as report:

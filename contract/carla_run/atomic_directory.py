@@ -51,7 +51,7 @@ def publish(final: Path, write: Callable[[Path], None]) -> None:
 def _clear_leftovers(root: Path) -> None:
     """Remove what a run that was killed while publishing left; what stood before it is put back."""
     for replaced in root.glob(f"{_REPLACED}*"):
-        before = root / replaced.name.removeprefix(_REPLACED)
+        before = root / _name(replaced)
         if before.exists():
             shutil.rmtree(replaced)
         else:
@@ -81,4 +81,4 @@ def newest_first(root: Path, pattern: str) -> list[Path]:
 
 
 def _name(path: Path) -> str:
-    return path.name.removeprefix(_REPLACED)
+    return path.name[len(_REPLACED) :] if path.name.startswith(_REPLACED) else path.name

@@ -34,15 +34,16 @@ class StopRequests:
             return ""
         return "Ctrl-C" if self.signal is signal.SIGINT else self.signal.name
 
-    def install(self, *, closing_terminal: bool = False) -> None:
-        """Take over SIGINT and SIGTERM for this process; call from the main thread.
+    def install(self, *, interrupt: bool = True, closing_terminal: bool = False) -> None:
+        """Take over SIGTERM for this process; call from the main thread.
 
         SIGINT even where it is ignored: a script's background jobs start so, and ``kill -INT`` would do nothing.
 
         Args:
+            interrupt: SIGINT as well.
             closing_terminal: SIGHUP as well, unless the process was started to ignore it (nohup).
         """
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGTERM, signal.SIGINT) if interrupt else (signal.SIGTERM,):
             signal.signal(number, self._on_signal)
         if closing_terminal and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._on_signal)

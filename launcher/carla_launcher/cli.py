@@ -114,6 +114,34 @@ def up(
     return up_command.run(run, options, resume, _say).code
 
 
+@app.command("run")
+@asking(
+    RunOptions,
+    "command program runtime simulator run_name quality policy ignore_measured map seed simulator_host port gpu "
+    "share_gpu resume on_event dashboard_port simulator_args cwd runs_dir launcher_config stack",
+    helps={"seed": "Of the simulator.", "map": "Map of a simulator that is started here."},
+)
+def run_command(
+    options: RunOptions,
+    *,
+    run_name: NewName = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run of this name; one whose launcher died goes on anyway.")
+    ] = False,
+    runs_dir: RunsDir = RUNS,
+) -> int:
+    """Start a simulator and any command beside it, watched as the agent is by `up`; leave a report.
+
+    The command runs in its own interpreter and goes to no shell. CARLA_HOST, CARLA_PORT, CARLA_TM_PORT and
+    CUDA_VISIBLE_DEVICES are set. A program file says how it resumes, what shows that it lives, and how it takes less
+    memory; a run that goes on is what it was asked for the first time.
+
+    Exit codes: as `up`.
+    """
+    run = RunPaths(runs_dir / (run_name or default_name(time.time())))
+    return up_command.run(run, options, resume, _say).code
+
+
 @app.command()
 @asking(
     JobOptions,

@@ -34,6 +34,8 @@ class Program:
         log: the file that its output is added to.
         show: its output goes to the terminal as well.
         grace_s: seconds between SIGTERM and SIGKILL if the launcher itself dies.
+        folder: in which it runs; None for the launcher's own.
+        most_log_bytes: of its log, the newest part of which is kept; 0 keeps all.
     """
 
     role: Role
@@ -42,6 +44,8 @@ class Program:
     grace_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
     show: bool = False
+    folder: Path | None = None
+    most_log_bytes: int = 0
 
 
 class ShimmedProcess:
@@ -121,6 +125,7 @@ class Shims:
                     process = subprocess.Popen(
                         _under_a_shim(program, lifeline, report, log.fileno()),
                         stdin=subprocess.DEVNULL,
+                        cwd=program.folder,
                         env={**os.environ, **program.environment},
                         pass_fds=(lifeline, report, log.fileno(), *held),
                         start_new_session=True,  # Ctrl-C reaches only the launcher, which knows the order

@@ -1,0 +1,102 @@
+"""``run``: a program that knows nothing of this project, with the real client, among faults of all kinds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
+from tests.wire.launched import Launched, own_limits
+
+PROGRAM = str(REPOSITORY / "tests" / "wire" / "stepping_program.py")
+STEPS = 60
+FILE = """
+resume: {words: [--resume]}
+alive: {log: 'step (\\d+)', within_s: 30, first_within_s: 60, steps: 60}
+done: {file: result.txt}
+stop_grace_s: 5
+simulator_hangs_after_s: 3
+"""
+SOON = {"watch.check_every_s": 1, "watch.interval_s": 0.5, "simulator.restarts.first_delay_s": 0.1}
+
+Fault = Callable[[Launched], None]
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Launched]:
+    """Return a run that isn't started yet; ended after the test."""
+    (tmp_path / "train.yaml").write_text(FILE)
+    run = Launched(tmp_path)
+    yield run
+    run.end()
+
+
+def start(launched: Launched, *words: str, simulator: str = "carla-lite", file: str = "train.yaml") -> None:
+    folder = launched.runs.parent
+    options = ("--simulator", simulator, "--cwd", str(folder), *own_limits(folder, SOON))
+    named = ("--program", str(folder / file)) if file else ()
+    launched.run_command(*options, *named, "--", *(words or (sys.executable, PROGRAM, "--port", "{port}")))
+
+
+def driven(launched: Launched) -> list[int]:
+    return [int(line) for line in (launched.runs.parent / "driven.txt").read_text().split()]
+
+
+def pid_of(launched: Launched, program: str) -> int:
+    return int(launched.state[program]["pid"])
+
+
+def until_step(launched: Launched, step: int) -> None:
+    launched.until(lambda: launched.beat.get("step", 0) >= step and launched.beat.get("phase") == "updating")
+
+
+def kill_simulator(launched: Launched) -> None:
+    os.kill(pid_of(launched, "simulator"), signal.SIGKILL)
+
+
+def hang_simulator(launched: Launched) -> None:
+    os.kill(pid_of(launched, "simulator"), signal.SIGSTOP)
+
+
+def kill_program(launched: Launched) -> None:
+    os.kill(pid_of(launched, "agent"), signal.SIGKILL)
+
+
+def kill_launcher(launched: Launched) -> None:
+    launched.process.kill()
+    launched.process.wait()
+    launched.run_command()
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (kill_simulator, "simulator_crash"),
+        pytest.param(hang_simulator, "simulator_hang", marks=pytest.mark.long),
+        pytest.param(kill_program, "agent_crash", marks=pytest.mark.long),
+        pytest.param(kill_launcher, "", marks=pytest.mark.long),
+    ],
+)
+def test_a_fault_costs_what_lay_past_the_last_checkpoint(launched: Launched, fault: Fault, cause: str) -> None:
+    start(launched)
+    until_step(launched, 22)
+    processes = psutil.Process(launched.process.pid).children(recursive=True)
+    fault(launched)
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    steps = driven(launched)
+    again = next(step for before, step in zip(steps, steps[1:], strict=False) if step <= before)
+    assert (again - 1) % 10 == 0 and again > 20  # from the last checkpoint, and once
+    assert sorted(set(steps)) == list(range(1, STEPS + 1)) and len(steps) < STEPS + 10 + 10
+    found = {row["diagnosis"] for row in launched.events("finding")}
+    assert found == ({cause} if cause else set())
+    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
+    assert not left
+    assert launched.state["exit_code"] == 0 and (launched.run / "report.html").exists()

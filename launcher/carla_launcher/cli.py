@@ -139,7 +139,9 @@ def run_command(
     Exit codes: as `up`.
     """
     run = RunPaths(runs_dir / (run_name or default_name(time.time())))
-    return up_command.run(run, options, resume, _say).code
+    if not options.command and not run.launcher_state.exists():
+        raise typer.BadParameter("expected a command after --, as: run --simulator carla-lite -- python train.py")
+    return up_command.run(run, options, resume, _say, "run").code
 
 
 @app.command()
@@ -186,8 +188,8 @@ def submit(
 @app.command()
 @asking(
     RunOptions,
-    "config runtime simulator quality device policy ignore_measured map gpu collectors nodes gpus_per_node node_ram "
-    "node_vram as_json runs_dir launcher_config stack",
+    "command program config runtime simulator quality device policy ignore_measured map simulator_host gpu collectors "
+    "nodes gpus_per_node node_ram node_vram cwd as_json runs_dir launcher_config stack",
     helps={"map": "Only watermarks of this map count.", "collectors": "Processes that drive."},
 )
 def plan(
@@ -214,6 +216,8 @@ def plan(
 
     Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
     """
+    if options.command and nodes is not None:
+        raise typer.BadParameter("--nodes is of the agent's collectors: leave it out, or the command.")
     run, node_gib = RunPaths(runs_dir / f".planned-{os.getpid()}"), {PoolKind.RAM: node_ram, PoolKind.VRAM: node_vram}
     return plan_command.run(run, options, as_json, nodes, gpus_per_node, node_gib)
 
@@ -245,7 +249,7 @@ def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Of
 
 
 @app.command()
-@asking(RunOptions, "config port as_json runs_dir stack")
+@asking(RunOptions, "command program config port cwd as_json runs_dir stack")
 def doctor(
     options: RunOptions,
     *,
@@ -255,7 +259,9 @@ def doctor(
 ) -> int:
     """Examine this machine: driver, Docker, ports, disk, torch, client; exit 1 if something is to be mended."""
     config = options.config or DEFAULT_CONFIG
-    machine = Machine(stack=options.stack, runs=runs_dir, config=config, ports=tuple(range(port, port + 3)))
+    machine = Machine(
+        stack=options.stack, runs=runs_dir, config=config, ports=tuple(range(port, port + 3)), asked=options
+    )
     return doctor_command.run(machine, as_json)
 
 

@@ -43,7 +43,7 @@ from carla_run.signals import StopRequests
 Say = Callable[[str], None]
 
 
-def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
+def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, command: str = "up") -> Ending:
     """Run what is asked for to its end, leave the report, and return how it ended.
 
     Raises:
@@ -52,7 +52,7 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
     """
     with contextlib.ExitStack() as open_page:  # until the report is written: who looks sees how it ended
         ending = _run(run_, options, resume, say, open_page)
-        summary.tell(run_, ending, say)
+        summary.tell(run_, ending, say, command)
     return ending
 
 
@@ -188,7 +188,8 @@ def _supervise(prepared: Prepared, asked: Requested, runtime: Runtime, stop: Sto
     journal.event(
         LauncherEvent.RUN_STARTED,
         resume=spec.resume,
-        config=str(spec.config),
+        config=str(spec.config) if spec.command is None else "",
+        command=() if spec.command is None else spec.command.words,
         reason=planned.plan.reason,
         changed=dict(asked.changed),
         before="" if spec.step_before is None else spec.step_before.sentence,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -92,11 +93,38 @@ def test_a_fault_costs_what_lay_past_the_last_checkpoint(launched: Launched, fau
     output = launched.output()
     assert launched.process.returncode == 0, output
     steps = driven(launched)
-    again = next(step for before, step in zip(steps, steps[1:], strict=False) if step <= before)
-    assert (again - 1) % 10 == 0 and again > 20  # from the last checkpoint, and once
-    assert sorted(set(steps)) == list(range(1, STEPS + 1)) and len(steps) < STEPS + 10 + 10
+    again = next(step for before, step in itertools.pairwise(steps) if step <= before)
+    assert (again > 20, (again - 1) % 10) == (True, 0)  # from the last checkpoint
+    assert sorted(set(steps)) == list(range(1, STEPS + 1))
+    assert len(steps) < STEPS + 10
     found = {row["diagnosis"] for row in launched.events("finding")}
     assert found == ({cause} if cause else set())
     _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert not left
-    assert launched.state["exit_code"] == 0 and (launched.run / "report.html").exists()
+    assert (launched.run / "report.html").exists()
+
+
+DAEMON = "import os, time\nif os.fork() == 0:\n os.setsid()\n time.sleep(60)"
+CHILDREN = "import subprocess\nsubprocess.Popen(['sleep', '60'])\nopen('result.txt', 'w').close()"
+PATIENT_S = {"agent.restarts.budget": 1, "agent.restarts.first_delay_s": 0.1, "watch.interval_s": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("script", "file", "code", "said"),
+    [
+        (DAEMON, "", 65, "and left 1 running, ended since: it puts itself into the background"),
+        (CHILDREN, "done: {file: result.txt}", 0, "the agent finished"),
+        ("pass", "done: {file: result.txt}", 70, "without result.txt, by which it shows that it is done"),
+        ("input()", "", 70, "EOFError: EOF when reading a line, and its 1 restarts are spent"),
+        ("raise SystemExit(7)", "exits: {0: finished, 7: bad_configuration}", 65, "refused its configuration"),
+        ("raise MemoryError", "", 70, "the agent ran out of host memory (exit code 1), and its 1 restarts are spent"),
+    ],
+)
+def test_an_odd_end_is_one_clear_sentence(tmp_path: Path, script: str, file: str, code: int, said: str) -> None:
+    (tmp_path / "train.yaml").write_text(file)
+    launched = Launched(tmp_path)
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
+    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", script)
+    output = launched.output()
+    assert (launched.process.returncode, said in output) == (code, True), output
+    assert not [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(tmp_path)]

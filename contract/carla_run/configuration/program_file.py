@@ -90,7 +90,7 @@ class ProgramFile(Section):
     )
     memory: dict[Memory, Annotated[float, Field(gt=0)]] = Field(
         {},
-        description="Believed peak of the program, MiB. Without it, or once it was measured, the measurement counts.",
+        description="Believed peak of the program, MiB, which what earlier runs measured replaces.",
     )
     resume: Resume | None = Field(None, description="Without it a program that ended begins from the start.")
     exits: dict[int, End] = Field({0: End.FINISHED}, description="What its exit codes say; any other one is a crash.")
@@ -100,11 +100,11 @@ class ProgramFile(Section):
     stop_grace_s: float | None = Field(
         None,
         ge=0,
-        description="Between SIGTERM and SIGKILL. Default: agent.stop_grace_s of the launcher's configuration.",
+        description="Between SIGTERM and SIGKILL. Default: the launcher's agent.stop_grace_s.",
     )
     reconnects: bool = Field(
         False,
-        description="true: it goes on by itself in a simulator that was started again; else it is started again too.",
+        description="true: it drives on in a simulator that was started again. Else it is started again too.",
     )
     fresh_simulator: bool = Field(
         True, description="Each start of the program gets a fresh simulator, without what the last one left in it."

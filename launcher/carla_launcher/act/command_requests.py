@@ -1,4 +1,4 @@
-"""Requests to a command that doesn't read ``request.json``: for a checkpoint by a signal or a file, if its file says so.
+"""Requests to a command that reads no ``request.json``: for a checkpoint by a signal or a file, if its file says so.
 
 As ``AgentRequests``, which a program that reports is asked by. Waiting for the answer is the supervisor's.
 """

@@ -65,6 +65,8 @@ class Repairs:
         """Return what to do about a finding; each call about something that failed counts as one failure."""
         if finding.cause in policy.SHORT and not self._ladder.settled:
             return Nothing()
+        if finding.cause is Cause.LEAK and finding.owner == "agent" and not self._run.spec.resumes:
+            return Nothing("it can't resume, so it goes on until memory is short")
         run, failures = self._run, 0
         if finding.cause in policy.SIMULATOR_FAILED:
             failures = run.count_failure(run.simulator)
@@ -195,7 +197,8 @@ class Repairs:
     ) -> Script:
         """Start the agent again with the values that hold; unless it failed, it writes a checkpoint first."""
         self._run.count_restart(self._run.agent, cause, delay_s)
-        self._say(f"{cause}: the agent is started again and goes on from its checkpoint")
+        how = "goes on from its checkpoint" if self._run.spec.resumes else "begins from the start"
+        self._say(f"{cause}: the agent is started again and {how}")
         if failed:
             self._run.agent.kill(cause)
         else:

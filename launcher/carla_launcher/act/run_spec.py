@@ -67,6 +67,11 @@ class RunSpec:
         return self.command is None or self.command.file.reconnects or not self.simulator.ours
 
     @property
+    def resumes(self) -> bool:
+        """Return whether a program that is started again goes on from a checkpoint."""
+        return self.command is None or self.command.file.resume is not None
+
+    @property
     def wants_fresh_simulator(self) -> bool:
         """Return whether each start of the program gets a simulator that no other one drove in."""
         return self.command is not None and self.command.file.fresh_simulator and self.simulator.ours

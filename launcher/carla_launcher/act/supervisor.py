@@ -104,7 +104,7 @@ class Supervisor:
     def _decide_by(self, seen: Observation) -> Script:
         self._ladder.doubt(self._monitor.findings, seen)
         if seen.agent.ended is not None:
-            yield from self._agent_ended(seen.agent.ended, seen)
+            yield from self._agent_ended(seen.agent.ended)
             return
         self._label(seen)
         self._ladder.measure(seen)
@@ -175,7 +175,7 @@ class Supervisor:
         end = self._exits.get(code)
         return None if end is None or end not in ENDS else Ending(*ENDS[end])
 
-    def _agent_ended(self, ended: Ended, seen: Observation) -> Script:
+    def _agent_ended(self, ended: Ended) -> Script:
         over = self._over(ended.code)
         causes = policy.AGENT_FAILED if over else (Cause.GPU_LOST, *policy.AGENT_FAILED)
         failed = [each for each in policy.gravest(self._monitor.findings) if each.cause in causes]
@@ -201,7 +201,7 @@ class Supervisor:
         yield from self._repairs.perform(self._repairs.decide(failed[0], self._monitor.last), failed[0].incident)
 
     def _simulator_failed_first(self, ended: Ended) -> Waiting[list[Finding]]:
-        """Return what is wrong with the simulator in which a program failed: it may show a moment later, or if asked."""
+        """Return what is wrong with the simulator of a program that failed: it may show a moment later, or if asked."""
         causes, limits = (*policy.FATAL, *policy.SIMULATOR_FAILED), self._run.config.watch
         until_s = self._run.now_s + limits.dying_s + limits.interval_s
         while not (found := [each for each in policy.gravest(self._monitor.findings) if each.cause in causes]):
@@ -247,12 +247,19 @@ class Supervisor:
             return wanted
         if ended.code in KILLED:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent left no new checkpoint, the last one counts")
-        if over := self._over(ended.code):
+        if (over := self._over(ended.code)) and not self._ends_so_when_stopped(ended.code):
             return over
         if not lived:
             before = f"the agent had ended before ({exit_in_words(ended.code)}), its last checkpoint counts"
             return Ending(Exit.STOPPED, f"{wanted.reason}; {before}")
+        if self._run.spec.command is not None:
+            return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")
         return Ending(ended.code, f"the agent crashed ({exit_in_words(ended.code)})")
+
+    def _ends_so_when_stopped(self, code: int) -> bool:
+        """Return whether a program may say by this code that it was stopped, and not only that it has finished."""
+        done = self._run.spec.command is not None and self._run.spec.command.file.done is not None
+        return self._exits.get(code) is End.FINISHED and End.STOPPED not in self._exits.values() and not done
 
     def _stopped(self) -> None:
         assert self.ending is not None

@@ -128,7 +128,9 @@ class CommandMonitor:
 
     def _judged(self, ended: Ended) -> Ended:
         finished = self._file.exits.get(ended.code) is End.FINISHED
-        return replace(ended, undone=self._undone()) if finished else ended
+        undone = self._undone()
+        shows = self._file.done is not None and not undone
+        return replace(ended, undone=undone, left=0 if shows else ended.left) if finished else ended
 
     def _undone(self) -> str:
         """Return what would show that it is done, and isn't there; empty if nothing is missing."""

@@ -190,21 +190,18 @@ class CommandSizes:
             return Sizes(values, refusal="Its program file has no rung that sets device.")
         peak = self._peaks.get(key_of(full))
         if peak is not None:
-            return self._known(values, peak.mib, dict.fromkeys(peak.mib, Provenance.MEASURED), peak.run)
+            return self._known(values, peak.mib, peak.run)
         base = self._base_mib()
         freed = self._freed(values)
         return self._known(values, {kind: max(0.0, round(mib - freed.get(kind, 0.0), 1)) for kind, mib in base.items()})
 
-    def _known(
-        self,
-        values: Values,
-        mib: Mapping[PoolKind, float],
-        how: Mapping[PoolKind, Provenance] | None = None,
-        run: str = "",
-    ) -> Sizes:
+    @staticmethod
+    def _known(values: Values, mib: Mapping[PoolKind, float], measured_by: str | None = None) -> Sizes:
+        """Return sizes with these peaks; ``measured_by`` is the run that measured them, None for an estimate."""
+        how = {} if measured_by is None else dict.fromkeys(mib, Provenance.MEASURED)
         phases = {kind: {"updating": amount} for kind, amount in mib.items()}
         unknown = frozenset({PoolKind.VRAM, PoolKind.RAM} - mib.keys())
-        return Sizes(values, mib, how or {}, by_phase=phases, unknown=unknown, run=run)
+        return Sizes(values, mib, how, by_phase=phases, unknown=unknown, run=measured_by or "")
 
     def _base_mib(self) -> Mapping[PoolKind, float]:
         """Return the peak without any rung, as far as it is known."""
@@ -219,24 +216,23 @@ class CommandSizes:
         start = self._peaks.get(key_of(self._base))
         if start is None:
             return believed
-        best = max(
-            (each for each in self._peaks.values() if self._is_part(each, full)), key=self._length, default=start
-        )
+        parts = (each for each in self._peaks.values() if self._is_part(each, full))
+        best = max(parts, key=lambda each: sum(self._places(each.values)), default=start)
         real = {kind: mib - best.mib[kind] for kind, mib in start.mib.items() if kind in best.mib}
         beyond = summed(believed, {kind: -mib for kind, mib in self._believed(best.values).items()})
         return summed(dict.fromkeys(believed, 0.0), real, beyond)
 
     def _is_part(self, peak: _Peak, full: Values) -> bool:
-        """Return whether a peak was measured with some of these values, and none other."""
-        return all(value in (self._base.get(key), full.get(key)) for key, value in peak.values.items())
+        """Return whether a peak was measured no further down any rung than these values are."""
+        return all(one <= other for one, other in zip(self._places(peak.values), self._places(full), strict=True))
 
-    def _length(self, peak: _Peak) -> int:
-        return sum(value != self._base.get(key) for key, value in peak.values.items())
+    def _places(self, full: Values) -> list[int]:
+        """Return how far down each rung values are, in steps."""
+        return [self._steps_taken(rung, full) for rung in map(of_program, self._file.rungs)]
 
     def _believed(self, full: Values) -> dict[PoolKind, float]:
         freed = {PoolKind.VRAM: 0.0, PoolKind.RAM: 0.0}
-        for own, rung in zip(self._file.rungs, map(of_program, self._file.rungs), strict=True):
-            steps = self._steps_taken(rung, full)
+        for own, steps in zip(self._file.rungs, self._places(full), strict=True):
             each = {PoolKind(kind): mib for kind, mib in own.frees_mib.items()} or {
                 PoolKind(pool): self._half(PoolKind(pool)) for pool in own.pools if pool != PoolKind.DISK.value
             }
@@ -250,10 +246,5 @@ class CommandSizes:
         return UNKNOWN_MIB if peak is None else round(peak / 2, 1)
 
     def _steps_taken(self, rung: Rung, full: Values) -> int:
-        sets = rung.sets(self._base)
-        taken = [
-            place
-            for place, values in enumerate(sets, start=1)
-            if all(full.get(key) == each for key, each in values.items())
-        ]
-        return max(taken, default=0)
+        sets = enumerate(rung.sets(self._base), start=1)
+        return max((place for place, values in sets if values.items() <= full.items()), default=0)

@@ -124,14 +124,15 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
     """
     before, problem = _recalled(run)
     killed = before is not None and before.killed
-    holds = run.holds_a_run() or (
-        before is not None and before.state.agent is not None and bool(before.options.command)
-    )
+    ran_a_command = before is not None and before.state.agent is not None and bool(before.options.command)
+    holds = run.holds_a_run() or ran_a_command
     if holds and not resume and not killed:
         why = f" ({problem})" if problem else ""
         raise RefusedError(
             f"{run.path} already holds a run{why}: add --resume to go on with it, or choose another --run-name."
         )
+    if given.command and run.holds_a_run() and not ran_a_command:
+        raise RefusedError(f"{run.path} holds a run of the agent: choose another --run-name for the command.")
     changed: dict[str, tuple[str, str]] = {}
     if before is not None and (killed or resume):
         options, changed, notes = _resumed(given, before)

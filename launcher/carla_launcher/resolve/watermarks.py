@@ -196,6 +196,8 @@ def _highest(peaks_mib: Mapping[str, Mapping[str, float]], kind: str) -> float |
 
 
 def newest_first(runs: Path, name: str) -> list[RunPaths]:
+    """Return the runs of a folder that have a file, the one whose file was written last first."""
+
     def written(path: Path) -> float:
         try:
             return path.stat().st_mtime

@@ -102,12 +102,11 @@ class Agent:
                 self._child_killed_s = now_s
 
     def _end(self, now_s: float, ended: Ended) -> Finding | None:
-        code, beat, end = ended.code, self._beat, self._exits.get(ended.code)
+        code, end = ended.code, self._exits.get(ended.code)
         finished = end is End.FINISHED
-        if finished and (why := self._unfinished(now_s, ended)):
-            return why
-        if finished and beat is not None and beat.phase is Phase.FINISHED and beat.exit_code == code:
-            return None  # a child that was killed on the way was replaced: the learner itself says that all is done
+        why = self._unfinished(now_s, ended) if finished else None
+        if why is not None or (finished and _says_so(self._beat, code)):
+            return why  # a child that was killed on the way was replaced: the learner itself says that all is done
         killed_in = self._ends.killed_in()
         if ended.oom_killed or (killed_in and (finished or code == KILLED)):
             words = f"the kernel killed the agent, or a child of it, for memory ({exit_in_words(code)})"
@@ -128,7 +127,7 @@ class Agent:
         if ended.left and now_s - (now_s if self._started_s is None else self._started_s) < AT_ONCE_S:
             words = (
                 f"{said} at once and left {ended.left} running, ended since: it puts itself into the background, "
-                "expected a command that runs until its work is done; give it the option that keeps it in the foreground"
+                "expected a command that runs until its work is done; have it stay in the foreground"
             )
             return self._finding(Cause.MISCONFIGURATION, words, ended.code)
         words = f"{said} without {ended.undone}, by which it shows that it is done"
@@ -202,6 +201,11 @@ class Agent:
             exit_code=code,
             numbers=numbers,
         )
+
+
+def _says_so(beat: Heartbeat | None, code: int) -> bool:
+    """Return whether the last heartbeat says that the learner ended as its exit code does."""
+    return beat is not None and beat.phase is Phase.FINISHED and beat.exit_code == code
 
 
 def _lack(refused: CannotFit) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from carla_launcher import hooks, ports, wiring
 from carla_launcher.act import journal as journals
+from carla_launcher.act.beside import Beside
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.leftovers import await_leftovers
 from carla_launcher.act.local.runtime import LocalRuntime
@@ -171,7 +172,7 @@ def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, .
     runtime = compose_of(spec, limits)
     prepared.resolved.memory.name_containers(runtime.container_name)
     runtime.check()
-    return runtime
+    return runtime if spec.command is None else Beside(runtime, LocalRuntime(spec, limits))
 
 
 def _clear(runtime: Runtime, say: Say) -> None:

@@ -82,7 +82,7 @@ def effects(
         address, ask = NOWHERE, Questions(lambda _: Health(), Health, limits.watch.check_every_s)
     requests, agent = AgentRequests(spec.run), None
     if command is not None:
-        agent = CommandMonitor(spec.run, command.file, command.folder, spec.run.logs / "agent.log")
+        agent = CommandMonitor(spec.run, command.file, command.folder, spec.run.logs / "agent.log", say)
         requests = CommandRequests(spec.run, command.file, command.folder, agent)
     expected = _expectations(plan)
     log = spec.run.logs / "simulator.log" if spec.simulator.ours else None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,3 +130,43 @@ def test_an_odd_end_is_one_clear_sentence(tmp_path: Path, script: str, file: str
     output = launched.output()
     assert (launched.process.returncode, said in output) == (code, True), output
     assert not [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(tmp_path)]
+
+
+GREEDY = """
+import sys, time
+batch = int(sys.argv[2])
+held = bytearray(batch * 2**20)
+for step in range(20):
+    print("step", step, flush=True)
+    time.sleep(0.1)
+    if batch > 64 and step == 12:
+        raise MemoryError
+"""
+RUNGS = """
+alive: {log: 'step (\\d+)', within_s: 30}
+settings: {batch: {word: --batch}}
+rungs: [{name: less, values: {batch: [128, 64]}, frees_mib: {ram: 40}}]
+"""
+
+
+@pytest.mark.long
+def test_memory_that_ran_out_is_a_rung_and_the_next_plan_knows(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(RUNGS)
+    launched = Launched(tmp_path)
+    soon = own_limits(tmp_path, {**PATIENT_S, "restore.settle_s": 0.5})
+    words = ("--", sys.executable, "-c", GREEDY, "--batch", "128")
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"), *soon)
+    launched.run_command(*options, *words)
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    assert "gives way by less (batch = 64)" in output
+    batch, half = (row["mib"]["ram"] for row in launched.state["command_peaks_mib"])
+    assert batch > half + 50  # and not the 40 that were believed
+    planned = subprocess.run(
+        [*launched.program, "plan", "--json", "--runs-dir", str(launched.runs), *options, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    items = json.loads(planned.stdout)["asked"]["items_mib"]["ram"]
+    assert {"what": "agent at its peak", "mib": batch, "known": "measured"} in items

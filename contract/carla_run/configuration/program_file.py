@@ -93,7 +93,10 @@ class ProgramFile(Section):
         description="Believed peak of the program, MiB, which what earlier runs measured replaces.",
     )
     resume: Resume | None = Field(None, description="Without it a program that ended begins from the start.")
-    exits: dict[int, End] = Field({0: End.FINISHED}, description="What its exit codes say; any other one is a crash.")
+    exits: dict[int, End] = Field(
+        {0: End.FINISHED, 75: End.STOPPED},
+        description="What its exit codes say; any other one is a crash. Given, it stands in place of all.",
+    )
     done: Done | None = Field(None, description="Without it the exit code is enough.")
     alive: Alive | None = Field(None, description="Without it, it lives as long as it runs.")
     checkpoint: Checkpoint | None = Field(None, description="Without it, it isn't asked for any.")

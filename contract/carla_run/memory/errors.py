@@ -33,7 +33,7 @@ _PATTERNS = tuple(
         (
             Meaning.HOST,
             r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|std::bad_alloc|_HOST_ALLOCATION_FAILED"
-            r"|MemoryError\b|Cannot allocate memory|unable to mmap memory|can't start new thread"
+            r"|\bMemoryError\b|_ArrayMemoryError|Cannot allocate memory|unable to mmap memory|can't start new thread"
             r"|could not (?:create|execute) a primitive$",  # oneDNN: no room for its code or scratch
         ),
         (

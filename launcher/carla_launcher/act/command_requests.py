@@ -41,6 +41,11 @@ class CommandRequests(AgentRequests):
         self._number = 0
         self._before: object = None
 
+    @property
+    def tells_how_it_ended(self) -> bool:
+        """Whether the program says by its exit code that it was stopped: one that reports does."""
+        return self._seen.reports
+
     def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
         """Ask, and return the request's id.
 

@@ -257,9 +257,10 @@ class Supervisor:
         return Ending(ended.code, f"the agent crashed ({exit_in_words(ended.code)})")
 
     def _ends_so_when_stopped(self, code: int) -> bool:
-        """Return whether a program may say by this code that it was stopped, and not only that it has finished."""
-        done = self._run.spec.command is not None and self._run.spec.command.file.done is not None
-        return self._exits.get(code) is End.FINISHED and End.STOPPED not in self._exits.values() and not done
+        """Return whether a program may say by this code that it was stopped, and not that it has finished."""
+        command, tells = self._run.spec.command, self._effects.requests.tells_how_it_ended
+        shows = tells or command is None or command.file.done is not None
+        return self._exits.get(code) is End.FINISHED and not shows
 
     def _stopped(self) -> None:
         assert self.ending is not None

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,14 +38,18 @@ class CommandMonitor:
         reports: the program writes its heartbeat itself.
     """
 
-    def __init__(self, run: RunPaths, file: ProgramFile, folder: Path, log: Path) -> None:
-        self._run, self._file, self._folder, self._log = run, file, folder, log
+    def __init__(
+        self, run: RunPaths, file: ProgramFile, folder: Path, log: Path, say: Callable[[str], None] = print
+    ) -> None:
+        self._run, self._file, self._folder, self._log, self._say = run, file, folder, log, say
+        self._named = False
         self._reporting = AgentMonitor(run)
         self.reports = False
         self._sign = Sign(file.alive, folder, log)
         self._program: Program | None = None
         self._beat: Heartbeat | None = None
         self._moved_s = 0.0
+        self._stood = self._wrote = _written(run)
 
     @property
     def pid(self) -> int:
@@ -65,11 +70,13 @@ class CommandMonitor:
         """Return what it is now; ``program`` is None if there is none."""
         if program is not self._program:
             self._program, self._moved_s, self._beat = program, now_s, None
+            self._stood = _written(self._run)
             self._sign.begin()
         if self._is_reporting(program):
             return self._reporting.look(now_s, program)
         self._reporting.look(now_s, program)
         if program is None:
+            self._name_idle_progress()
             return AgentSeen(running=False)
         ended = program.poll()
         if self._sign.look():
@@ -86,11 +93,20 @@ class CommandMonitor:
         self._sign.close()
 
     def _is_reporting(self, program: Program | None) -> bool:
-        found = read_heartbeat(self._run.heartbeat) if program is not None and not self.reports else None
-        ours = self._beat is not None and found is not None and found.time == self._beat.time
-        by_program = found is not None and not ours and program is not None and found.pid in program.pids()
-        self.reports = self.reports or by_program
+        """Return whether another than this monitor has written the heartbeat since the process began."""
+        if program is not None and not self.reports:
+            found = _written(self._run)
+            self.reports = found is not None and found not in (self._stood, self._wrote)
         return self.reports
+
+    def _name_idle_progress(self) -> None:
+        """Say that what counts as progress also comes without the program."""
+        if not self._named and self._sign.changes_by_itself():
+            self._named = True
+            self._say(
+                f"alive: {self._sign.path} changes while the command isn't running, so it can't show that the command "
+                "lives: name what only the command writes"
+            )
 
     def _write(self, program: Program, ended: Ended | None) -> None:
         """Write what is known as a heartbeat would be."""
@@ -112,6 +128,7 @@ class CommandMonitor:
             collector_restarts=0,
             exit_code=0 if finished else None,
         )
+        self._wrote = self._beat.time, self._beat.pid
         with contextlib.suppress(OSError):
             write_whole(self._run.heartbeat, self._beat.json(), durable=False)
 
@@ -138,10 +155,17 @@ class CommandMonitor:
         return "" if done is None or (self._folder / done.file).exists() else str(done.file)
 
 
+def _written(run: RunPaths) -> tuple[float, int] | None:
+    """Return when and by which process the heartbeat was written; None without one."""
+    found = read_heartbeat(run.heartbeat)
+    return None if found is None else (found.time, found.pid)
+
+
 class Sign:
     """What counts as progress of one process after another.
 
     Attributes:
+        path: whose changes are progress; None where its output is looked at.
         seen: since the start of the process.
         step: the newest that was read; 0 before the first.
         count: how often there was progress, in all.
@@ -149,18 +173,24 @@ class Sign:
 
     def __init__(self, alive: Alive | None, folder: Path, log: Path) -> None:
         self._alive = alive
-        self._path = None if alive is None else alive.file or alive.folder
-        self._path = None if self._path is None else folder / self._path
+        named = None if alive is None else alive.file or alive.folder
+        self.path = None if named is None else folder / named
+        self._idle: object = None
         self._pattern = re.compile(alive.log) if alive is not None and alive.log else None
         self._tail = Tail(log, from_end=True)
-        self._stamp = stamp(self._path)
+        self._stamp = stamp(self.path)
         self.seen, self.step, self.count = alive is None, 0, 0
 
     def begin(self) -> None:
         """Forget that there was any: another process begins."""
         self.seen = self._alive is None
-        self._tail.look()
-        self._stamp = stamp(self._path)
+        self._stamp, self._idle = stamp(self.path), None
+
+    def changes_by_itself(self) -> bool:
+        """Return whether the path has changed since the last look at which no process ran either."""
+        now = stamp(self.path)
+        before, self._idle = self._idle, now
+        return before is not None and now != before
 
     def look(self) -> bool:
         """Return whether there was progress since the look before."""
@@ -185,7 +215,7 @@ class Sign:
         return moved
 
     def _read_path(self) -> bool:
-        now = stamp(self._path)
+        now = stamp(self.path)
         moved, self._stamp = now != self._stamp and now is not None, now
         return moved
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,7 +47,7 @@ class Ended:
     oom_killed: bool = False
     planned: bool = False
     undone: str = ""
-    left: int = 0
+    left: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return exit_in_words(self.code) + (", killed for memory" if self.oom_killed else "")

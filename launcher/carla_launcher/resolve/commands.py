@@ -55,11 +55,8 @@ def command_of(options: RunOptions) -> Command | None:
 def limits_with(limits: LauncherConfig, file: ProgramFile) -> LauncherConfig:
     """Return the launcher's configuration with the times that a program file says of its program."""
     alive, watch = file.alive, limits.watch
-    agent = {
-        "beat_limit_s": math.inf if alive is None else alive.within_s,
-        "warming_limit_s": math.inf if alive is None else alive.first_limit_s,
-        "stop_grace_s": limits.agent.stop_grace_s if file.stop_grace_s is None else file.stop_grace_s,
-    }
+    agent = {} if alive is None else {"beat_limit_s": alive.within_s, "warming_limit_s": alive.first_limit_s}
+    agent |= {} if file.stop_grace_s is None else {"stop_grace_s": file.stop_grace_s}
     failed = max(1, math.ceil(file.simulator_hangs_after_s / watch.check_every_s))
     return limits.model_copy(
         update={

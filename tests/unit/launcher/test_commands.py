@@ -20,6 +20,7 @@ from carla_launcher.sizes import CPU, DEVICE
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import ProgramFile, ProgramFileError
 from carla_run.exits import ExitError
+from tests.conftest import REPOSITORY
 
 VRAM, RAM = PoolKind.VRAM, PoolKind.RAM
 BATCH = {"name": "less", "values": {"batch": [256, 128, 64]}}
@@ -175,4 +176,21 @@ def test_a_ladder_has_its_rungs_though_no_peak_is_known(tmp_path: Path) -> None:
 def test_the_times_of_a_program_file_hold_for_its_run() -> None:
     limits = limits_with(config.load(), file_with(alive={"log": "a", "within_s": 9}, stop_grace_s=1))
     assert (limits.agent.beat_limit_s, limits.agent.warming_limit_s, limits.agent.stop_grace_s) == (9, 600, 1)
-    assert limits_with(config.load(), ProgramFile()).agent.beat_limit_s == float("inf")
+    assert limits_with(config.load(), ProgramFile()).agent == config.load().agent
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "examples" / "programs").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_the_examples_can_be_used_as_they_are(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text("data: {batch_size: 32, num_workers: 4}\n")
+    words = (sys.executable, "train.py", "--config", "conf.yaml", "--batch-size", "256")
+    found = command_of(RunOptions(command=words, program=path, cwd=tmp_path))
+    assert found is not None
+    sizes = CommandSizes(found)
+    base = {**sizes.config(), DEVICE: "cuda"}
+    ladder = build_ladder(
+        with_program(config.load().ladder, sizes.program), base, None, sizes.frees_by(sizes.sizes_by(tmp_path, base))
+    )
+    names = {step.rung for steps in ladder.values() for step in steps}
+    assert names >= {rung.name for rung in found.file.rungs}

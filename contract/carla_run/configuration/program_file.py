@@ -51,7 +51,9 @@ class ProgramRung(Section):
     loses: Loses = Field(Loses.EXPERIMENT, description="little, time or experiment: what is lost least is taken first.")
     cost: str = Field("", description="The same in words, for the report.")
     frees_mib: dict[Memory, float] = Field(
-        {}, description="What each value is believed to free; negative where it costs. Empty: as the program says."
+        {},
+        description="What each value is believed to free; negative where it costs. Empty: as the program says; "
+        "of one that says nothing, half of its peak until that was measured.",
     )
     allowed: bool = Field(True, description="false: never taken unless --policy names it.")
     by_itself: tuple[str, ...] = Field(

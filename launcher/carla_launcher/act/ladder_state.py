@@ -281,11 +281,11 @@ class LadderState:
 
     def _keep_peak(self, held: Mapping[PoolKind, float]) -> None:
         values, rows = self._expected, self._journal.state.command_peaks_mib
-        known = next((row["mib"] for row in rows if row["values"] == values), {})
+        known: Mapping[str, float] = next((row["mib"] for row in rows if row["values"] == values), {})
         if self._forecast.measured is None or all(mib <= known.get(kind.value, -1.0) for kind, mib in held.items()):
             return
         peak = {kind: round(max(mib, known.get(kind.value, 0.0)), 1) for kind, mib in held.items()}
-        row = {"values": values, "mib": {**known, **{kind.value: mib for kind, mib in peak.items()}}}
+        row: dict[str, Any] = {"values": values, "mib": {**known, **{kind.value: mib for kind, mib in peak.items()}}}
         others = (each for each in rows if each["values"] != values)
         self._journal.change(command_peaks_mib=(*others, row))
         self._forecast.measured(values, {PoolKind(kind): mib for kind, mib in row["mib"].items()})

@@ -94,7 +94,7 @@ def test_the_plan_shows_both_cards() -> None:
     rule, made = Rule(), planned(8192, 120)
     two = replace(situation(reading(), rule), cards=TWO)
     console = Console(file=io.StringIO(), width=200)
-    shown = PlanResult(two, made, rule, {})
+    shown = PlanResult(two, made, rule, {}, program())
     show_plan.show(shown, console)
     assert show_plan.plain(shown)["cards"] == {"simulator": 0, "agent": 1}
     assert isinstance(console.file, io.StringIO)

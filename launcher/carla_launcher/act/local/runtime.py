@@ -17,6 +17,8 @@ from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.config import LauncherConfig
 from carla_run.files import read_whole
 
+PLACES = {"host": "CARLA_HOST", "port": "CARLA_PORT", "tm_port": "CARLA_TM_PORT"}
+"""Variables of a command, by the placeholders of its words that stand for the same."""
 MOST_LOG_BYTES = 64 * 2**20
 """Of what a command prints."""
 
@@ -92,7 +94,7 @@ class LocalRuntime:
         if spec.simulator.exists:
             places |= {"host": spec.host, "port": str(spec.port), "tm_port": str(spec.tm_port)}
         words, variables = command.start(start.resume, _overrides(spec.run.overrides), places, spec.run.path)
-        own = {f"CARLA_{name.upper()}": value for name, value in places.items() if name != "gpu"}
+        own = {PLACES[name]: value for name, value in places.items() if name in PLACES}
         return Program(
             role=Role.AGENT,
             command=words,

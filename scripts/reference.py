@@ -23,12 +23,11 @@ from carla_launcher.config import SHIPPED, load
 from carla_lite import coverage
 from carla_lite.command import app as lite_app
 from carla_lite.support import Status
-from carla_run.configuration import program_file
+from carla_run.configuration.program_file import ProgramFile
 from carla_td3.__main__ import app as agent_app
 from carla_td3.config import AgentConfig
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
-EXAMPLES = FOLDER.parent / "examples" / "programs"
 LONGEST = 120
 """Of a value that is shown in a table."""
 MADE = "<!-- Made by scripts/reference.py. Change the code, not this page. -->\n"
@@ -45,6 +44,7 @@ COVERAGE_LEAD = """
     `vehicle.*` means all vehicles, with an attribute all that have it. How vehicles and collisions are modelled is in
     [carla-lite-model.md](carla-lite-model.md), which of other people's programs run in [programs.md](programs.md).
 """
+REQUIRED = "required"
 WORDS = {
     int: "integer",
     float: "number",
@@ -78,12 +78,12 @@ def pages() -> dict[str, str]:
             "The values stand in `launcher/carla_launcher/launcher.yaml`; `--launcher-config FILE` names another file.",
             load(SHIPPED),
         ),
-        "reference/evaluation-file.md": configuration(
-            "An evaluation's program file",
-            "`carla-launcher routes --program FILE` reads it. The column `default` has the values of "
-            "`examples/programs/leaderboard.yaml`, and where that says nothing the default.",
-            program_file.load(EXAMPLES / "leaderboard.yaml").routes,
-            "routes.",
+        "reference/program-file.md": configuration(
+            "The program file",
+            "What a launcher can't guess of a program that trains: `carla-launcher run --program FILE -- COMMAND`. "
+            "Every key of the top level may be left out. Paths are relative to the folder in which the command runs. "
+            "Examples are in `examples/programs/`; the agent's own is `agent/carla_td3/program.yaml`.",
+            ProgramFile(),
         ),
         "reference/commands.md": "\n".join(
             [
@@ -125,10 +125,9 @@ def covered() -> Iterator[str]:
     yield ""
 
 
-def configuration(title: str, lead: str, defaults: BaseModel | None, prefix: str = "") -> str:
-    """Return a page with one table for each section of a configuration, or of a section of one."""
-    assert defaults is not None
-    tables = sections(prefix, type(defaults), defaults.model_dump(mode="json"))
+def configuration(title: str, lead: str, defaults: BaseModel) -> str:
+    """Return a page with one table for each section of a configuration."""
+    tables = sections("", type(defaults), defaults.model_dump(mode="json"))
     return "\n".join([f"# {title}", MADE, lead, *tables]) + "\n"
 
 
@@ -136,9 +135,9 @@ def sections(prefix: str, model: type[BaseModel], values: Mapping[str, Any]) -> 
     """Yield the lines of a section and of those below it; a section that is left out shows its own defaults."""
     below = {name: found for name, field in model.model_fields.items() if (found := section(field)) is not None}
     rows = [
-        row(f"{prefix}{name}", field, values[name])
+        row(f"{prefix}{name}", field, values.get(name, REQUIRED))
         for name, field in model.model_fields.items()
-        if name not in below or values[name] is None
+        if name not in below or values.get(name) is None
     ]
     yield from [
         "",
@@ -148,9 +147,8 @@ def sections(prefix: str, model: type[BaseModel], values: Mapping[str, Any]) -> 
     ]
     yield from ["", "| key | value | default | meaning |", "|---|---|---|---|", *rows]
     for name, found in below.items():
-        if values[name] is None and any(field.is_required() for field in found.model_fields.values()):
-            continue  # it has no defaults, and a page of its own
-        yield from sections(f"{prefix}{name}.", found, values[name] or found().model_dump(mode="json"))
+        shown = values.get(name) if isinstance(values.get(name), Mapping) else None
+        yield from sections(f"{prefix}{name}.", found, shown or found.model_construct().model_dump(mode="json"))
 
 
 def section(field: FieldInfo) -> type[BaseModel] | None:

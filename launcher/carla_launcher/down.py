@@ -70,7 +70,9 @@ def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
     except UnusableStateError as error:
         left = f"docker ps --filter label=com.docker.compose.project={project.name_of(stopped)}"
         raise DownError(f"{error}; its processes have ended, `{left}` shows the containers, if it had any.") from None
-    spec = None if before is None else spec_of(stopped, before.believed, before.state.port)
+    # Of a command nothing is started, so it needn't be there any more.
+    asked = None if before is None else before.believed.model_copy(update={"command": ()})
+    spec = None if before is None or asked is None else spec_of(stopped, asked, before.state.port)
     if spec is not None and spec.in_containers:
         with contextlib.closing(compose_of(spec, limits)) as runtime:
             runtime.clear()

@@ -45,6 +45,7 @@ class Simulator(ABC):
     """What people call it."""
     ours: ClassVar[bool] = True
     """It is started and restarted here; otherwise it already runs."""
+    exists: ClassVar[bool] = True
     needs_card: ClassVar[bool] = False
     gpu_stack: ClassVar[bool] = True
     """Compose gives the run's containers a card."""
@@ -162,7 +163,16 @@ class Elsewhere(Simulator):
         return ()
 
 
-NAMED: Mapping[SimulatorKind, type[Simulator]] = {each.kind: each for each in (Carla, CarlaLite, Elsewhere)}
+class NoSimulator(Elsewhere):
+    """No simulator: for a program that drives none, on a card that others use too."""
+
+    kind, label = SimulatorKind.NONE, "no simulator"
+    exists = False
+
+
+NAMED: Mapping[SimulatorKind, type[Simulator]] = {
+    each.kind: each for each in (Carla, CarlaLite, Elsewhere, NoSimulator)
+}
 """By what ``--simulator`` names; ``auto`` leaves it open."""
 
 

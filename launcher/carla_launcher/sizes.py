@@ -32,6 +32,7 @@ class Sizes:
         run: the earlier run by whose peak these are corrected.
         refusal: why no such configuration can be, a sentence; empty if it can.
         refused_key: the key that the refusal is of; empty for several, and without one.
+        unknown: pools of which nothing says what it takes.
     """
 
     values: Values
@@ -41,6 +42,7 @@ class Sizes:
     by_phase: Mapping[PoolKind, Mapping[str, float]] = field(default_factory=dict)
     refusal: str = ""
     refused_key: str = ""
+    unknown: frozenset[PoolKind] = frozenset()
     run: str = field(default="", compare=False)
 
     @property

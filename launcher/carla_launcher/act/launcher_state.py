@@ -76,6 +76,8 @@ class LauncherState:
         agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
         agent_figures_doubted: why no later run shall plan by this agent's figures: it leaked, or grew until memory was
             short; empty if they hold.
+        command_peaks_mib: of another command than the agent, the most that it held with each set of values of its
+            rungs: ``values`` and ``mib``, by pool kind. A later plan of the same command goes by it.
         planned_bands_mib: the most that the plan has simulator and agent hold, by owner, pool and phase (of the agent:
             warming, updating, evaluating; of the simulator, empty for any).
         findings: that hold: ``incident``, ``cause``, ``sentence``, ``pool``, ``owner`` and ``since``.
@@ -109,6 +111,7 @@ class LauncherState:
     simulator_peak_mib: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     agent_context_mib: float | None = None
     agent_figures_doubted: str = ""
+    command_peaks_mib: tuple[Mapping[str, Any], ...] = ()
     incidents: int = 0
     incident: str = ""
     planned_bands_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)

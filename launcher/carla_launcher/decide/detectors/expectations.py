@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from carla_run.configuration.program_life import End
 
 BandKey = tuple[str, str, str]
 """Owner (simulator, agent), name of pool, phase: the agent's warming, updating or evaluating; empty for any."""
@@ -27,7 +30,9 @@ class Expectations:
     Attributes:
         timeout_s: of the agent's configuration: the client gives a call up after it.
         collector_margin_s: likewise: so much later it replaces its collector itself.
+        exits: what the agent's exit codes say; any other one is a crash.
     """
 
     timeout_s: float
     collector_margin_s: float
+    exits: Mapping[int, End]

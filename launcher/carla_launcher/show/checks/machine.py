@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 from carla_launcher.act.compose import project
+from carla_launcher.options import RunOptions
 
 COMMAND_LIMIT_S = 15.0
 """For each program that a check asks."""
@@ -84,6 +85,7 @@ class Machine:
         stack: the folder of the Compose files, where ``.env`` lies.
         config: the agent's configuration, for what a run takes of the disk.
         ports: the simulator's three; None takes those of CARLA_PORTS, else 2000 and the next two.
+        asked: what a run would be asked for, as far as it names a command.
     """
 
     stack: Path
@@ -94,6 +96,7 @@ class Machine:
     run: Callable[[tuple[str, ...], Mapping[str, str], float], Ran] = run
     pci: Path = Path("/sys/bus/pci/devices")
     shm: Path = Path("/dev/shm")
+    asked: RunOptions = field(default_factory=RunOptions)
 
     def ask(self, *command: str, limit_s: float = COMMAND_LIMIT_S) -> Ran:
         """Run a command and return how it ended."""

@@ -19,8 +19,8 @@ from carla_launcher.config import DEFAULT_CONFIG, LauncherConfig, LauncherConfig
 from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve import agent_args, commands
 from carla_launcher.simulators import NAMED, Elsewhere
-from carla_run.configuration.program_file import ProgramFileError
 from carla_run import formats
+from carla_run.configuration.program_file import ProgramFileError
 from carla_run.paths import RunPaths, names_preset
 
 NOT_GIVEN = "not given"

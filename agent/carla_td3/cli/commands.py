@@ -1,7 +1,7 @@
 """The agent's commands, and how an error becomes one sentence and an exit code.
 
-Owns what each command does in which order. Imports torch and ``carla`` only inside the command that needs them:
-``--help`` stays quick, and training's own process never sees the client.
+Owns the order of steps in each command. Imports torch and ``carla`` only inside the command that needs them:
+``--help`` stays quick, and the training process never loads the client.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ DEBUG = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False
 
 
 def console() -> Console:
-    """Return the place to print; in a pipe or a log wide enough for a table."""
+    """Return the console to print to. In a pipe or a log it is wide enough for a table."""
     return Console(width=None if sys.stdout.isatty() else LOG_COLUMNS)
 
 
 @contextlib.contextmanager
 def sentences(debug: bool) -> Iterator[None]:
-    """Turn the errors that a person can mend into one sentence on stderr and an exit code."""
+    """Turn the errors that a user can mend into one sentence on stderr and an exit code."""
     try:
         yield
     except StoppedAtOnce:
         typer.echo("Stopped at once; what was kept by then stands.", err=True)
         raise typer.Exit(Exit.INTERRUPTED) from None
-    except KeyboardInterrupt:  # before StopRequests, and in commands that have nothing to keep
+    except KeyboardInterrupt:  # raised before StopRequests is installed, and in commands that have nothing to save
         typer.echo("Interrupted.", err=True)
         raise typer.Exit(Exit.INTERRUPTED) from None
     except Exception as error:
@@ -60,7 +60,7 @@ def sentences(debug: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def leaving(debug: bool) -> Iterator[None]:
-    """As :func:`sentences`, for a process that used the client: left by ``os._exit`` (protocol section 5.5)."""
+    """Like :func:`sentences`, for a process that used the client: it exits by ``os._exit`` (protocol section 5.5)."""
     code = Exit.FINISHED
     try:
         with sentences(debug):
@@ -76,7 +76,7 @@ def leaving(debug: bool) -> Iterator[None]:
 
 
 def within(around: Callable[[bool], AbstractContextManager[None]]) -> Callable[[Command], Callable[..., None]]:
-    """Run a command within ``sentences`` or ``leaving``, and give it --debug; what it returns is its exit code."""
+    """Wrap a command in ``sentences`` or ``leaving`` and add ``--debug``; its return value is its exit code."""
 
     def wrapped(command: Command) -> Callable[..., None]:
         @functools.wraps(command)
@@ -327,7 +327,7 @@ def request(
 
 
 def _allocate_by(resolved: AgentConfig) -> allocator.Choice:
-    """Set what PyTorch's allocator reads, and say what of the environment's own setting can't be had."""
+    """Set the allocator's environment variables, and say which part of the user's setting is not available here."""
     chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
     if chosen.dropped is not None:
         typer.echo(chosen.dropped, err=True)

@@ -1,4 +1,4 @@
-"""The command line's options and what they mean as configuration keys.
+"""The command line's options, and the configuration keys that they set.
 
 Owns names, help texts and the order of precedence: file, then ``--set``, then the named options, then the launcher's
 ``overrides.yaml``. Knows no command.
@@ -77,11 +77,11 @@ KEYS = {
     **{name: (f"environment.traffic.{name}",) for name in ("vehicles", "walkers", "lights")},
     "weather": ("environment.weather",),
 }
-"""Keys of the configuration that an option sets, by its parameter's name."""
+"""The configuration key that an option sets, by the option's parameter name."""
 
 
 def run_directory(run_dir: Path | None, run_name: str) -> RunPaths:
-    """Return the run that the options name."""
+    """Return the run directory that the options name."""
     return RunPaths(run_dir if run_dir is not None else RUNS / run_name)
 
 
@@ -89,10 +89,10 @@ def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | N
     """Return the configuration of a command.
 
     Args:
-        path: ``--config``.
-        run: whose own configuration is the default, and whose ``overrides.yaml`` comes last.
-        settings: of ``--set``.
-        named: other options, by their names in ``KEYS``; None means not given.
+        path: value of ``--config``.
+        run: its config.yaml is the default, and its ``overrides.yaml`` is applied last.
+        settings: values of ``--set``.
+        named: the other options, by their names in ``KEYS``; None if not given.
 
     Raises:
         ConfigError: a file, key or value is wrong.

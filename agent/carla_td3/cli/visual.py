@@ -1,6 +1,6 @@
-"""The visual test: a driver on held-out routes, seen while it drives; a video, a contact sheet and a verdict remain.
+"""The visual test: shows a driver on held-out routes, and leaves a video, a contact sheet and a verdict.
 
-Owns its order and what it leaves, also where the simulator hangs or dies under it. The caller leaves by ``os._exit``.
+Owns the order of steps, and writes its files even if the simulator hangs or dies. The caller exits by ``os._exit``.
 """
 
 from __future__ import annotations
@@ -49,33 +49,33 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Asked:
-    """What the test is to do."""
+    """Options of the test."""
 
     driver: str
     steps: int
     video: Path
-    """Sheet (.png) and summary (.json) lie beside it, and what the live page shows."""
+    """The video. The sheet (.png), the summary (.json) and the live page's files are written beside it."""
     explain: bool
     viewing: bool
-    """Whether a camera of its own looks through the agent's lens, with more pixels: it costs the simulator memory."""
+    """Whether a second camera with the agent's lens and more pixels films the drive. It costs the simulator memory."""
     memory_limit_mib: float
 
     @property
     def sheet(self) -> Path:
-        """Where the contact sheet goes."""
+        """Path of the contact sheet."""
         return self.video.with_suffix(".png")
 
     @property
     def summary(self) -> Path:
-        """Where the summary goes."""
+        """Path of the summary."""
         return self.video.with_suffix(".json")
 
 
 def prepare(asked: Asked, trained: Trained) -> None:
-    """See that the test can be had, before anybody drives, and remove what the last one left.
+    """Check, before the first drive, that the test can run, and remove the last one's files.
 
     Raises:
-        AgentError: it can't.
+        AgentError: it can't run.
     """
     if asked.explain and (trained.policy is None or asked.driver != TD3_DRIVER):
         raise AgentError("--explain shows what a network goes by: give --checkpoint, and the driver td3.", Exit.USAGE)
@@ -88,7 +88,7 @@ def prepare(asked: Asked, trained: Trained) -> None:
 
 
 def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> bool:
-    """Drive, show, record; say what was wrong and where what remains lies; return whether the drive was healthy.
+    """Drive, show and record. Print the problems and the paths of the files; return whether the drive was healthy.
 
     Raises:
         AgentError: a signal stopped it (exit 75).
@@ -98,12 +98,12 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
     recording = Recording(asked, config)
 
     def give_up(why: str) -> NoReturn:
-        """End the process from a thread: the tick under way can't be interrupted."""
+        """End the process from a thread: the running tick can't be interrupted."""
         try:
             recording.health.lost = recording.health.lost or why
             told = _told(recording.finish(), asked)
             os.write(2, f"{told}\n".encode())
-        finally:  # a full disk, or a terminal that was closed, must not keep this process
+        finally:  # a full disk or a closed terminal must not keep this process alive
             os._exit(Exit.CRASH)
 
     with environment(config, give_up) as env:
@@ -120,12 +120,12 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
 
 
 class Recording:
-    """What a drive leaves. It is finished once, by whoever comes first: the drive, or the thread that gives it up."""
+    """The files of a drive. ``finish`` runs once: in the drive, or in the thread that gives it up."""
 
     def __init__(self, asked: Asked, config: AgentConfig) -> None:
         self.health = Health(asked.steps, asked.memory_limit_mib)
         self.facts: dict[str, Any] = {"driver": asked.driver, "seed": config.seed, "ends": []}
-        """Of the summary, beside the verdict."""
+        """Fields of the summary, besides the verdict."""
         self.metres = self.reward = 0.0
         self._asked, self._fps = asked, 1.0 / config.simulator.fixed_delta_s
         self._sheet = ContactSheet(SHEET_WIDTH)
@@ -135,7 +135,7 @@ class Recording:
         self._summary: dict[str, Any] | None = None
 
     def add(self, picture: Picture, label: str, own: Picture, metres: float, held_mib: Mapping[str, float]) -> None:
-        """Take what a step is shown as, and what its health is judged by, see ``Health.see``."""
+        """Add a step: its picture, and the readings of ``Health.see``."""
         with self._one:
             if self._summary is not None:
                 return
@@ -207,10 +207,10 @@ def _drive(
 
 
 def _steps(env: DrivingEnv, driver: Driver, routes: Sequence[Route], viewing: bool) -> Iterator[tuple[Step, Picture]]:
-    """Drive route after route, and from the first again; yields each step, and its front view to look at.
+    """Drive the routes in turn, over and over; yield each step with its front view.
 
     Args:
-        viewing: whether that is a camera's of its own, which is put on the car as its first drive begins.
+        viewing: whether the front view comes from a second camera, put on the car as its first drive begins.
 
     Raises:
         BlockedStart: something stands at the start of each route.
@@ -255,7 +255,7 @@ def _processes(config: AgentConfig) -> dict[str, int]:
 
 
 def _told(found: dict[str, Any], asked: Asked) -> str:
-    """Return what a person reads at the end: where everything lies, and a line for each thing that was wrong."""
+    """Return the text printed at the end: the paths of all files, and a line for each problem."""
     files = [asked.video, asked.sheet.name, asked.summary.name] if found["video"] else [asked.summary]
     head = f"{asked.driver}: {found['seconds']:.1f} s, {found['metres']:.0f} m → {', '.join(map(str, files))}"
     return "\n".join([head, *(f"Unhealthy: {problem}" for problem in found["problems"])])

@@ -1,4 +1,4 @@
-"""Which exit code an error of the agent ends it with, and which errors are memory that ran out."""
+"""The agent's exit code for each error, and which errors mean that memory ran out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carla_td3 import places
 
 
 class AgentError(ExitError):
-    """What ends the agent with a sentence; the code, and which pool ran out, are said where it is raised."""
+    """An error that ends the agent with a sentence. It carries the exit code, and the memory that ran out if any."""
 
     def __init__(self, sentence: str, code: Exit, pool: MemoryPool | None = None) -> None:
         super().__init__(sentence, code)
@@ -20,22 +20,22 @@ class AgentError(ExitError):
 
 
 MEMORY = (MemoryPool.DEVICE, MemoryPool.HOST)
-"""Pools of which less can be asked for; of a disk it can't."""
+"""Memory that a smaller configuration can relieve; the disk is no such case."""
 DeviceIsFull = Callable[[], bool]
-"""Says, now, whether a device has less free than is kept in reserve."""
+"""Returns whether a device now has less free than the reserve."""
 
 
 def never_full() -> bool:
-    """Say no: for where nobody computes on a device."""
+    """Return False: for code that computes on no device."""
     return False
 
 
 def exhausted_pool(error: BaseException, device_is_full: DeviceIsFull = never_full) -> MemoryPool | None:
-    """Return which memory ran out, of the forms that this takes (facts.md section 3); None if none did.
+    """Return which memory ran out, in any of its forms (facts.md section 3); None if none did.
 
     Args:
-        error: as it was caught.
-        device_is_full: asked only about the forms that a broken card has in common with a full one.
+        error: the caught error.
+        device_is_full: called only for errors that a broken GPU and a full one have in common.
     """
     if isinstance(error, AgentError):
         return error.pool
@@ -48,7 +48,7 @@ def exhausted_pool(error: BaseException, device_is_full: DeviceIsFull = never_fu
 
 
 def _torchs_pool(error: RuntimeError, device_is_full: DeviceIsFull) -> MemoryPool | None:
-    # torch's own class by its name, whatever it says: each allocator words it differently.
+    # torch's own class by its name: each allocator words its message differently.
     if "OutOfMemoryError" in {each.__name__ for each in type(error).__mro__}:
         return MemoryPool.DEVICE
     meaning = meaning_of(str(error))
@@ -59,7 +59,7 @@ def _torchs_pool(error: RuntimeError, device_is_full: DeviceIsFull) -> MemoryPoo
 
 
 def is_out_of_memory(error: BaseException, device_is_full: DeviceIsFull = never_full) -> bool:
-    """Return whether an error that is no sentence yet means that memory of device or host ran out."""
+    """Return whether an error without a sentence for people means that memory of device or host ran out."""
     pool = None if isinstance(error, AgentError) else exhausted_pool(error, device_is_full)
     return pool in MEMORY
 
@@ -70,7 +70,7 @@ def gpu_is_lost(error: BaseException) -> bool:
 
 
 def exit_code(error: BaseException, device_is_full: DeviceIsFull = never_full) -> Exit | None:
-    """Return the exit code of an error whose message is for a person; None for a mistake of ours."""
+    """Return the exit code of an error whose message is for people; None for a bug."""
     if isinstance(error, ExitError):
         return error.code
     if is_out_of_memory(error, device_is_full):
@@ -79,14 +79,14 @@ def exit_code(error: BaseException, device_is_full: DeviceIsFull = never_full) -
 
 
 def sentence(error: BaseException) -> str:
-    """Return what a person reads of an error that :func:`exit_code` knows."""
+    """Return the sentence for people of an error that :func:`exit_code` knows."""
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         return places.refusal(error)
     return str(error)
 
 
 def _is_of_a_place(error: OSError) -> bool:
-    """Return whether a place refuses what must be written; a process or a device refuses without a file's name."""
+    """Return whether a file can't be written at its place; errors of a process or device have no file name."""
     return error.errno in places.FULL | {errno.EROFS, errno.ENAMETOOLONG} or (
         error.errno in places.FORBIDDEN and error.filename is not None
     )

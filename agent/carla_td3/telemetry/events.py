@@ -1,6 +1,6 @@
-"""The event log, ``agent-events.jsonl``: why things happened, one JSON object a line.
+"""The event log, ``agent-events.jsonl``: why things happened, one JSON object per line.
 
-A disk that refuses a line never stops training: the line is lost, and that is said once on stderr.
+A disk that refuses a line never stops training: the line is lost, and stderr says so once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from carla_run.records import plain
 
 
 class JsonLines:
-    """A file of JSON objects, one a line, appended to; every line is flushed."""
+    """A file of JSON objects, one per line, that is appended to; every line is flushed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -34,9 +34,10 @@ class JsonLines:
             self._complain(error)
 
     def _write(self, line: bytes) -> None:
-        """Write the line in one call, or nothing: a filling disk takes a part, which would spoil the next line too.
+        """Write the line in one call, or not at all: a nearly full disk writes a part, which would spoil the next line
+        too.
 
-        So would one that a crash of the machine left unfinished: it is ended first.
+        A line that a crash of the machine left unfinished is ended first.
         """
         with self._path.open("a+b", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
@@ -60,9 +61,9 @@ class EventLog:
         self._clock = clock
 
     def append(self, event: str, cause: str = "", **numbers: Any) -> None:
-        """Add one event. ``event`` is an ``AgentEvent``'s word, ``cause`` a few words for a person."""
+        """Add one event. ``event`` is a name in ``AgentEvent``, ``cause`` a few words for people."""
         self._lines.append({"time": round(self._clock(), 3), "event": event, "cause": cause, **numbers})
 
     def add(self, event: Decisive) -> None:
-        """Add one event that the launcher decides by."""
+        """Add one event that the launcher uses for decisions."""
         log_by(self.append, event)

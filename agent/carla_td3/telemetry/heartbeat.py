@@ -1,7 +1,7 @@
 """The heartbeat: ``agent.json`` once a second, from a thread of the learner.
 
-Owns that file and the beat, at which memory is read too. Reads figures that others set, never waits for them, and
-never stops training: a failed write is forgotten.
+Owns that file and the interval, at which memory is read too. Reads values that other code sets, never waits for them,
+and never stops training: a failed write is ignored.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from carla_td3.memory.watermarks import Watermarks
 
 INTERVAL_S = 1.0
 CONNECTS = (Phase.STARTING, Phase.WARMING, Phase.COLLECTING)
-"""Phases in which collectors that connect, all of them, keep the learner waiting."""
+"""Phases in which the learner waits if all collectors are connecting."""
 
 
 @dataclass
 class Vitals:
-    """What the learner's main thread says about itself; each field is set by one assignment."""
+    """The learner's state, set by its main thread; each field by one assignment."""
 
     phase: Phase = Phase.STARTING
     step: int = 0
@@ -44,19 +44,19 @@ class Vitals:
     batch: int = 0
     micro_batch: int = 0
     cuda: Cuda | None = None
-    """None where nobody asked for it."""
+    """None if no GPU was asked for."""
     gave_way: str = ""
-    """The event of memory by which device or micro-batch is what nobody asked for; empty for none."""
+    """The memory event that changed device or micro-batch from what was asked for; empty if none did."""
     update_ms: float | None = None
     collector_restarts: dict[int, int] = field(default_factory=dict)
-    """Of each collector, by its number."""
+    """Restarts of each collector, by its number."""
     collector_steps: Sequence[int] = ()
-    """In each one's ring."""
+    """Steps in each collector's ring."""
     exit_code: int | None = None
 
 
 class Pulse:
-    """The thread. Use as a context manager: the last line is written when it ends."""
+    """The thread. Use as a context manager: the last heartbeat is written when it ends."""
 
     def __init__(self, run: RunPaths, vitals: Vitals, statuses: Sequence[Status], memory: Watermarks) -> None:
         self._run = run
@@ -86,7 +86,7 @@ class Pulse:
             write_whole(self._run.heartbeat, self._figures().json(), durable=False)
         except OSError:
             pass
-        except Exception:  # of a card that fails, say: whatever it is, silence would be taken for a hang
+        except Exception:  # for example of a broken GPU: whatever it is, silence would be taken for a hang
             if not self._failed:
                 traceback.print_exc()
             self._failed = True

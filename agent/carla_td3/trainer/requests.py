@@ -1,7 +1,7 @@
-"""Requests to a running training: each new one is handed to it, and answered when it is done.
+"""Requests to a running training: each new one is passed to it, and answered when done.
 
-Owns the choice of what may change in a running process, and the answers' wording. Knows the training only as the few
-things that can be asked of it, and no file but through ``carla_run.requests``.
+Owns which keys may change in a running process, and the answers' wording. Knows the training only by the methods of
+``Training``, and uses files only through ``carla_run.requests``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ APPLICABLE = (
     *("collector.at_work", "device", "td3.micro_batch", "training.checkpoint_every_steps"),
     "training.learner_threads",
 )
-"""Keys whose change in mid-run is exact: the tensors move, gradients add up to the batch's, and the rest is pace.
-Anything else is part of what is learned or built once, and needs a new process."""
+"""Keys that can change in a running process without changing what is learned: they affect placement, splitting or pace.
+All other keys are part of the experiment or read only once, and need a new process.
+"""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a training stands, for an answer."""
+    """Counters of a training, for an answer."""
 
     steps: int
     updates: int
@@ -36,26 +37,26 @@ class Standing:
 
 
 class Training(Protocol):
-    """What can be asked of a training. ``cause`` is for its events."""
+    """What a training can be asked to do. ``cause`` is for its events."""
 
     @property
     def standing(self) -> Standing:
-        """Where it stands now."""
+        """Its counters now."""
 
     def checkpoint(self, cause: str) -> None:
         """Write a checkpoint; raises CheckpointError."""
 
     def drain(self, cause: str) -> None:
-        """Write a checkpoint, give the simulator back, and rest; raises CheckpointError and goes on."""
+        """Write a checkpoint, give the simulator back, and wait; raises CheckpointError and continues."""
 
     def resume(self, cause: str) -> None:
         """Drive again after a drain."""
 
     def apply(self, values: Mapping[str, Any], cause: str) -> None:
-        """Go on with other values of the configuration; raises ConfigError and goes on as before."""
+        """Continue with other values of the configuration; raises ConfigError and keeps the old ones."""
 
     def stop(self, cause: str) -> None:
-        """End as after SIGTERM, soon."""
+        """End soon, as after SIGTERM."""
 
 
 class Requests:
@@ -67,11 +68,11 @@ class Requests:
         self._open: Request | None = None
 
     def begin(self, standing: Standing) -> None:
-        """Refuse what an earlier process left unanswered: a forgotten drain or stop must not hold up a new start."""
+        """Refuse a request that an earlier process left unanswered: an old drain or stop must not delay a new start."""
         self._refuse(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
 
     def obey(self, training: Training) -> None:
-        """Do what is newly asked for, if anything; a stop is answered at the end of the run."""
+        """Do a new request, if there is one; a stop is answered at the end of the run."""
         found = self._inbox.poll()
         if isinstance(found, Unfit):
             self._refuse(found, "", training.standing)
@@ -88,7 +89,7 @@ class Requests:
                 self._answer(found, Result.OK, _DONE[found.kind], training.standing)
 
     def end(self, standing: Standing, failure: str | None = None) -> None:
-        """Answer what is still open, for the run has ended: well, or with a failure."""
+        """Answer open requests because the run has ended, with success or with a failure."""
         for request in (self._open, self._inbox.poll()):
             if isinstance(request, Request) and request.kind is RequestKind.STOP and failure is None:
                 self._answer(request, Result.OK, _DONE[RequestKind.STOP], standing)
@@ -96,7 +97,7 @@ class Requests:
                 self._refuse(request, failure or "The run has ended.", standing)
 
     def _refuse(self, request: Request | Unfit | None, sentence: str, standing: Standing) -> None:
-        """Refuse what was asked, if anything; what is no request has a sentence already, and maybe no id."""
+        """Refuse a request, if there is one. A malformed file comes with its sentence, and may have no id."""
         if isinstance(request, Unfit) and request.id is None:
             self._events.append("request_unreadable", request.sentence)
         elif request is not None:
@@ -112,7 +113,7 @@ class Requests:
 
 
 def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:
-    """Return the configuration with some values changed.
+    """Return the configuration with changed values.
 
     Args:
         settings: of the running training.

@@ -1,7 +1,7 @@
-"""What ``carla-lite`` does: one server until SIGTERM or Ctrl-C.
+"""The command ``carla-lite``: one server until SIGTERM or Ctrl-C.
 
-Owns the command line and the sentences for what a user can get wrong: exit code 2 for a fault, 65 for a map, 69 for a
-port, 73 for a file that can't be written.
+Owns the command line and the sentences for users' mistakes: exit code 2 for a fault, 65 for a map, 69 for a port, 73
+for a file that can't be written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from carla_lite.roads.network import KNOWN, MAP_NAMES, MapError
 from carla_lite.server import Server
 from carla_lite.view import launch
 
-# Whatever --host says: a process that can reach it can crash the server.
+# Whatever --host says: a program that can reach this port can crash the server.
 LOOPBACK = "127.0.0.1"
 _BAD_FAULT, _BAD_MAP, _NO_PORT, _CANT_WRITE = 2, 65, 69, 73
 
@@ -177,7 +177,7 @@ def main(
     except MapError as error:
         _fail(f"{error}", _BAD_MAP)
     with contextlib.ExitStack() as ends:
-        # Before the others: a client that waits for the RPC port can then use this one.
+        # Before the others: a client that waits for the RPC port can then use this one, too.
         control = None if control_port is None else ends.enter_context(_control(control_port))
         folder = Folder(recordings, recordings_mib << 20)
         window_socket = ends.enter_context(_window_socket(view_port)) if view else None
@@ -205,7 +205,7 @@ def main(
 
 
 def _tell(file: Path, **what: int | None) -> None:
-    """Write the file whole: what waits for it never reads a half."""
+    """Write the file whole, so that a reader never sees half of it."""
     beside = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         beside.write_text(json.dumps({**what, "pid": os.getpid()}), encoding="utf-8")

@@ -17,14 +17,14 @@ from carla_lite.protocol.wire import RpcError
 from carla_lite.support import approximated, without_effect
 from carla_lite.world import World
 
-# VehicleDoor: front left, front right, rear left, rear right, hood, trunk; 6 is all of them.
+# VehicleDoor: front left, front right, rear left, rear right, hood, trunk; 6 means all of them.
 _DOORS, _ALL_DOORS = range(4), 6
 _TWO_WHEELS = "2"
 
 
 @method
 def apply_control_to_vehicle(_world: World, vehicle: Vehicle, control: list[Any]) -> None:
-    """Hold this control until the next one; the physics reads what is out of range as the nearest."""
+    """Hold this control until the next one; out-of-range values are clipped."""
     vehicle.drive(Control(*control))
 
 
@@ -36,26 +36,26 @@ def apply_ackermann_control_to_vehicle(_world: World, vehicle: Vehicle, target: 
 
 @method
 def get_ackermann_controller_settings(_world: World, vehicle: Vehicle) -> list[float]:
-    """Return the gains of the controllers of speed and acceleration."""
+    """Return the gains of the speed and acceleration controllers."""
     return list(vehicle.ackermann.settings)
 
 
 @method
 def apply_ackermann_controller_settings(_world: World, vehicle: Vehicle, gains: list[float]) -> None:
-    """Set these gains."""
+    """Set the gains of the speed and acceleration controllers."""
     speed_kp, speed_ki, speed_kd, kp, ki, kd = map(wire.finite, gains)
     vehicle.ackermann.settings = speed_kp, speed_ki, speed_kd, kp, ki, kd
 
 
 @method
 def get_physics_control(_world: World, vehicle: Vehicle) -> list[Any]:
-    """Return the model's figures as a VehiclePhysicsControl, or what was last applied."""
+    """Return the model's figures as a VehiclePhysicsControl, or the ones that were last applied."""
     return vehicle.figures
 
 
 @method(approximated("a single-track model takes most figures (see the fields of VehiclePhysicsControl)"))
 def apply_physics_control(_world: World, vehicle: Vehicle, figures: list[Any]) -> None:
-    """Adopt what the motion model has of these figures; the others are kept and given back."""
+    """Apply the figures that the motion model has; the others are stored and returned."""
     vehicle.figures = figures
 
 

@@ -154,7 +154,7 @@ class Networks:
         ][::-1]
 
     def _head_steps(self, *, beside: int) -> list[_Step]:
-        """Return the auxiliary head's layers, last first; ``beside``: bytes of the critics' gradient of the features."""
+        """Return the auxiliary head's layers, last first; ``beside``: bytes of the critics' gradient."""
         features, hidden, told = self.network.features, AUXILIARY_HIDDEN, self.predicted
         return [
             _Step(FLOAT * (told + hidden), FLOAT * (told + hidden) + beside, weights=FLOAT * hidden * told),

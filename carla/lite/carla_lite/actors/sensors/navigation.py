@@ -29,7 +29,7 @@ class _NoisySensor(Sensor):
         self._random = random.Random(int(self.number("noise_seed", -math.inf)))
 
     def noisy(self, value: float, name: str) -> float:
-        """Return a reading with ``noise_NAME_bias`` and noise of ``noise_NAME_stddev`` added, if the sensor has them."""
+        """Return a reading with ``noise_NAME_bias`` and noise of ``noise_NAME_stddev``, if the sensor has them."""
         kind, _, axis = name.partition("_")
         bias, stddev = ("_".join(filter(None, ("noise", kind, part, axis))) for part in ("bias", "stddev"))
         return value + self.number(bias, -math.inf) + self._random.gauss(0.0, self.number(stddev, 0.0))

@@ -15,9 +15,7 @@ from carla_lite.roads.reference_line import FloatArray
 NEAR_M = 0.2
 
 
-@dataclass(
-    slots=True, unsafe_hash=True
-)  # not frozen: frozen instances take three times as long to create, and there is one per actor and tick
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: three times as slow to create, once per actor and tick
 class Pose:
     """A place and a direction in CARLA's frame: metres, radians (pitch up, yaw clockwise, roll to the right).
 

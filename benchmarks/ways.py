@@ -49,7 +49,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 SMALLEST_PART = 8
 OFFLOADS: tuple[tuple[Offload, ...], ...] = ((), ("optimizer",), get_args(Offload))
 _KEPT = ("parameters", "gradients", "Adam's moments", "targets")
-_COUNTED = (*_KEPT, "activations", "workspace and heap's holes", "kernels")
+_COUNTED = (*_KEPT, "activations", "workspace and heap gaps", "kernels")
 
 
 @dataclass(frozen=True)

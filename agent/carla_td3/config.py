@@ -227,13 +227,13 @@ class RewardConfig(Section):
     idle: float = Field(
         0.2,
         ge=0,
-        description="Weight of standing still: full at 0 m/s, none from 1 m/s or where waiting is right. Only in the "
+        description="Weight of standing still: full at 0 m/s, none from 1 m/s on or where waiting is right. Only in the "
         "form sum.",
     )
     overspeed: float = Field(
         2.0,
         ge=0,
-        description="Weight of speed above the target, as a share of it. In the form product: above the speed that the "
+        description="Weight of speed above the target speed, as a share of it. In the form product the target is what the "
         "road ahead allows.",
     )
     lateral: float = Field(
@@ -250,7 +250,7 @@ class RewardConfig(Section):
     time_to_collision: float = Field(
         0.5,
         ge=0,
-        description="Weight of a short time to collision: full at 0 s, none from 2 s. Only in the form product.",
+        description="Weight of a short time to collision: full at 0 s, none from 2 s on. Only in the form product.",
     )
     collision: float = Field(10.0, ge=0, description="Penalty for a collision. It ends the episode.")
     red_light: float = Field(10.0, ge=0, description="Penalty for running a red light. Only in the form product.")
@@ -258,7 +258,7 @@ class RewardConfig(Section):
     blocked: float = Field(
         10.0,
         ge=0,
-        description="Penalty where an episode ends because the car stood still for too long. Only in the form product.",
+        description="Penalty if an episode ends because the car stood still for too long. Only in the form product.",
     )
     finish: float = Field(10.0, ge=0, description="Reward for reaching the end of the route.")
 
@@ -308,14 +308,14 @@ class TrafficConfig(Section):
         ge=0,
         le=1,
         description="Share of pedestrians beside the route that are sent across just before the car arrives. Few cross "
-        "by themselves. A pedestrian that avoids roads takes a crosswalk.",
+        "by themselves. A pedestrian that avoids roads uses a crosswalk.",
     )
     within_m: float | None = Field(
         None,
         gt=0,
         description="Largest distance in metres between an episode's start and each car and pedestrian at that time; "
-        "null means anywhere on the map. With a limit, a short episode meets as many of them with a fifth of the "
-        "number.",
+        "null means anywhere on the map. With a limit, a fifth of the number gives a short episode as much "
+        "traffic.",
     )
     lights: bool = Field(
         False,
@@ -327,7 +327,7 @@ class TrafficConfig(Section):
         ge=0,
         le=1,
         description="Share of training episodes in which the lights on the route switch at random each second, so that "
-        "a place does not tell the colour of its light.",
+        "the colour of a light can't be learned from its place.",
     )
 
     @field_validator("vehicles", "walkers", mode="before")
@@ -377,7 +377,7 @@ class ActionRateConfig(Section):
         0.5,
         gt=0,
         le=1,
-        description="Share of the largest wheel angle that a steering of 1 means. Half of CARLA's 70° is the angle of "
+        description="Share of the largest wheel angle for a steering of 1. Half of CARLA's 70° is the angle of "
         "a passenger car.",
     )
     steer_per_s: float | None = Field(
@@ -610,7 +610,7 @@ class TownsConfig(Section):
     maps: tuple[str, ...] = Field(
         ("Lite:seed={seed},size=400",),
         min_length=1,
-        description="Maps in turn: names, .xodr files or folders of .xodr files. {seed} grows by one from town to "
+        description="Maps to use in turn: names, .xodr files or folders of .xodr files. {seed} grows by one from town to "
         "town; only carla-lite has towns from a seed.",
     )
     every_episodes: int = Field(20, ge=1, description="Episodes per town.")
@@ -631,7 +631,7 @@ class TrainingConfig(Section):
         0.0,
         ge=0,
         description="Mean seconds between two halts without a cause, in training and demonstrations, so that the "
-        "driver does not learn to stand because it stands. 0 means none.",
+        "driver does not learn to keep standing because it stands. 0 means none.",
     )
     updates_per_step: float = Field(1.0, gt=0, le=20, description="Updates per environment step.")
     annealing: float = Field(
@@ -644,8 +644,8 @@ class TrainingConfig(Section):
     final_updates: int = Field(
         0,
         ge=0,
-        description="Updates of a learner that restarts from new weights after the last step, on all transitions. 0 "
-        "keeps the trained learner. A run that is extended does this again at its new end.",
+        description="Updates after the last step, with reset networks, on all transitions. 0 keeps the trained "
+        "networks. A run that is extended does this again at its new end.",
     )
     lockstep: bool = Field(
         False, description="Collector and learner take turns. Runs are then reproducible bit for bit, and slower."

@@ -19,7 +19,7 @@ from carla_run.keys import at
 
 
 class Pin(Flag):
-    """What a value's change would make unusable."""
+    """Stored things that a change of the value would make unusable."""
 
     ROWS = auto()
     """The rows of a replay."""

@@ -37,7 +37,7 @@ def prepare(run: RunPaths, resume: bool) -> Lock:
     """
     if run.holds_a_run() and not resume:
         raise AgentError(
-            f"{run.path} already holds a run: add --resume to go on with it, or choose another --run-name.",
+            f"{run.path} already holds a run: add --resume to continue it, or choose another --run-name.",
             Exit.BAD_CONFIG,
         )
     try:

@@ -45,7 +45,7 @@ def sentences(debug: bool) -> Iterator[None]:
     try:
         yield
     except StoppedAtOnce:
-        typer.echo("Stopped at once; what was kept by then stands.", err=True)
+        typer.echo("Stopped at once; everything saved by then is kept.", err=True)
         raise typer.Exit(Exit.INTERRUPTED) from None
     except KeyboardInterrupt:  # raised before StopRequests is installed, and in commands that have nothing to save
         typer.echo("Interrupted.", err=True)
@@ -111,9 +111,9 @@ def train(
     device: options.Device = None,
     resume: options.Resume = False,
 ) -> Exit:
-    """Train a TD3 driver against the simulator at CARLA_HOST:CARLA_PORT; evaluate it; leave a run directory.
+    """Train a TD3 driver with the simulator at CARLA_HOST:CARLA_PORT, evaluate it, and write a run directory.
 
-    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 it can't fit or ran out of memory, 75 stopped on
+    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 out of memory, or it can't fit, 75 stopped on
     request.
     """
     stop = StopRequests(raise_second=True)
@@ -147,7 +147,9 @@ def train(
         collectors, capacity = resolved.training.collectors, resolved.replay.capacity
         resize_rings(run.rings(), collectors, capacity, stack, reserve_mib, log, privileged)
         if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
-            out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
+            out.print(
+                f"There is a GPU, but {admitted.cuda}. The agent trains on the CPU.", highlight=False, soft_wrap=True
+            )
         if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):
             out.print(f"{emulated}.", highlight=False, soft_wrap=True)
         training = TrainingLoop(admitted, run, out, stop)
@@ -163,7 +165,7 @@ def evaluate(
     *,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Run directory, whose latest checkpoint is taken, or one of its folders checkpoints/step-…."),
+        typer.Option(help="Run directory (its latest checkpoint is used), or one of its folders checkpoints/step-…."),
     ] = None,
     routes: Annotated[int, typer.Option(min=1, help="Number of held-out routes to drive.")] = 20,
     min_turns: Annotated[int, typer.Option(min=0, help="Least number of junction turns on a route.")] = 0,
@@ -171,7 +173,7 @@ def evaluate(
         str | None,
         typer.Option(
             help="Drivers to compare, separated by commas: td3; td3-greyed and td3-shuffled (td3 with useless "
-            "pictures); stop; random; pid; expert (sees all that the simulator knows); expert-noisy (expert with "
+            "pictures); stop; random; pid; expert (uses all that the simulator knows); expert-noisy (expert with "
             "exploration noise). Default: td3, td3-greyed, stop, random and pid, as far as they apply."
         ),
     ] = None,
@@ -185,10 +187,10 @@ def evaluate(
 ) -> None:
     """Drive held-out routes and print success, completion, driving score and comfort, one row per driver.
 
-    Each drive is saved as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
-    all are driven: the same command resumes after them, whatever ended it. Ctrl-C and SIGTERM leave the table so far.
+    Each drive is saved as it ends, in NAME.drives-….jsonl beside the file of --json or --csv, otherwise in runs/. If the
+    command is interrupted, the same command resumes after the saved drives. Ctrl-C and SIGTERM print the table so far.
 
-    Exit codes: 0 all are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
+    Exit codes: 0 all routes are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import evaluation
 
@@ -200,7 +202,7 @@ def evaluate(
 @within(leaving)
 def record(
     *,
-    out: Annotated[Path, typer.Option(help="Folder for the demonstrations. replay.demonstrations then names it.")],
+    out: Annotated[Path, typer.Option(help="Folder for the demonstrations. A run reads it by replay.demonstrations.")],
     driver: Annotated[
         str,
         typer.Option(
@@ -208,18 +210,20 @@ def record(
             "random or stop."
         ),
     ] = "expert",
-    steps: Annotated[int, typer.Option(min=1, help="Total number of steps, with those that --resume finds.")] = 20_000,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Total number of steps, including those that --resume finds.")
+    ] = 20_000,
     config: options.ConfigPath = None,
     settings: options.Settings = None,
     map: options.Map = None,
     seed: options.Seed = None,
     resume: options.Resume = False,
 ) -> None:
-    """Record a driver on training routes as demonstrations, which a run can learn from beside its own steps.
+    """Record a driver on training routes, as demonstrations that runs can learn from.
 
     Every step is saved as it is taken, so that --resume continues after the last one.
 
-    Exit codes: 0 all are taken, 65 bad configuration, 69 no simulator, 75 stopped on request.
+    Exit codes: 0 all steps are recorded, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import recording
 
@@ -239,7 +243,7 @@ def stability(
         typer.Option(
             min=0,
             max=1e6,
-            help="Growth of a process in MiB, fitted over the second half of the run, that still counts as no leak.",
+            help="Largest growth of a process in MiB over the second half of the run that does not count as a leak.",
         ),
     ] = 8.0,
     config: options.ConfigPath = None,
@@ -265,15 +269,15 @@ def footprint(
         str | None,
         typer.Option(
             metavar="JSON",
-            help="Further sets of keys to size, as a JSON list of objects. Implies --json; the GPU is not read.",
+            help="Variants to size, as a JSON list of objects with keys and values. Implies --json; ignores the GPU.",
         ),
     ] = None,
 ) -> Exit:
-    """Print what a configuration needs of GPU, host and disk, item by item, and whether it fits. Allocates nothing.
+    """Print the GPU memory, host memory and disk that a configuration needs, item by item, and whether they fit.
 
-    With --run-dir it also prints what that run measured, by phase.
+    It allocates nothing. With --run-dir it also prints the measurements of that run, by phase.
 
-    Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
+    Exit codes: 0 it fits, 71 it does not, 65 bad configuration.
     """
     from carla_td3.memory import estimate, preflight
 
@@ -308,9 +312,9 @@ def request(
     settings: options.Settings = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the request is done, and print its result.")] = False,
 ) -> None:
-    """Send a request to a running training. --set gives the values of apply.
+    """Send a request to a running training. --set gives the values for apply.
 
-    Exit codes: 0 sent, or with --wait done; 1 the run ended first; 65 refused, or no run is active there.
+    Exit codes: 0 sent, or done with --wait; 1 the run ended first; 65 refused, or the run is not active.
     """
     from carla_run import requests
 
@@ -320,7 +324,7 @@ def request(
     if answer is not None and not answer.ok:
         raise AgentError(answer.sentence, Exit.BAD_CONFIG)
     if answer is None:
-        typer.echo(f"Request {asked} waits in {run.request}.")
+        typer.echo(f"Request {asked} is waiting in {run.request}.")
     else:
         held = f", {answer.checkpoint}" if answer.checkpoint else ""
         typer.echo(f"{answer.sentence} {answer.steps} steps, {answer.updates} updates{held}.")

@@ -56,7 +56,7 @@ CheckpointFreq = Annotated[
 EvalEpisodes = Annotated[
     int | None,
     typer.Option(
-        "--num-eval-episodes", help="Routes per evaluation, the last one included. Default: evaluation.episodes."
+        "--num-eval-episodes", help="Routes per evaluation, including the last one. Default: evaluation.episodes."
     ),
 ]
 Device = Annotated[

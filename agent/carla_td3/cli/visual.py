@@ -78,7 +78,7 @@ def prepare(asked: Asked, trained: Trained) -> None:
         AgentError: it can't run.
     """
     if asked.explain and (trained.policy is None or asked.driver != TD3_DRIVER):
-        raise AgentError("--explain shows what a network goes by: give --checkpoint, and the driver td3.", Exit.USAGE)
+        raise AgentError("--explain needs a network to explain: give --checkpoint, and the driver td3.", Exit.USAGE)
     if asked.video.suffix != ".mp4":
         raise AgentError(f"--video {asked.video}: expected a name that ends with .mp4.", Exit.USAGE)
     driver(asked.driver, trained.policy, trained.config, lambda: NOTHING)

@@ -102,7 +102,7 @@ class Received:
         """
         here, capacity = self.head.rows, self._ring.layout.capacity
         if chunk.first > here:
-            raise GapError(f"{self._ring.directory}: rows {here} to {chunk.first - 1} never came.")
+            raise GapError(f"{self._ring.directory}: rows {here} to {chunk.first - 1} are missing.")
         numbers = range(here, chunk.first + len(chunk.rows))
         for number in numbers:
             row = chunk.rows[number - chunk.first]

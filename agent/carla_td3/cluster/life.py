@@ -152,7 +152,7 @@ class Life:
         try:
             last: Told = actors.answer_of(actor.exchange.remote, lambda: time.monotonic() < until_s, ask, None)
         except GaveUpError:
-            raise LostError("it doesn't answer any more") from None
+            raise LostError("it no longer answers") from None
         return last
 
     def _take(self, told: Told) -> Ended | None:

@@ -235,7 +235,7 @@ class Node:
         """Pass on orders, weights and acknowledgement; return the news, waiting a moment for some."""
         if self._life is None or self._life.id != ask.life:
             nobody = Snapshot(CollectorState.ABSENT, 0, 0, in_call=False, silent_s=0.0, limit_s=0.0)
-            lost = Ended(cause="its node knows nothing of it", end=CollectorEnd.LOST)
+            lost = Ended(cause="its node no longer has it", end=CollectorEnd.LOST)
             return Told(nobody, ask.head.steps, ended=lost)
         return self._life.answer(ask, weights, self._simulator)
 

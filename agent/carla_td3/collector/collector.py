@@ -151,7 +151,8 @@ def _leave() -> None:
     """
     try:
         print(
-            "The simulator closed its connection; cars and people can't outlive that, this collector ends.", flush=True
+            "The simulator closed its connection. This collector ran cars or pedestrians in it, so it ends, too.",
+            flush=True,
         )
     finally:  # a full disk must not keep this process alive
         os._exit(Exit.CRASH)

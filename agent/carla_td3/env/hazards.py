@@ -47,7 +47,7 @@ BRAKING_MPS2 = 2.5
 
 
 class Light(Enum):
-    """What a traffic light shows; ``NONE``: no light on the route ahead, or one that is off."""
+    """State of a traffic light; ``NONE``: no light on the route ahead, or one that is off."""
 
     NONE = "none"
     GREEN = "green"

@@ -152,7 +152,9 @@ def _values(drives: Sequence[Drive], name: str, figure: str) -> Values:
 
 def table(report: dict[str, Any]) -> Table:
     """Return the figures of every driver, one block per traffic."""
-    title = f"{report['drives']} drives; floors are judged in {', '.join(report['floors_are_judged_in']) or 'none'}"
+    title = (
+        f"{report['drives']} drives; vision is judged in traffic: {', '.join(report['floors_are_judged_in']) or 'none'}"
+    )
     traffic = report["traffic"].items()
     groups = {name: {who: _shown(found) for who, found in by.items()} for name, by in traffic}
     return figures.in_columns(title, groups)

@@ -62,7 +62,7 @@ class Health:
         if self.flat:
             found.append(f"The camera's picture showed nothing {_at(self.flat)}.")
         if self.frozen:
-            found.append(f"The car moved and its picture stood still {_at(self.frozen)}.")
+            found.append(f"The car moved and its picture did not change {_at(self.frozen)}.")
         for who, mib in self.peak_mib.items():
             if mib > self.limit_mib:
                 found.append(f"The {who} held {mib:.0f} MiB, more than the limit of {self.limit_mib:.0f} MiB.")

@@ -193,7 +193,7 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
 
 def _not_driven(evaluations: Sequence[Evaluation]) -> str | None:
     names = sorted({name for evaluation in evaluations for name in evaluation.blocked})
-    return f"Not driven by all, for something stood on the start: {', '.join(names)}." if names else None
+    return f"Not driven by every driver, because something stood at the start: {', '.join(names)}." if names else None
 
 
 def write_json(evaluations: Sequence[Evaluation], path: Path) -> None:

@@ -57,7 +57,7 @@ class Seen:
     action: Iterable[float]
     """Steering and pedal, -1 to 1."""
     completion: float
-    """Of the route, 0 to 1."""
+    """Share of the route, 0 to 1."""
     title: str = ""
     step: int = 0
     steps: int = 0

@@ -154,10 +154,14 @@ def missing() -> str:
         one_picture = ("-f", "lavfi", "-i", "color=size=64x64", "-frames:v", "1", "-c:v", CODEC, "-f", "null", "-")
         tried = subprocess.run([program, "-v", "error", *one_picture], capture_output=True, check=False)
     except (OSError, RuntimeError) as error:
-        return f"No video can be encoded, for there is no ffmpeg ({error}): `pip install imageio-ffmpeg` brings one."
+        return (
+            f"No video can be encoded, because there is no ffmpeg ({error}): `pip install imageio-ffmpeg` brings one."
+        )
     if tried.returncode == 0:
         return ""
-    return f"No video can be encoded, for {program} doesn't have {CODEC}: unset IMAGEIO_FFMPEG_EXE, or name another."
+    return (
+        f"No video can be encoded, because {program} doesn't have {CODEC}: unset IMAGEIO_FFMPEG_EXE, or name another."
+    )
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ Address = SimulatorConfig | Mapping[str, Any]
 
 
 class RegisteredEnv(DrivingEnv):
-    """What ``gymnasium.make("CarlaTD3/Driving-v0", …)`` returns.
+    """The environment that ``gymnasium.make("CarlaTD3/Driving-v0", …)`` returns.
 
     Args:
         config: the task: the section ``environment`` of a configuration, or the path of such a file, whose section

@@ -160,7 +160,7 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int, networks: Ne
         Item("sampled batch", "always", host=copies * sampled, device=cuda * on_device),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         _placed("activations", "updating", activations, cuda),
-        _placed("workspace and heap's holes", "updating", workspace, cuda),
+        _placed("workspace and heap gaps", "updating", workspace, cuda),
     )
 
 
@@ -173,7 +173,7 @@ def _files(config: AgentConfig, cuda: bool, networks: Networks, followed: Networ
     return (
         Item("replay (page cache isn't counted)", "always", disk=replay_bytes(config, config.replay.capacity)),
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
-        Item("checkpoint in the making", "saving", host=copied, disk=checkpoint),
+        Item("checkpoint being written", "saving", host=copied, disk=checkpoint),
     )
 
 

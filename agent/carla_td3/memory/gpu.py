@@ -47,9 +47,9 @@ class GpuMemory:
 
     def __str__(self) -> str:
         if self.problem:
-            return f"no GPU memory to tell of: {self.problem}"
+            return f"no GPU memory to report: {self.problem}"
         known = self.free is not None and self.total is not None
-        card = f"{self.free:.0f} of {self.total:.0f} MiB free" if known else "its free memory can't be asked"
+        card = f"{self.free:.0f} of {self.total:.0f} MiB free" if known else "its free memory is unknown"
         here = "nothing yet" if self.here is None else str(self.here)
         return f"GPU {self.device}: {card}; PyTorch in this process: {here}"
 

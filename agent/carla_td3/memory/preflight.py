@@ -106,7 +106,7 @@ class MemoryReport:
                 table.add_row(item.name, item.phase, *(_shown(getattr(item, pool) or None) for pool in POOLS))
         table.add_section()
         table.add_row("total", "", *(_shown(self.fit.estimate.total(pool)) for pool in POOLS))
-        table.add_row("free, were this run not there", "", *(_shown(getattr(self.fit.free, pool)) for pool in POOLS))
+        table.add_row("free without this run", "", *(_shown(getattr(self.fit.free, pool)) for pool in POOLS))
         return table
 
     def watermarks(self) -> Table:
@@ -127,7 +127,7 @@ class MemoryReport:
         kept = f"with memory.reserve_mib {self.fit.config.memory.reserve_mib:g} left over"
         verdict = self.refusal or f"A batch of {self.fit.estimate.batch} fits, {kept}."
         if self.not_on_cuda is not None:
-            verdict += f" It goes to the CPU, for the GPU is too full: {self.not_on_cuda}"
+            verdict += f" The agent runs on the CPU, because the GPU is too full: {self.not_on_cuda}"
         if self.idle_offload:
             verdict += f" memory.offload has no effect on the CPU ({', '.join(self.idle_offload)})."
         return verdict
@@ -281,7 +281,7 @@ def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
     if lowered is not config:
         log(
             "micro_batch_lowered",
-            f"the last learner ended without a word in phase {last.phase}, and memory may be why",
+            f"the last learner ended without a message in phase {last.phase}, perhaps for lack of memory",
             micro_batch=lowered.td3.micro_batch,
             last_micro_batch=last.micro_batch,
             needed_mib=previous_crash.needed_mib(config, last),
@@ -300,14 +300,14 @@ def require_arithmetic(precision: str) -> None:
 
     if precision == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         name = torch.cuda.get_device_name()
-        raise ConfigError(f"td3.precision is bfloat16, which {name} has not: set td3.precision to float16.")
+        raise ConfigError(f"td3.precision is bfloat16, which {name} lacks: set td3.precision to float16.")
 
 
 def read_back() -> dict[str, Any]:
     """Return the settings that PyTorch's CUDA allocator reports."""
     import torch
 
-    torch.cuda.init()  # type: ignore[no-untyped-call]  # ``_snapshot`` alone makes no context
+    torch.cuda.init()  # only ``_snapshot`` needs no context
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     return {
         name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in settings.items()

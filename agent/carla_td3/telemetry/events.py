@@ -49,7 +49,7 @@ class JsonLines:
 
     def _complain(self, error: OSError) -> None:
         if not self._complained:
-            print(f"{self._path}: lines are being lost ({error.strerror}); the work goes on.", file=sys.stderr)
+            print(f"{self._path}: lines are being lost ({error.strerror}); the work continues.", file=sys.stderr)
         self._complained = True
 
 

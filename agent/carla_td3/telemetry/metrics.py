@@ -98,7 +98,10 @@ class Metrics:
     def _complain(self, error: OSError) -> None:
         if not self._complained:
             self._complained = True
-            print(f"{self._folder}: gets no more ({error.strerror}); training and the lines go on.", file=sys.stderr)
+            print(
+                f"{self._folder}: can't be written any more ({error.strerror}); training and metrics.jsonl continue.",
+                file=sys.stderr,
+            )
 
 
 class Episodes:

@@ -86,7 +86,7 @@ def demonstrations(config: AgentConfig) -> Source:
         if recorded[key] != value:
             raise ConfigError(
                 f"replay.demonstrations {run.path}: was recorded with {key} = {recorded[key]}, the configuration says "
-                f"{value}: record it anew, or set {key} to {recorded[key]}."
+                f"{value}: record it again, or set {key} to {recorded[key]}."
             )
     return Rings(held)
 

@@ -100,6 +100,6 @@ class CheckpointStore:
                 self.save_what_is_new(cause)
         except CheckpointError as error:
             lost = self.counters.updates - max(0, self.counters.saved_updates)
-            kept = self._learner.checkpoint or "the replay alone"
-            return CheckpointError(f"{error} --resume goes on from {kept} and makes {lost} updates again.")
+            kept = self._learner.checkpoint or "the replay only"
+            return CheckpointError(f"{error} --resume continues from {kept} and repeats {lost} updates.")
         return None

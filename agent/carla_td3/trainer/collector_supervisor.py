@@ -146,7 +146,7 @@ class CollectorSupervisor:
         if rests and not self._goes_on_without():
             raise AgentError(
                 f"The collector ended {self._fruitless} times in a row without a finished step (last: {ended.cause}): "
-                f"{self._log} has what it said.",
+                f"{self._log} has its output.",
                 Exit.CRASH,
             )
         counted = self._reporter.vitals.collector_restarts

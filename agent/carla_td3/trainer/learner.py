@@ -40,9 +40,7 @@ from carla_td3.trainer.pacing import Counters, Pacing, resumed
 _SMOOTHING = 0.05
 """Weight of the newest update in the mean duration, which covers about the last 20."""
 
-_ADAPTED = (
-    "what was learned was learned with other frames: learning goes on from adapted features, as another experiment"
-)
+_ADAPTED = "the checkpoint had another frame size: its features are adapted, and the experiment is another one now"
 
 
 class Learner:
@@ -276,7 +274,7 @@ class Learner:
         except RuntimeError as error:
             if not is_out_of_memory(error, self.device_is_full):
                 raise
-            raise ConfigError(f"device {device} is too full ({error}); training goes on on the CPU.") from None
+            raise ConfigError(f"device {device} is too full ({error}); training continues on the CPU.") from None
 
     def _move(self, device: torch.device, config: AgentConfig) -> None:
         """Move all tensors to another device; a CUDA context stays until this process ends."""

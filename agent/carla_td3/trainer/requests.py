@@ -37,7 +37,7 @@ class Standing:
 
 
 class Training(Protocol):
-    """What a training can be asked to do. ``cause`` is for its events."""
+    """Requests that a training can serve. ``cause`` is for its events."""
 
     @property
     def standing(self) -> Standing:
@@ -69,7 +69,7 @@ class Requests:
 
     def begin(self, standing: Standing) -> None:
         """Refuse a request that an earlier process left unanswered: an old drain or stop must not delay a new start."""
-        self._refuse(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
+        self._refuse(self._inbox.poll(), "The request is older than this agent: send it again.", standing)
 
     def obey(self, training: Training) -> None:
         """Do a new request, if there is one; a stop is answered at the end of the run."""
@@ -145,6 +145,6 @@ _DONE = {
     RequestKind.CHECKPOINT: "A checkpoint is written.",
     RequestKind.DRAIN: "A checkpoint is written and the simulator given back; the agent waits for resume.",
     RequestKind.RESUME: "A collector is started.",
-    RequestKind.APPLY: "The agent goes on with these values.",
+    RequestKind.APPLY: "The agent continues with these values.",
     RequestKind.STOP: "The run has ended.",
 }

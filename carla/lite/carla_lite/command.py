@@ -67,12 +67,12 @@ def main(
             metavar="PORT",
             parser=_first_port,
             envvar=["CARLA_PORT", "CARLA_PORTS"],
-            help="Port for clients, or a range of which the first is taken (2000-2002). Sensors' data takes the next "
-            "port. 0 takes two ports that are free.",
+            help="Port for clients; sensor data uses the next port. A range such as 2000-2002 means its first port; 0 "
+            "means two free ports.",
         ),
     ] = 2000,
     map: Annotated[
-        str, typer.Option(help=f"Map at start: {KNOWN}, the name of a map of --map-dir, or the path of an .xodr file.")
+        str, typer.Option(help=f"Map at start: {KNOWN}, the name of a map in --map-dir, or the path of an .xodr file.")
     ] = MAP_NAMES[0],
     map_dir: Annotated[
         Path | None,
@@ -100,7 +100,7 @@ def main(
             min=0.0,
             max=10_000.0,
             envvar="LITE_TICK_MS",
-            help="Shortest time that a tick takes, in milliseconds, to be as slow as a simulator on a GPU.",
+            help="Shortest duration of a tick, in milliseconds, to imitate the speed of a simulator on a GPU.",
         ),
     ] = 0.0,
     strict: Annotated[
@@ -108,8 +108,8 @@ def main(
         typer.Option(
             "--strict",
             envvar="LITE_STRICT",
-            help="Refuse what CARLA refuses and leave out what it doesn't have, so that no program passes here and "
-            "fails there. docs/carla-lite-model.md lists the differences.",
+            help="Be as strict as CARLA where carla-lite is more generous, so that a program that runs here also runs "
+            "there. docs/carla-lite-model.md lists the differences.",
         ),
     ] = False,
     client: Annotated[
@@ -118,7 +118,7 @@ def main(
             metavar="VERSION",
             parser=_dialect,
             envvar="LITE_CLIENT",
-            help=f"Version of the carla clients that connect, {' or '.join(DIALECTS)}. Clients don't tell their own.",
+            help=f"Version of the clients to serve: {' or '.join(DIALECTS)}. A client doesn't send its version.",
         ),
     ] = LATEST.version,  # type: ignore[assignment]  # read by the parser
     fault: Annotated[
@@ -126,8 +126,8 @@ def main(
         typer.Option(
             metavar="KIND:KEY=VALUE,…",
             envvar="LITE_FAULTS",
-            help="Fail on purpose as CARLA does; the faults are listed below. A fault strikes at start-up, or with "
-            "after_s=SECONDS or after_ticks=N later. Can be repeated; LITE_FAULTS has blanks between faults.",
+            help="Fail on purpose as CARLA does; the faults are listed below. A fault begins at start-up, or later "
+            "with after_s=SECONDS or after_ticks=N. Can be repeated; LITE_FAULTS separates faults by blanks.",
         ),
     ] = None,
     control_port: Annotated[
@@ -136,7 +136,7 @@ def main(
             min=0,
             max=65535,
             envvar="LITE_CONTROL_PORT",
-            help=f"Port on {LOOPBACK} that takes lines of text: fault KIND:KEY=VALUE,… or clear or status. 0 takes a "
+            help=f"Port on {LOOPBACK} for commands, one per line: fault KIND:KEY=VALUE,…; clear; status. 0 means a "
             "free port. Default: no control port.",
         ),
     ] = None,
@@ -162,7 +162,7 @@ def main(
         ),
     ] = False,
     view_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the page that --view serves. Default: a free one.")
+        int, typer.Option(min=0, max=65535, help="Port of the page that --view serves. 0 means a free port.")
     ] = 0,
 ) -> None:
     """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16 or 0.9.15.

@@ -36,7 +36,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Kind(str, Enum):
-    """What a row describes."""
+    """Kind of thing that a row describes."""
 
     CALL = "call"
     SENSOR = "sensor"
@@ -162,7 +162,10 @@ def report(of: list[Row]) -> str:
 @app.command()
 def main(
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print every row as JSON: its kind, name and status, and how or why.")
+        bool,
+        typer.Option(
+            "--json", help="Print every row as JSON: kind, name, status, and the reason unless it just works."
+        ),
     ] = False,
 ) -> None:
     """Print what carla-lite supports of CARLA's API, and what it approximates, ignores or refuses."""

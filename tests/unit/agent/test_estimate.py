@@ -125,7 +125,7 @@ def test_a_checkpoint_s_files_are_within_64_kib_of_the_estimate(tmp_path: Path, 
     with prepare(run, resume=False):
         Learner(settings, run).save(Counters(steps=5, updates=0), score=None)
     real = sum(file.stat().st_size for file in run.checkpoints.glob("step-*/*"))
-    assert real <= item(estimate.estimate(settings, cuda=False), "checkpoint in the making", "disk") <= real + 2**16
+    assert real <= item(estimate.estimate(settings, cuda=False), "checkpoint being written", "disk") <= real + 2**16
 
 
 PARTS = [(64, 64), (256, 256), (256, 64), (100, 30)]

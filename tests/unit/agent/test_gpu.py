@@ -55,7 +55,7 @@ def test_without_a_card_it_is_said_why(no_driver: None, capsys: pytest.CaptureFi
     log_gpu_memory()
     prefixed, plain = capsys.readouterr().out.splitlines()
     assert prefixed == f"after the model: {plain}"
-    assert plain.startswith("no GPU memory to tell of: ")
+    assert plain.startswith("no GPU memory to report: ")
     assert memory_summary().splitlines()[0] == plain
     assert "torch" not in read_gpu_memory().problem or torch.__version__ in read_gpu_memory().problem
 

@@ -154,7 +154,7 @@ def test_what_a_lost_node_had_is_counted_and_the_next_life_drives_it_again(tmp_p
         if len(cluster.asked) == 3:
             if isinstance(death, LostError):
                 raise death
-            lost = Ended(cause="its node knows nothing of it", end=CollectorEnd.LOST)
+            lost = Ended(cause="its node no longer has it", end=CollectorEnd.LOST)
             return Told(cluster.told(ask).snapshot, ask.head.steps, ended=lost)
         return cluster.told(ask, drives=30, ended=CRASH)
 

@@ -30,7 +30,7 @@ def only_emulated(asked: str, computed_in: str) -> str:
     """Return a sentence, without its full stop, if the precision isn't computed in as asked; else empty."""
     if asked == computed_in:
         return ""
-    return f"td3.precision is {asked}, which this processor only emulates: the encoder takes {computed_in}"
+    return f"td3.precision is {asked}, which this processor only emulates: the encoder computes in {computed_in}"
 
 
 @cache

@@ -32,7 +32,7 @@ def help_text() -> str:
     """Return the kinds with their keys, one paragraph each."""
     first_lines = {name: (kind.__doc__ or "").partition("\n")[0] for name, kind in KINDS.items()}
     kinds = [f"{name}: {first_lines[name]} {_keys(kind)}" for name, kind in KINDS.items()]
-    presets = f"{', '.join(PRESETS)}: Prints what CARLA prints and exits with 139, as it does."
+    presets = f"{', '.join(PRESETS)}: Prints CARLA's messages and exits with 139, as CARLA does."
     return "\n\n".join([*kinds, presets])
 
 

@@ -23,8 +23,8 @@ from carla_lite.towns.plan import Plan, Street
 PREFIX = "Lite:"
 DEFAULT_SIZE_M, LEAST_SIZE_M, MOST_SIZE_M = 400, 200, 1000
 HOW_NAMED = (
-    f"{PREFIX}seed=NUMBER,size=METRES (of a side, {LEAST_SIZE_M} to {MOST_SIZE_M}; without it {DEFAULT_SIZE_M}, as "
-    "large as Town01)"
+    f"{PREFIX}seed=NUMBER,size=METRES (side length, {LEAST_SIZE_M} to {MOST_SIZE_M}; default {DEFAULT_SIZE_M}, the "
+    "size of Town01)"
 )
 NAME = re.compile(rf"{PREFIX}seed=(\d{{1,18}})(?:,size=(\d{{1,4}}))?")
 

@@ -227,14 +227,14 @@ class RewardConfig(Section):
     idle: float = Field(
         0.2,
         ge=0,
-        description="Weight of standing still: full at 0 m/s, none from 1 m/s on or where waiting is right. Only in the "
-        "form sum.",
+        description="Weight of standing still: full at 0 m/s, none from 1 m/s on or where waiting is right. Only in "
+        "the form sum.",
     )
     overspeed: float = Field(
         2.0,
         ge=0,
-        description="Weight of speed above the target speed, as a share of it. In the form product the target is what the "
-        "road ahead allows.",
+        description="Weight of speed above the target speed, as a share of it. In the form product the target is "
+        "what the road ahead allows.",
     )
     lateral: float = Field(
         2.0,
@@ -610,8 +610,8 @@ class TownsConfig(Section):
     maps: tuple[str, ...] = Field(
         ("Lite:seed={seed},size=400",),
         min_length=1,
-        description="Maps to use in turn: names, .xodr files or folders of .xodr files. {seed} grows by one from town to "
-        "town; only carla-lite has towns from a seed.",
+        description="Maps to use in turn: names, .xodr files or folders of .xodr files. {seed} grows by one from "
+        "town to town; only carla-lite has towns from a seed.",
     )
     every_episodes: int = Field(20, ge=1, description="Episodes per town.")
     first_seed: int = Field(

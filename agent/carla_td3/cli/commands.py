@@ -187,8 +187,8 @@ def evaluate(
 ) -> None:
     """Drive held-out routes and print success, completion, driving score and comfort, one row per driver.
 
-    Each drive is saved as it ends, in NAME.drives-….jsonl beside the file of --json or --csv, otherwise in runs/. If the
-    command is interrupted, the same command resumes after the saved drives. Ctrl-C and SIGTERM print the table so far.
+    Each drive is saved as it ends, in NAME.drives-….jsonl beside the file of --json or --csv, otherwise in runs/. An
+    interrupted command, run again, resumes after the saved drives. Ctrl-C and SIGTERM print the table so far.
 
     Exit codes: 0 all routes are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """

@@ -25,7 +25,7 @@ _ENGINE = slice(_TORQUE, _MASS)
 _WHEEL_COUNT = 4
 (_FRICTION, _, _MAX_STEER, _RADIUS, _BRAKE, _HAND_BRAKE, _, _LATERAL, _LONGITUDINAL, _PLACE) = range(10)
 
-_KEPT = "it is kept and given back; the model has no such figure"
+_KEPT = "stored and returned; the model has no such figure"
 FIGURES = {
     "torque_curve": "",
     "max_rpm": "",
@@ -177,7 +177,7 @@ def _drivetrain(figures: list[Any]) -> Drivetrain:
 def _steering_curve(points: list[Any], built: VehicleModel) -> tuple[tuple[float, float], ...]:
     curve = sorted((float(kmh), float(share)) for kmh, share in points) or list(built.steering_curve)
     if not all(math.isfinite(number) for point in curve for number in point):
-        raise RpcError(f"steering_curve {points} is none, expected finite numbers")
+        raise RpcError(f"steering_curve is {points}, expected finite numbers")
     begins = [] if curve[0][0] <= 0.0 else [(0.0, curve[0][1])]
     return (*begins, *curve)
 

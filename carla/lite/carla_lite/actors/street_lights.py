@@ -63,7 +63,7 @@ class StreetLights:
         if number not in self._lights:
             return f"light {number} does not exist here; get_all_lights() lists what does"
         if not math.isfinite(intensity) or group not in _GROUPS:
-            return f"light {number}: intensity {intensity} or group {group} is none, expected a number and 0 to 4"
+            return f"light {number} has intensity {intensity} and group {group}, expected a number and 0 to 4"
         light = self._lights[number]
         light.intensity, light.group = float(intensity), int(group)
         light.colour, light.active = (red, green, blue), bool(active)

@@ -98,7 +98,7 @@ def set_actor_location(_world: World, actor: Actor, location: Location) -> None:
     actor.place = Pose(*location, before.pitch, before.yaw, before.roll)
 
 
-@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
+@method(approximated("vehicles and walkers only: only vehicles push props"))
 def set_actor_target_velocity(_world: World, body: Movable, velocity: Direction) -> None:
     """Set a vehicle's velocity in the world's frame (m/s)."""
     if body:
@@ -125,14 +125,14 @@ def disable_actor_constant_velocity(_world: World, vehicle: Vehicle) -> None:
     vehicle.constant_velocity = None
 
 
-@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
+@method(approximated("vehicles and walkers only: only vehicles push props"))
 def add_actor_impulse(_world: World, body: Movable, impulse: Direction) -> None:
     """Push a vehicle at its centre of mass (N s)."""
     if body:
         body.push(impulse)
 
 
-@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
+@method(approximated("vehicles and walkers only: only vehicles push props"))
 def add_actor_force(world: World, body: Movable, force: Direction) -> None:
     """Push a vehicle with a force (N) for one tick."""
     if body:
@@ -199,7 +199,7 @@ def set_actor_collisions(_world: World, solid: Solid, enabled: bool) -> None:
         solid.collides = enabled
 
 
-@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
+@method(approximated("vehicles and walkers only: only vehicles push props"))
 def set_actor_enable_gravity(_world: World, body: Movable, enabled: bool) -> None:
     """Let gravity act on a vehicle, or let it float where it is."""
     if body:

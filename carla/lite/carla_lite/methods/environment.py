@@ -19,7 +19,7 @@ _ANY = 255
 _DIFFUSE = 2
 
 
-@method(approximated("what carla-lite builds beside the roads, rather than the assets of CARLA's maps"))
+@method(approximated("the objects that carla-lite builds beside the roads, not the assets of CARLA's maps"))
 def get_environment_objects(world: World, label: int) -> list[Any]:
     """Return the objects beside the road, signs included, with one label or (255) all."""
     return [
@@ -41,7 +41,7 @@ def enable_environment_objects(world: World, numbers: list[int], enabled: bool) 
     world.environment.enable(numbers, enabled)
 
 
-@method(approximated("what carla-lite builds beside the roads, rather than the assets of CARLA's maps"))
+@method(approximated("the objects that carla-lite builds beside the roads, not the assets of CARLA's maps"))
 def get_all_level_BBs(  # noqa: N802 (the client's name)
     world: World, label: int
 ) -> list[Any]:
@@ -83,7 +83,7 @@ def _switch_layers(world: World, name: str, layers: int, loaded: bool) -> None:
         world.report_unsupported(name, "only maps whose name ends with _Opt have layers, as in CARLA")
 
 
-@method(approximated("what carla-lite builds beside the roads, rather than the assets of CARLA's maps"))
+@method(approximated("the objects that carla-lite builds beside the roads, not the assets of CARLA's maps"))
 def get_names_of_all_objects(world: World) -> list[str]:
     """Return the names of the objects that accept textures."""
     return [one.name for one in world.environment.listed()]
@@ -127,7 +127,7 @@ def _mean_colour(pixels: list[Any], scale: float) -> list[float]:
     return found
 
 
-@method(approximated("the lamps that carla-lite builds, rather than those of CARLA's maps"))
+@method(approximated("the lamps that carla-lite builds, not those of CARLA's maps"))
 def query_lights_state(world: World, _client: str) -> list[Any]:
     """Return the street lights, if their layer is loaded."""
     return world.environment.lights.states(one.number for one in world.environment.listed())

@@ -164,7 +164,7 @@ def set_weather_parameters(world: World, weather: list[float]) -> None:
         RpcError: a field is not a finite number.
     """
     if not all(map(math.isfinite, weather)):
-        raise wire.RpcError(f"weather {weather} is none, expected finite numbers")
+        raise wire.RpcError(f"weather is {weather}, expected finite numbers")
     world.weather = weather
 
 

@@ -115,7 +115,7 @@ def _pose(world: World, vehicle: Vehicle, name: str, pose: tuple[int, float | No
     vehicle.posed_wheels[at] = steer if steer_deg is None else steer_deg, pitch if pitch_deg is None else pitch_deg
 
 
-@method(approximated("others can run into the open leaf; no picture shows it"))
+@method(approximated("vehicles can hit the open leaf; no picture shows it"))
 def open_vehicle_door(world: World, vehicle: Vehicle, door: int) -> None:
     """Open a door, or all doors: other vehicles can hit the open leaf. No picture shows it."""
     if doors := _doors(world, vehicle, door):

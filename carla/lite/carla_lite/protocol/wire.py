@@ -80,7 +80,7 @@ class Settings:
 
 SETTINGS = {
     "synchronous_mode": "",
-    "no_rendering_mode": "cameras draw all the same; they cost nothing while no client listens",
+    "no_rendering_mode": "cameras draw anyway; they cost nothing while no client listens",
     "fixed_delta_seconds": "",
     "substepping": "",
     "max_substep_delta_time": "",

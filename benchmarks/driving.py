@@ -272,7 +272,11 @@ def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummar
     """Film a group's driver on one of its routes, report it, and exit."""
     _end_with_parent()
     with _environment(group) as (env, own, kept):
-        options = {"seed": group.traffic_seed(route), "goes_on": True, "limit_s": limit_s(kept[route].length_m)}
+        options = {
+            "seed": group.traffic_seed(route),
+            "continue_after_infractions": True,
+            "limit_s": limit_s(kept[route].length_m),
+        }
         length = {"min_seconds": FILM_S, "max_seconds": FILM_S}
         told.put(completed(record(env, own, [kept[route]], path, title=group.driver, options=options, **length)))
     sys.stdout.flush()

@@ -91,7 +91,7 @@ def main(
 
     world = {"vehicles": vehicles, "walkers": walkers, "lights": lights, "weather": weather}
     trained = evaluation.trained(checkpoint, config, settings or (), map=map, seed=seed, **world)
-    asked = visual.Asked(
+    asked = visual.VisualTest(
         driver=driver or ("pid" if trained.policy is None else TD3_DRIVER),
         steps=steps,
         video=video,

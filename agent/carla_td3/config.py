@@ -349,7 +349,7 @@ class TrafficConfig(Section):
         return most(self.vehicles) > 0 or most(self.walkers) > 0
 
     @property
-    def anyone(self) -> bool:
+    def can_be_blocked(self) -> bool:
         """Whether there is anything to wait for: a light, a car or a pedestrian."""
         return self.lights or self.in_process
 
@@ -842,10 +842,10 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
     Raises:
         ConfigError: the file is missing, isn't YAML, or a key or value is wrong.
     """
-    return laid_over(layered_yaml.read(path), str(path), overrides)
+    return merged(layered_yaml.read(path), str(path), overrides)
 
 
-def laid_over(values: dict[str, Any], source: str, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
+def merged(values: dict[str, Any], source: str, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
     """Return the configuration of a file's values, the environment's and ``overrides``, see ``load``.
 
     Raises:
@@ -865,7 +865,7 @@ def _given() -> dict[str, str]:
     return {key: name for name, key in ENVIRONMENT.items() if os.environ.get(name)}
 
 
-def foreign(overrides: Mapping[str, Any]) -> list[str]:
+def foreign_variables(overrides: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each of another program's variables that takes effect."""
     taken = {key: name for key, name in _given().items() if name in FOREIGN and key not in overrides}
     return [

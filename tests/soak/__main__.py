@@ -21,7 +21,7 @@ from tests.soak.witness import Witness
 
 RESULTS = Path("benchmarks/results/soak.json")
 REFERENCE_STEPS = 600
-"""Of the undisturbed run; few runs have more at their first fault."""
+"""Limit in the undisturbed run; few runs have more at their first fault."""
 
 
 def main(

@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Moment(Enum):
-    """What to wait for; with the longest random delay after it, in seconds."""
+    """Moment to wait for, and the longest random delay after it in seconds."""
 
     START = ("start", 6.0)
     """The victim's own start: imports, rehearsal, connecting, restoring, and what comes after them."""

@@ -1,4 +1,4 @@
-"""What a run has finished, seen from outside: the replay's own bytes, copied before a fault and compared after it.
+"""Finished steps of a run, seen from outside: the replay's bytes, copied before a fault and compared after it.
 
 Owns the copies and the rules that rows obey. Reads the files without the replay's code: that is the accused.
 """

@@ -40,7 +40,7 @@ def console() -> Console:
 
 
 @contextlib.contextmanager
-def sentences(debug: bool) -> Iterator[None]:
+def error_sentences(debug: bool) -> Iterator[None]:
     """Turn the errors that a user can mend into one sentence on stderr and an exit code."""
     try:
         yield
@@ -59,11 +59,11 @@ def sentences(debug: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def leaving(debug: bool) -> Iterator[None]:
-    """Like :func:`sentences`, for a process that used the client: it exits by ``os._exit`` (protocol section 5.5)."""
+def hard_exit(debug: bool) -> Iterator[None]:
+    """Like :func:`error_sentences`, for a process that used the client: exits by ``os._exit`` (protocol, 5.5)."""
     code = Exit.FINISHED
     try:
-        with sentences(debug):
+        with error_sentences(debug):
             yield
     except typer.Exit as error:
         code = Exit(error.exit_code)
@@ -75,8 +75,8 @@ def leaving(debug: bool) -> Iterator[None]:
     os._exit(code)
 
 
-def within(around: Callable[[bool], AbstractContextManager[None]]) -> Callable[[Command], Callable[..., None]]:
-    """Wrap a command in ``sentences`` or ``leaving`` and add ``--debug``; its return value is its exit code."""
+def handling_errors(around: Callable[[bool], AbstractContextManager[None]]) -> Callable[[Command], Callable[..., None]]:
+    """Wrap a command in ``error_sentences`` or ``hard_exit`` and add ``--debug``; its return value is its exit code."""
 
     def wrapped(command: Command) -> Callable[..., None]:
         @functools.wraps(command)
@@ -95,7 +95,7 @@ def within(around: Callable[[bool], AbstractContextManager[None]]) -> Callable[[
     return wrapped
 
 
-@within(sentences)
+@handling_errors(error_sentences)
 def train(
     *,
     config: options.ConfigPath = None,
@@ -160,7 +160,7 @@ def train(
         return training.run()
 
 
-@within(leaving)
+@handling_errors(hard_exit)
 def evaluate(
     *,
     checkpoint: Annotated[
@@ -199,7 +199,7 @@ def evaluate(
     evaluation.run(trained, names, routes, min_turns, outputs=evaluation.Outputs(csv, json, video), out=console())
 
 
-@within(leaving)
+@handling_errors(hard_exit)
 def record(
     *,
     out: Annotated[Path, typer.Option(help="Folder for the demonstrations. A run reads it by replay.demonstrations.")],
@@ -233,7 +233,7 @@ def record(
         recording.record(resolved, driver, steps, run, console())
 
 
-@within(sentences)
+@handling_errors(error_sentences)
 def stability(
     *,
     steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,
@@ -257,7 +257,7 @@ def stability(
     return Exit.FINISHED if verdict.flat else Exit.CRASH
 
 
-@within(sentences)
+@handling_errors(error_sentences)
 def footprint(
     *,
     config: options.ConfigPath = None,
@@ -298,7 +298,7 @@ def footprint(
     return Exit.FINISHED if found.refusal is None else Exit.OUT_OF_MEMORY
 
 
-@within(sentences)
+@handling_errors(error_sentences)
 def request(
     *,
     kind: Annotated[

@@ -101,7 +101,7 @@ def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | N
     given = {key: value for name, value in named.items() if value is not None for key in KEYS[name]}
     overrides = {**parsed(settings or ()), **given, **({} if run is None else read_overrides(run))}
     resolved = config.load(path or saved, overrides)
-    for sentence in config.foreign(overrides):
+    for sentence in config.foreign_variables(overrides):
         typer.echo(sentence, err=True)
     return resolved
 

@@ -27,7 +27,7 @@ from carla_td3.exchange.child import run_spawned
 from carla_td3.exchange.messages import Channel
 from carla_td3.exits import AgentError
 
-TOLD_S = 1.0
+WRITE_EVERY_S = 1.0
 """Seconds between two writes of ``nodes.json``."""
 
 
@@ -59,7 +59,7 @@ class Driver:
 
     def _release(self, number: int) -> None:
         if (actors := self._actors()) is not None:
-            actors.let_go(number)
+            actors.end_actor(number)
         with self._lock:
             self._nodes.pop(number, None)
 
@@ -81,7 +81,7 @@ class Driver:
         """Save what is known of a node. A full disk stops nothing."""
         with self._lock:
             self._nodes[int(seen["collector"])] = seen
-            if time.monotonic() - self._written_s >= TOLD_S:
+            if time.monotonic() - self._written_s >= WRITE_EVERY_S:
                 self._written_s = time.monotonic()
                 content = json.dumps([self._nodes[number] for number in sorted(self._nodes)], indent=1)
                 with contextlib.suppress(OSError):

@@ -61,7 +61,7 @@ class Actors:
                 self._actors[number] = made.remote(self._settings.simulator)
             return self._actors[number]
 
-    def node_of(self, number: int, goes_on: Callable[[], bool], patience_s: float) -> str:
+    def node_of(self, number: int, still_wanted: Callable[[], bool], patience_s: float) -> str:
         """Wait until a collector has a node, and return the node's name.
 
         Raises:
@@ -72,9 +72,9 @@ class Actors:
         until_s = time.monotonic() + patience_s
         try:
             actor = self.actor(number)
-            node, there = self.answer_of(actor.versions.remote, lambda: goes_on() and time.monotonic() < until_s)
+            node, there = self.answer_of(actor.versions.remote, lambda: still_wanted() and time.monotonic() < until_s)
         except GaveUpError:
-            if not goes_on():
+            if not still_wanted():
                 raise
             raise AgentError(
                 f"No node of the cluster at {self.address} had a simulator free for collector {number} within "
@@ -82,7 +82,7 @@ class Actors:
                 Exit.NO_SIMULATOR,
             ) from None
         if refused := Versions.here().refusal(there, node):
-            self.let_go(number)  # the next actor may find another node
+            self.end_actor(number)  # the next actor may find another node
             raise AgentError(refused, Exit.NO_SIMULATOR)
         return str(node)
 
@@ -99,33 +99,33 @@ class Actors:
                 self._weights = (found.version, ray.put(found.flat))
             return self._weights
 
-    def answer_of(self, method: Callable[..., Any], goes_on: Callable[[], bool], *arguments: Any) -> Any:
+    def answer_of(self, method: Callable[..., Any], still_wanted: Callable[[], bool], *arguments: Any) -> Any:
         """Return the result of an actor's method. If the answer is lost, the method is called again, so it may run
         twice.
 
         Args:
             method: with Ray's ``remote``.
-            goes_on: polled while the answer isn't there; False gives up.
+            still_wanted: polled while the answer isn't there; False gives up.
             arguments: of the method.
 
         Raises:
             LostError: the actor has died, or Ray lost the question or the answer.
             AgentError: the cluster no longer accepts this run's token (65).
             RuntimeError: a bug of ours on the node.
-            GaveUpError: ``goes_on`` returned False.
+            GaveUpError: ``still_wanted`` returned False.
         """
         while True:
             with contextlib.suppress(exceptions.ActorUnavailableError), _in_words():
                 asked = method(*arguments)
                 while not ray.wait([asked], timeout=LOOK_S)[0]:
-                    if not goes_on():
+                    if not still_wanted():
                         raise GaveUpError
                 return ray.get(asked)
             time.sleep(LOOK_S)
-            if not goes_on():
+            if not still_wanted():
                 raise GaveUpError
 
-    def let_go(self, number: int) -> None:
+    def end_actor(self, number: int) -> None:
         """End a collector's actor if it has one. Its simulator ends with it."""
         with self._lock:
             if (actor := self._actors.pop(number, None)) is not None:

@@ -23,7 +23,7 @@ from carla_run.heartbeat import CollectorState
 from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
-from carla_td3.cluster.node import Ask, Begin, Told
+from carla_td3.cluster.node import Answer, Begin, Question
 from carla_td3.cluster.waiting import GaveUpError, LostError
 from carla_td3.exchange import messages
 from carla_td3.exchange.messages import Channel, ChannelClosedError, Ended, Order, Report
@@ -67,12 +67,12 @@ class Life:
     def run(self) -> None:
         """Run until the collector ends, and report its end to the learner if the learner is still there."""
         with contextlib.suppress(ChannelClosedError):
-            self._channel.send(self._lived_to_its_end())
+            self._channel.send(self._run_to_end())
         self._channel.close()
 
-    def _lived_to_its_end(self) -> Ended:
+    def _run_to_end(self) -> Ended:
         try:
-            return self._lived()
+            return self._exchange_all()
         except ChannelClosedError:
             raise
         except GaveUpError:
@@ -85,7 +85,7 @@ class Life:
             self._channel.send(messages.Failed(code=code, sentence=sentence(error)))
             return _exited(sentence(error), code)
 
-    def _lived(self) -> Ended:
+    def _exchange_all(self) -> Ended:
         order = self._channel.receive(CONFIGURE_S)
         assert isinstance(order, messages.Configure), f"the first order is {order!r}, expected Configure"
         settings = config.validate(order.config, source="the learner's configuration")
@@ -126,53 +126,53 @@ class Life:
             self._rest()
             ask = self._question()
             newest, reference = actors.newest(file)
-            told = self._answered(actors, actor, ask, reference if newest != version else None)
+            answer = self._answered(actors, actor, ask, reference if newest != version else None)
             version = newest
-            ended = self._take(told)
-            self._tell({**where, "steps": told.steps, "seen": dict(told.simulator)})
+            ended = self._take(answer)
+            self._tell({**where, "steps": answer.steps, "seen": dict(answer.simulator)})
             if ended is not None:
                 return ended
 
-    def _question(self) -> Ask:
+    def _question(self) -> Question:
         self._turn += 1
         self._limit = self._pace.step_limit
         self._heard()
         orders, self._orders = tuple(self._orders), []
-        return Ask(self._id, self._turn, self._received.head, self._limit, orders, end=self._killed)
+        return Question(self._id, self._turn, self._received.head, self._limit, orders, end=self._killed)
 
-    def _answered(self, actors: Actors, actor: Any, ask: Ask, weights: Any) -> Told:
+    def _answered(self, actors: Actors, actor: Any, ask: Question, weights: Any) -> Answer:
         """Return the answer. If the collector is killed meanwhile, its finished steps are still fetched."""
         if not ask.end:
             with contextlib.suppress(GaveUpError):
-                told: Told = actors.answer_of(actor.exchange.remote, self._is_wanted, ask, weights)
-                return told
+                answer: Answer = actors.answer_of(actor.exchange.remote, self._is_wanted, ask, weights)
+                return answer
             self._turn += 1
-            ask = Ask(self._id, self._turn, ask.head, 0, end=True)
+            ask = Question(self._id, self._turn, ask.head, 0, end=True)
         until_s = time.monotonic() + LAST_ANSWER_S
         try:
-            last: Told = actors.answer_of(actor.exchange.remote, lambda: time.monotonic() < until_s, ask, None)
+            last: Answer = actors.answer_of(actor.exchange.remote, lambda: time.monotonic() < until_s, ask, None)
         except GaveUpError:
             raise LostError("it no longer answers") from None
         return last
 
-    def _take(self, told: Told) -> Ended | None:
+    def _take(self, answer: Answer) -> Ended | None:
         """Store an answer: the steps first, since a report may refer to them."""
-        if told.ended is not None and told.ended.end is CollectorEnd.LOST:
-            raise LostError(told.ended.cause)
-        if told.log:
+        if answer.ended is not None and answer.ended.end is CollectorEnd.LOST:
+            raise LostError(answer.ended.cause)
+        if answer.log:
             with self._run.log_of(self._number).open("ab") as log:
-                log.write(told.log)
-        if told.chunk is not None:
-            self._received.take(told.chunk)
-        self._seen_steps = told.steps
-        self._status.mirror(told.snapshot)
-        for name, content in told.files.items():
+                log.write(answer.log)
+        if answer.chunk is not None:
+            self._received.take(answer.chunk)
+        self._seen_steps = answer.steps
+        self._status.mirror(answer.snapshot)
+        for name, content in answer.files.items():
             path = self._run.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        for report in told.reports:
+        for report in answer.reports:
             self._channel.send(report)
-        return told.ended
+        return answer.ended
 
     def _lost(self, cause: str) -> Ended:
         """Return what was lost with the node: at most the steps that were not acknowledged."""

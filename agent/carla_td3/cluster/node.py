@@ -61,7 +61,7 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Question:
     """One question of the learner's machine."""
 
     life: str
@@ -76,7 +76,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Told:
+class Answer:
     """One answer of the node."""
 
     snapshot: Snapshot
@@ -113,11 +113,11 @@ class _Life:
         self._process = CollectorProcess(config, run, self._status, self._number)
         self._process.start(settings, begin.order.until_episode, begin.order.rehearse)
         self._log_read = 0
-        self._turn, self._told = -1, Told(self._status.read(), begin.head.steps)
+        self._turn, self._told = -1, Answer(self._status.read(), begin.head.steps)
         self._waits_since_s: float | None = None
         """When the oldest finished step that wasn't sent was first seen."""
 
-    def answer(self, ask: Ask, weights: FloatArray | None, simulator: Simulator) -> Told:
+    def answer(self, ask: Question, weights: FloatArray | None, simulator: Simulator) -> Answer:
         """Pass on orders, weights and acknowledgement; return the news, waiting a moment for some."""
         if ask.turn == self._turn:
             return self._told
@@ -141,7 +141,7 @@ class _Life:
             self._ring.lock.close()
         shutil.rmtree(self._run.path, ignore_errors=True)
 
-    def _found(self, acknowledged: Head, simulator: Simulator) -> Told:
+    def _found(self, acknowledged: Head, simulator: Simulator) -> Answer:
         until_s = time.monotonic() + ANSWER_S
         while True:
             # The end is read first, log and steps after it: so these are complete.
@@ -154,7 +154,7 @@ class _Life:
             simulator.restart()
         files = self._files() if any(isinstance(each, Evaluated) for each in reports) else {}
         steps = Head.of(self._ring).steps
-        return Told(self._status.read(), steps, chunk, reports, ended, self._log(), files, simulator.seen)
+        return Answer(self._status.read(), steps, chunk, reports, ended, self._log(), files, simulator.seen)
 
     def _chunk(self, acknowledged: Head, at_once: bool) -> Chunk | None:
         steps, now_s = Head.of(self._ring).steps, time.monotonic()
@@ -231,12 +231,12 @@ class Node:
             self._life = _Life(begin, self._folder / begin.life, settings, weights)
         return Placed(node=socket.gethostname(), incarnation=self.incarnation, simulator=f"{host}:{port}")
 
-    def exchange(self, ask: Ask, weights: FloatArray | None = None) -> Told:
+    def exchange(self, ask: Question, weights: FloatArray | None = None) -> Answer:
         """Pass on orders, weights and acknowledgement; return the news, waiting a moment for some."""
         if self._life is None or self._life.id != ask.life:
             nobody = Snapshot(CollectorState.ABSENT, 0, 0, in_call=False, silent_s=0.0, limit_s=0.0)
             lost = Ended(cause="its node no longer has it", end=CollectorEnd.LOST)
-            return Told(nobody, ask.head.steps, ended=lost)
+            return Answer(nobody, ask.head.steps, ended=lost)
         return self._life.answer(ask, weights, self._simulator)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Conditions of a drive besides its route: the numbers of cars and pedestrians, and the weather.
 
-Pure: a configuration and a generator in, numbers and names out. A range of one value draws nothing from the generator,
-so that a task without ranges draws the same numbers as before ranges existed.
+Pure: a configuration and a generator in, numbers and names out. A fixed number draws nothing from the generator,
+so that it doesn't change the other draws.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Conditions:
     """Whether the route's lights change at random."""
 
 
-def drawn(config: EnvironmentConfig, rng: np.random.Generator, seed: int | None = None) -> Conditions:
+def draw(config: EnvironmentConfig, rng: np.random.Generator, seed: int | None = None) -> Conditions:
     """Return the next drive's conditions, drawn from the configured ranges."""
     vehicles = _drawn(config.traffic.vehicles, rng)
     walkers = _drawn(config.traffic.walkers, rng)
@@ -39,9 +39,9 @@ def drawn(config: EnvironmentConfig, rng: np.random.Generator, seed: int | None 
     return Conditions(vehicles, walkers, weather, seed, restless)
 
 
-def paired(config: EnvironmentConfig, seed: int) -> Conditions:
+def of_seed(config: EnvironmentConfig, seed: int) -> Conditions:
     """Return the conditions of a seed, the same for every driver."""
-    return drawn(config, np.random.default_rng(seed), seed)
+    return draw(config, np.random.default_rng(seed), seed)
 
 
 def _drawn(amount: Amount, rng: np.random.Generator) -> int:

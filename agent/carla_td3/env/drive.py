@@ -21,7 +21,7 @@ from carla_td3.env.observation import Frames, Observation, Stack
 from carla_td3.env.route_line import Route
 from carla_td3.env.scene import Scene
 from carla_td3.env.session import SimulatorLost
-from carla_td3.env.stop_signs import StopWatch
+from carla_td3.env.stop_signs import StopSignWatch
 from carla_td3.env.traffic_lights import LightWatch
 
 
@@ -58,7 +58,7 @@ class Drive:
         told = config.privileged
         self._expert = Expert(target_mps, delta_s, lambda: self.hazards, config.action_rate) if told else None
         self._lights = LightWatch(scene.session, car.actor) if config.traffic.lights else None
-        self._stops = StopWatch(scene.signs)
+        self._stops = StopSignWatch(scene.signs)
         self._events(hazards.NOTHING)
 
     @property
@@ -87,7 +87,7 @@ class Drive:
         """
         applied = self._actuators.follow(steer, pedal)
         # Hazards before the step: the reward must not depend on what the action could not know.
-        ahead = self.hazards if self._config.traffic.anyone else hazards.NOTHING
+        ahead = self.hazards if self._config.traffic.can_be_blocked else hazards.NOTHING
         try:
             if self.episode.steps % self._second == 0:
                 self._change(ahead)
@@ -133,9 +133,9 @@ class Drive:
             lane_invasions=sensors.lane_invasions(after),
             ran_stop_sign=self._stops.look(self.motion),
         )
-        if not self._config.traffic.anyone:
+        if not self._config.traffic.can_be_blocked:
             return own
-        compared = self._scene.traffic if self.episode.rules.goes_on else None
+        compared = self._scene.traffic if self.episode.rules.continue_after_infractions else None
         return replace(
             own,
             light=Light.NONE if self._lights is None else self._lights.look(self.motion),

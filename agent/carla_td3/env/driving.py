@@ -140,9 +140,10 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         Args:
             seed: for training's draws from here on: routes, numbers of cars and pedestrians, weather.
             options: for this drive only, all optional. ``route``: a ``Route``, else a training route is drawn.
-                ``limit_s``: simulated seconds, else as configured. ``goes_on``: infractions don't end the drive, and
-                are listed in ``info["infractions"]``. ``seed``: cars, pedestrians and weather of this drive, so that
-                two drivers meet the same ones; the next drive without it has those of a fresh environment.
+                ``limit_s``: simulated seconds, else as configured. ``continue_after_infractions``: infractions don't
+                end the drive, and are listed in ``info["infractions"]``. ``seed``: cars, pedestrians and weather of
+                this drive, so that two drivers meet the same ones; the next drive without it has those of a fresh
+                environment.
 
         Raises:
             BlockedStart: something stands where the given route starts, or at the start of each drawn one.
@@ -181,13 +182,17 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             self._scene = Scene(self.session, self.config, self._seed)
 
     def _begun(
-        self, route: Route | None = None, limit_s: float | None = None, goes_on: bool = False, seed: int | None = None
+        self,
+        route: Route | None = None,
+        limit_s: float | None = None,
+        continue_after_infractions: bool = False,
+        seed: int | None = None,
     ) -> Drive:
         """Return a drive on the given route, or on a drawn one; draw another if its start is taken."""
-        wanted = conditions.drawn(self.config, self.np_random) if seed is None else conditions.paired(self.config, seed)
+        wanted = conditions.draw(self.config, self.np_random) if seed is None else conditions.of_seed(self.config, seed)
         for _ in range(1 if route else STARTS_A_RESET):
             try:
-                return self._begun_though_lost(route, wanted, Rules(limit_s, goes_on))
+                return self._begun_though_lost(route, wanted, Rules(limit_s, continue_after_infractions))
             except BlockedStart as blocked:
                 last = blocked
         raise last

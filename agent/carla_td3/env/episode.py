@@ -42,7 +42,7 @@ class Rules:
 
     limit_s: float | None = None
     """Limit in simulated seconds; None means ``environment.time_limit``."""
-    goes_on: bool = False
+    continue_after_infractions: bool = False
     """Whether infractions are only listed. The drive then ends at the route's end, 30 m off it, blocked or out of time.
     """
 
@@ -97,7 +97,7 @@ class Episode:
         limit = config.time_limit
         limit_s = self.rules.limit_s or limit.constant_s + limit.s_per_m * route.length_m
         self._limit_steps = math.ceil(limit_s / seconds - 1e-6)
-        self._blocked_s = config.blocked_s or (BLOCKED_S if config.traffic.anyone else STUCK_S)
+        self._blocked_s = config.blocked_s or (BLOCKED_S if config.traffic.can_be_blocked else STUCK_S)
         self._light = Light.NONE
         self._met_red = False
         self._line_gap_m = math.inf
@@ -203,7 +203,7 @@ class Episode:
 
     def _gets_on(self, motion: Motion) -> bool:
         """Return whether the car makes progress. If something may hold it up, creeping is enough."""
-        if self._config.traffic.anyone and motion.speed_mps >= BLOCKED_MPS:
+        if self._config.traffic.can_be_blocked and motion.speed_mps >= BLOCKED_MPS:
             return True
         return self._best_s_m >= self._counted_s_m + PROGRESS_M
 
@@ -233,11 +233,14 @@ class Episode:
 
     def _decide(self, hit: bool, passed_red: bool) -> End | None:
         """Return why the episode ends, if it does. An infraction in the last step counts, even at the route's end."""
-        goes_on = self.rules.goes_on
+        continue_after_infractions = self.rules.continue_after_infractions
         ends: dict[End, bool] = {
-            "collision": hit and not goes_on,
-            "red_light": passed_red and not goes_on and "red_light" in TERMINAL[self._config.reward.form],
-            "off_road": abs(self.state.place.lateral_m) > (OFF_ROUTE_M if goes_on else self._config.off_road_m),
+            "collision": hit and not continue_after_infractions,
+            "red_light": passed_red
+            and not continue_after_infractions
+            and "red_light" in TERMINAL[self._config.reward.form],
+            "off_road": abs(self.state.place.lateral_m)
+            > (OFF_ROUTE_M if continue_after_infractions else self._config.off_road_m),
             "finished": self.state.place.s_m >= self.route.length_m - FINISH_M,
             "time": self.steps >= self._limit_steps,
             "blocked": (self.steps - self._got_on_step) * self._seconds >= self._blocked_s,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from carla_td3.env.car import Motion
 from carla_td3.env.route_line import FloatArray, Projection, Route, wrapped
-from carla_td3.env.stop_signs import Hold
+from carla_td3.env.stop_signs import StopBox
 
 RANGE_M, BEHIND_M = 60.0, 15.0
 NEXT_LANE_M = 10.0
@@ -117,7 +117,7 @@ class World:
     vehicles: Others = field(default_factory=Others)
     walkers: Others = field(default_factory=Others)
     stop_lines: tuple[StopLine, ...] = ()
-    stop_signs: tuple[Hold, ...] = ()
+    stop_signs: tuple[StopBox, ...] = ()
     """Stop signs at which the car hasn't stopped yet."""
 
 
@@ -234,7 +234,7 @@ def _light(path: Ahead, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
     return (Light.NONE, math.inf) if best is None else (lit[best].light, float(gap[best]))
 
 
-def _sign(path: Ahead, holds: tuple[Hold, ...]) -> float:
+def _sign(path: Ahead, holds: tuple[StopBox, ...]) -> float:
     """Return the gap to the line of the next stop sign."""
     gap, lateral, same_way = _poses(path, [(hold.x_m, hold.y_m, hold.travel) for hold in holds])
     across, along = np.array([(hold.half_x_m, hold.half_y_m) for hold in holds]).reshape(-1, 2).T

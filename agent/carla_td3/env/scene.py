@@ -17,7 +17,7 @@ from carla_td3.env.conditions import Conditions
 from carla_td3.env.route import Planner
 from carla_td3.env.route_line import Route
 from carla_td3.env.session import Session, SimulatorLost
-from carla_td3.env.stop_signs import Hold, stop_signs
+from carla_td3.env.stop_signs import StopBox, stop_signs
 from carla_td3.env.surroundings import Surroundings
 from carla_td3.env.traffic import Traffic
 from carla_td3.env.traffic_lights import LightCycles
@@ -49,7 +49,7 @@ class Scene:
         return Planner(self.session.map)
 
     @cached_property
-    def signs(self) -> list[Hold]:
+    def signs(self) -> list[StopBox]:
         """The areas in which the map's stop signs hold cars."""
         return stop_signs(self.session)
 

@@ -18,7 +18,7 @@ STANDING_MPS = 0.1
 
 
 @dataclass(frozen=True)
-class Hold:
+class StopBox:
     """The box on the road in which a stop sign asks cars to stand: metres and radians in the world's frame."""
 
     x_m: float
@@ -40,16 +40,16 @@ class Hold:
         )
 
 
-class StopWatch:
+class StopSignWatch:
     """Records the stops of one drive at the map's stop signs."""
 
-    def __init__(self, holds: list[Hold]) -> None:
+    def __init__(self, holds: list[StopBox]) -> None:
         self._holds = holds
-        self._inside: Hold | None = None
+        self._inside: StopBox | None = None
         self._stood = False
 
     @property
-    def asking(self) -> tuple[Hold, ...]:
+    def asking(self) -> tuple[StopBox, ...]:
         """All but the one at which the car has just stopped."""
         return tuple(hold for hold in self._holds if not (self._stood and hold is self._inside))
 
@@ -66,7 +66,7 @@ class StopWatch:
         return ran
 
 
-def stop_signs(session: Session) -> list[Hold]:
+def stop_signs(session: Session) -> list[StopBox]:
     """Return the boxes of the map's stop signs.
 
     Raises:
@@ -76,9 +76,9 @@ def stop_signs(session: Session) -> list[Hold]:
         return [_hold(sign) for sign in session.world.get_actors().filter(KIND)]
 
 
-def _hold(sign: Any) -> Hold:
+def _hold(sign: Any) -> StopBox:
     pose, box = sign.get_transform(), sign.trigger_volume
     middle, yaw = pose.transform(box.location), math.radians(pose.rotation.yaw + box.rotation.yaw)
     # A sign's x axis points across its road: a quarter turn from the direction of the cars that it faces (protocol,
     # 3.4).
-    return Hold(middle.x, middle.y, yaw, box.extent.x, box.extent.y, yaw - math.pi / 2.0)
+    return StopBox(middle.x, middle.y, yaw, box.extent.x, box.extent.y, yaw - math.pi / 2.0)

@@ -20,10 +20,8 @@ from carla_td3.env.surroundings import LIGHTS
 
 # From the end of a light's trigger volume, which a car leaves with its rear, to the junction (protocol section 3.4).
 TO_LINE_M = 1.5
-# A light counts as met from where a car that stands at its line, or behind such a car, still counts.
+# Distance to its line within which a light counts as met: room for the second car of a queue.
 MET_M = 15.0
-
-
 # A light doesn't turn red for a car that can't stop any more: half a second of reaction, then this deceleration.
 REACTION_S, HARD_BRAKING_MPS2 = 0.5, 4.0
 
@@ -41,14 +39,14 @@ class LightCycles:
         self._held: list[tuple[Any, Any]] = []
         self._restless: list[Any] = []
 
-    def prepare(self, anew: bool, restless: Sequence[Any] = ()) -> None:
+    def prepare(self, restart: bool, restless: Sequence[Any] = ()) -> None:
         """Set the lights for a drive: at the beginning of their cycles, or anywhere in them.
 
         Call it after a Traffic Manager has started, which resets them all.
 
         Args:
-            anew: whether their cycles begin. Otherwise they continue, except in a map's first drive and after a drive
-                with ``anew``.
+            restart: whether their cycles begin. Otherwise they continue, except in a map's first drive and after a
+                drive with ``restart``.
             restless: lights that ``redraw`` sets during the drive, instead of a cycle; all others of their junctions
                 stay red.
 
@@ -68,9 +66,9 @@ class LightCycles:
                 for light in lights:
                     light.set_state(carla.TrafficLightState.Green)
                 return
-            if anew or self._fresh:
+            if restart or self._fresh:
                 world.reset_all_traffic_lights()
-            self._fresh = anew
+            self._fresh = restart
             self._hold(restless)
 
     def redraw(self, rng: np.random.Generator) -> None:

@@ -31,7 +31,7 @@ IMPULSE_NS = 100.0
 # CARLA's Leaderboard 2.1: what each infraction adds to the number that divides the completion.
 COEFFICIENTS = {"pedestrian": 1.0, "vehicle": 0.7, "static": 0.6, "red_light": 0.4, "stop_sign": 0.25}
 MINIMUM_SPEED_COEFFICIENT = 0.4
-TOLD = (
+REPORTED = (
     *("end", "route_completion", "lane_invasions", "red_lights_met", "off_lane_share", "minimum_speed_share"),
     "distance_m",
 )
@@ -104,10 +104,10 @@ class Tally:
         kinds = Counter(each.other if each.kind == "collision" else each.kind for each in infractions)
         duration_s = self.steps * step_s
         counted = {f"{kind}s": kinds[kind] for kind in COEFFICIENTS}
-        told: dict[str, Any] = {**{name: info[name] for name in TOLD}, **counted}
+        reported: dict[str, Any] = {**{name: info[name] for name in REPORTED}, **counted}
         score = driving_score(info["route_completion"], kinds, info["off_lane_share"], info["minimum_speed_share"])
         return RouteResult(
-            **told,
+            **reported,
             route=route.name,
             length_m=route.length_m,
             turns=route.turns,

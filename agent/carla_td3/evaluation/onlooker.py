@@ -26,7 +26,7 @@ BAR = 2
 PICTURE_EVERY = 10
 """Steps between two pictures: one simulated second."""
 
-Told = Callable[[str, int], None]
+RouteBegun = Callable[[str, int], None]
 """Called with a driver's name and the number of the route that it begins, from 1."""
 
 
@@ -75,7 +75,7 @@ class Onlooker:
         album: gets the pictures; None for none.
     """
 
-    def __init__(self, name: str, other: Driver, told: Told, album: Album | None = None) -> None:
+    def __init__(self, name: str, other: Driver, told: RouteBegun, album: Album | None = None) -> None:
         self._name, self._other, self._told, self._album = name, other, told, album
         self._route: Route | None = None
         self._routes = self._steps = 0

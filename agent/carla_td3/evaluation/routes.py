@@ -80,7 +80,7 @@ def evaluate(
     for _ in range(ROUNDS):
         for number in [number for number in range(len(routes)) if number not in results]:
             try:
-                met = met_seed(seed, routes[number])
+                met = traffic_seed(seed, routes[number])
                 results[number] = yield from drive_again_if_lost(env, driver, routes[number], met)
                 if kept is not None:
                     kept.add(name, results[number])
@@ -92,7 +92,7 @@ def evaluate(
     return Evaluation(name, env.planner.name, seed, tuple(results[number] for number in sorted(results)), left)
 
 
-def met_seed(seed: int, route: Route) -> int:
+def traffic_seed(seed: int, route: Route) -> int:
     """Return the seed of the cars, pedestrians and weather on this route, the same for every driver."""
     return derived_seed(seed, Purpose.EVALUATION, zlib.crc32(route.name.encode()))
 
@@ -135,7 +135,7 @@ def drive(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None
         SimulatorLost: the simulator was lost on the way.
     """
     yield
-    options: dict[str, Any] = {"route": route, "limit_s": limit_s(route.length_m), "goes_on": True}
+    options: dict[str, Any] = {"route": route, "limit_s": limit_s(route.length_m), "continue_after_infractions": True}
     begun = env.reset(options=options if seed is None else {**options, "seed": seed})
     tally = Tally()
     yield

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig, laid_over
+from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig, merged
 from carla_td3.env.conditions import Conditions
 from carla_td3.env.driving import Action, DrivingEnv
 from carla_td3.env.observation import Observation
@@ -124,6 +124,6 @@ def resolved(config: Task | None, simulator: Address | None) -> tuple[Environmen
     if "patience_s" not in (values.get("simulator") or {}):
         asked = {"patience_s": PATIENCE_S, **asked}
     overrides = {f"simulator.{key}": value for key, value in asked.items()}
-    found = laid_over(values, str(path or "gymnasium.make"), overrides)
+    found = merged(values, str(path or "gymnasium.make"), overrides)
     task = config if isinstance(config, EnvironmentConfig) else found.environment
     return task, simulator if isinstance(simulator, SimulatorConfig) else found.simulator

@@ -56,7 +56,7 @@ class Platform:
         return ".".join(map(str, self.torch))
 
     @property
-    def lack(self) -> str:
+    def unsupported_by(self) -> str:
         """Name of the part that doesn't support growable segments, for messages."""
         return "WSL2 has none" if self.wsl else f"torch {self.version} has none"
 
@@ -109,7 +109,7 @@ def _together(asked: Settings, platform: Platform) -> tuple[Settings, str]:
     native = asked.get("backend") != "cudaMallocAsync"
     if native and asked.get("expandable_segments") is True and not platform.expandable:
         kept = {key: value for key, value in asked.items() if key != "expandable_segments"}
-        return {**_FALLBACK, **kept}, f"asks for expandable_segments, but {platform.lack}"
+        return {**_FALLBACK, **kept}, f"asks for expandable_segments, but {platform.unsupported_by}"
     idle, why = _excluded(asked)
     return {key: value for key, value in asked.items() if key not in idle}, why if idle else ""
 
@@ -141,7 +141,7 @@ def build(memory: MemoryConfig, platform: Platform) -> tuple[Settings, str]:
         raise ConfigError(f"memory.expandable_segments is true, but torch {platform.version} has none: set it to auto.")
     if memory.expandable_segments is True or (memory.expandable_segments == "auto" and platform.expandable):
         return {"expandable_segments": True, **collected}, f"expandable segments with torch {platform.version}"
-    reason = "switched off" if memory.expandable_segments is False else platform.lack
+    reason = "switched off" if memory.expandable_segments is False else platform.unsupported_by
     return {**_FALLBACK, **collected}, f"no expandable segments: {reason}"
 
 

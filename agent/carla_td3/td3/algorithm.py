@@ -85,7 +85,7 @@ class Algorithm(ABC):
             torch.manual_seed(seed)
             return self.networks()
 
-    def begin_anew(self, seed: int) -> None:
+    def reset(self, seed: int) -> None:
         """Replace all networks by new, untrained ones; the count of updates and the noise continue.
 
         Learning from the first few drives persists, whatever comes later (the primacy bias; Nikishin et al. 2022). The

@@ -172,10 +172,10 @@ class Learner:
             "rehearsed", batch=self._config.td3.batch_size, micro_batch=self.micro_batch, **asdict(found)
         )
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Reset the networks for the final updates; before the first update there is nothing to reset."""
         if self.updates:
-            self._algorithm.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
+            self._algorithm.reset(derived_seed(self._config.seed, Purpose.RESET, self.updates))
             self._events.append("reset", updates=self.updates)
 
     def update(self, rate: float = 1.0) -> None:

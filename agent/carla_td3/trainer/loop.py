@@ -182,7 +182,7 @@ class TrainingLoop:
             if self._learner.updates % every == 0:
                 self._learner.publish()
         elif action is Action.RESET:
-            self._learner.begin_anew()
+            self._learner.reset()
             self._store.note(final_from=self._learner.updates)
         elif action is Action.SAVE:
             self._store.save_if_possible("interval")

@@ -196,7 +196,7 @@ def main(
         print(f"carla-lite: runs {compiled.running}", flush=True)
         if window_socket is not None:
             address = ends.enter_context(launch.window(window_socket, (host, port), seed))
-            print(f"carla-lite: {ends.enter_context(launch.told(address, sys.stdout.isatty()))}", flush=True)
+            print(f"carla-lite: {ends.enter_context(launch.announcement(address, sys.stdout.isatty()))}", flush=True)
         if ready_file is not None:
             _tell(ready_file, port=port, control_port=None if control is None else control.getsockname()[1])
         if end_with_input:

@@ -146,7 +146,7 @@ class World:
     @weather.setter
     def weather(self, weather: list[float]) -> None:
         self._weather, self._daylight = weather, Daylight.of(weather)
-        self.environment.dusk(self._daylight.lamps > 0.0)
+        self.environment.set_night(self._daylight.lamps > 0.0)
 
     @property
     def scene(self) -> Scene:

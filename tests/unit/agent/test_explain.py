@@ -1,4 +1,4 @@
-"""What a policy goes by, where the answer is known: one that looks at a single pixel, and any other by differences."""
+"""Explanations of a policy where the answer is known: one that reads a single pixel, and others by differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is free is read as the kernel means it: the least of all control groups, without the pages of files."""
+"""Free memory as the kernel counts it: the least of all control groups, without the pages of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person's own script is told of the card: by the driver, by PyTorch, and without a card why not."""
+"""GPU memory for a user's own script: by the driver, by PyTorch, and without a GPU the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who does what next: tables for the decisions, properties for their interplay."""
+"""The next action of learner and collector: tables for the decisions, properties for their interplay."""
 
 from __future__ import annotations
 

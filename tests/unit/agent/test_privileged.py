@@ -1,4 +1,4 @@
-"""What only the simulator knows: kept in the replay, read by critic and auxiliary head, never by what drives."""
+"""Privileged numbers: stored in the replay, read by critic and auxiliary head, never by a driver."""
 
 from __future__ import annotations
 

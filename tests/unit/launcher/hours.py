@@ -105,7 +105,7 @@ LAST = {"GPU lost": lose_gpu, "lavapipe": misconfigure}
 
 @dataclass
 class Sweep:
-    """What all seeds together have reached."""
+    """States that all seeds together have reached."""
 
     seeds: int = 0
     causes: Counter[str] = field(default_factory=Counter)

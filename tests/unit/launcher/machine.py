@@ -89,7 +89,7 @@ def ladder(policy: tuple[str, ...] | None = None) -> Ladder:
 
 @dataclass
 class Agent:
-    """What the agent's files and its learning are: they outlive its processes."""
+    """The agent's files and its learning, which outlive its processes."""
 
     steps: float = 0.0
     updates: float = 0.0

@@ -1,4 +1,4 @@
-"""What the agent takes is known before a decision needs it: no decision asks, and the ladder's own figures stand in."""
+"""The agent's memory is known before a decision needs it: no decision asks, and the ladder's figures stand in."""
 
 from __future__ import annotations
 

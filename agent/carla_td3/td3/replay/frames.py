@@ -20,9 +20,9 @@ SIDE = 84  # pixels of a camera frame's side
 SIDES = (SIDE, 64)  # sides that a run may have
 STACK = 4  # frames of one observation, the newest last
 VECTOR = 53  # numbers of one observation beside the image
-TOLD = 38  # privileged numbers of the simulator, which a run may keep for all but the actor
+KNOWN_NUMBERS = 38  # privileged numbers of the simulator, which a run may keep for all but the actor
 ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
-PRIVILEGED = TOLD + ACTION  # with the expert's action
+PRIVILEGED = KNOWN_NUMBERS + ACTION  # with the expert's action
 
 BLOCK = 4  # = stride of the first convolution
 _ERASED_CELLS, _ERASED_GREY = (2, 7), (60, 180)  # side of an erased rectangle in cells, and its grey levels
@@ -97,7 +97,7 @@ DEFAULT = FrameStack()
 
 def known(network: NetworkConfig) -> int:
     """Return the size of f(s): the numbers that a network knows of a state besides its vector."""
-    return {"image": network.features, "vector": 0, "privileged": TOLD}[network.sees]
+    return {"image": network.features, "vector": 0, "privileged": KNOWN_NUMBERS}[network.sees]
 
 
 def frame_shape(side: int = SIDE, planes: int = 1) -> tuple[int, int, int]:

@@ -174,8 +174,8 @@ class Vehicle(Actor):
         self.open_doors: frozenset[int] = frozenset()
         self._built = model = blueprint.model
         self._box = wire.bounding_box((0.0, 0.0, model.box_centre_z_m), model.extent)
-        if blueprint.told_m is not None:
-            length_m, width_m, height_m = blueprint.told_m
+        if blueprint.reported_m is not None:
+            length_m, width_m, height_m = blueprint.reported_m
             self._box = wire.bounding_box((0.0, 0.0, 0.5 * height_m), (0.5 * length_m, 0.5 * width_m, 0.5 * height_m))
         self._figures: list[Any] | None = None
         self._sticky = self.attributes.get("sticky_control", "true").lower() not in ("false", "0")

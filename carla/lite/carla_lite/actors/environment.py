@@ -93,9 +93,9 @@ class Environment:
         self._layers = self._layers | layers if loaded else self._layers & ~layers
         self._show()
 
-    def dusk(self, night: bool) -> None:
+    def set_night(self, night: bool) -> None:
         """Set whether it is night."""
-        self.lights.dusk(night)
+        self.lights.set_night(night)
         self._show()
 
     def update_lights(self, states: Sequence[list[Any]]) -> None:

@@ -45,7 +45,7 @@ class StreetLights:
             return _NONE
         return frozenset(number for number, light in self._lights.items() if not light.active)
 
-    def dusk(self, night: bool) -> None:
+    def set_night(self, night: bool) -> None:
         """Set whether it is night; a change switches all lights."""
         if night != self._night and self.follow_the_sun:
             for light in self._lights.values():

@@ -72,7 +72,7 @@ def role(*recommended: str) -> Attribute:
     return Attribute("role_name", Kind.STRING, recommended[0] if recommended else "default", recommended)
 
 
-def told(name: str, value: object) -> Attribute:
+def read_only(name: str, value: object) -> Attribute:
     """Return an attribute that clients can read but not set; its numbers are whole."""
     if isinstance(value, bool):
         return Attribute(name, Kind.BOOL, str(value).lower(), modifiable=False)

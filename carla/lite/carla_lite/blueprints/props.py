@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, floats, role, told, unused
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, floats, read_only, role, unused
 from carla_lite.scenery import prop_meshes as look
 from carla_lite.scenery.vehicle_meshes import BGR
 
@@ -112,7 +112,7 @@ _MESH_ATTRIBUTES = (
 PROPS: list[Blueprint] = [
     PropBlueprint(
         f"static.prop.{name}",
-        (role("prop"), told("size", _size_word(*size_m))),
+        (role("prop"), read_only("size", _size_word(*size_m))),
         (_DYNAMIC,),
         size_m=(size_m[0], size_m[1], size_m[2]),
         colour=colour,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, role, told, unused
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, read_only, role, unused
 from carla_lite.motion.vehicles import MODEL3, VehicleModel
 from carla_lite.scenery.vehicle_meshes import Shape
 
@@ -55,7 +55,7 @@ _COLOURS: dict[str, tuple[str, ...]] = {
     "medical": ("232,232,226",),
     "red": ("160,16,16",),
 }
-_TOLD_M = {"mitsubishi.fusorosa": (10.27, 3.94, 4.25)}
+_REPORTED_M = {"mitsubishi.fusorosa": (10.27, 3.94, 4.25)}
 """The box that clients get, where the body is smaller."""
 
 
@@ -65,7 +65,7 @@ class VehicleBlueprint(Blueprint):
 
     model: VehicleModel = MODEL3
     shape: Shape = Shape.SALOON
-    told_m: tuple[float, float, float] | None = None
+    reported_m: tuple[float, float, float] | None = None
     """Length, width and height of the box that clients get, if not the body's."""
 
 
@@ -153,18 +153,18 @@ def _vehicle(row: dict[str, str]) -> VehicleBlueprint:
     attributes += [
         Attribute("sticky_control", Kind.BOOL, "true"),
         *unused("the ground is hard everywhere", Attribute("terramechanics", Kind.BOOL, "false")),
-        told("object_type", ""),
-        told("base_type", base_type.value),
-        told("special_type", row["special_type"]),
-        told("number_of_wheels", int(row["wheels"])),
-        told("generation", int(row["generation"])),
-        told("has_dynamic_doors", row["doors"] == "true"),
-        told("has_lights", row["lights"] == "true"),
+        read_only("object_type", ""),
+        read_only("base_type", base_type.value),
+        read_only("special_type", row["special_type"]),
+        read_only("number_of_wheels", int(row["wheels"])),
+        read_only("generation", int(row["generation"])),
+        read_only("has_dynamic_doors", row["doors"] == "true"),
+        read_only("has_lights", row["lights"] == "true"),
     ]
-    its, told_m = _CLASSES[base_type], _TOLD_M.get(row["id"])
+    its, reported_m = _CLASSES[base_type], _REPORTED_M.get(row["id"])
     tags = (its.semantic_tag, _RIDER) if base_type.has_driver else (its.semantic_tag,)
     name = f"vehicle.{row['id']}"
-    return VehicleBlueprint(name, tuple(attributes), tags, model=_model(row), shape=its.shape, told_m=told_m)
+    return VehicleBlueprint(name, tuple(attributes), tags, model=_model(row), shape=its.shape, reported_m=reported_m)
 
 
 with Path(__file__).with_name("vehicles.csv").open(encoding="utf-8", newline="") as _rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, role, told
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, read_only, role
 from carla_lite.scenery.people import Look
 from carla_lite.scenery.vehicle_meshes import BGR
 
@@ -63,10 +63,10 @@ def _walker(number: int) -> WalkerBlueprint:
     seated = not child and number not in _POLICE
     attributes = (
         role("pedestrian"),
-        told("gender", "other"),
-        told("generation", 1 if number in _OLD else 2),
-        told("age", "child" if child else "adult"),
-        told("can_use_wheelchair", seated),
+        read_only("gender", "other"),
+        read_only("generation", 1 if number in _OLD else 2),
+        read_only("age", "child" if child else "adult"),
+        read_only("can_use_wheelchair", seated),
         Attribute("speed", Kind.FLOAT, "0.0", ("0.0", "1.4", "2.8")),
         Attribute("is_invincible", Kind.BOOL, "true"),
         Attribute("use_wheelchair", Kind.BOOL, "false", ("false", "true") if seated else ("false",), restricted=True),

@@ -16,7 +16,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
 
 
 def read(text: str) -> list[Fault]:
-    """Return the faults in a text: one, or those of a preset, each with the keys that apply to it.
+    """Return the faults in a text: one, or those of a preset, which all get the given keys.
 
     Raises:
         FaultError: unknown kind or key, or an impossible value.

@@ -18,7 +18,7 @@ from carla_lite.scenery.camera import Pose
 from carla_lite.support import approximated
 from carla_lite.world import World
 
-_LETTING_GO_S = 0.01
+_CLOSING_DELAY_S = 0.01
 # Height of CARLA's spring arms above their parent's origin, by the type of attachment (ActorAttacher.cpp).
 _ARMS_UP_M = {1: 0.3, 2: 0.0}
 _KGCM2 = 1e-4  # kg m²
@@ -70,7 +70,7 @@ def destroy_actor(world: World, number: int) -> bool:
     if not world.destroy(number):
         return False
     if isinstance(actor, Sensor) and actor.heard:
-        time.sleep(_LETTING_GO_S)
+        time.sleep(_CLOSING_DELAY_S)
     return True
 
 
@@ -79,7 +79,7 @@ def get_actor_bounding_box(world: World, number: int) -> list[Any]:
     """Return the BoundingBox relative to the actor; an empty one if the actor is gone.
 
     A client's Traffic Manager and lane invasion sensor call this from their own threads, for actors that another client
-    may have destroyed. An error there would end the client's process, and CARLA returns none (CarlaServer.cpp).
+    may have destroyed. An error there would end the client's process; CARLA raises none either (CarlaServer.cpp).
     """
     actor = world.actors.get(number)
     return wire.EMPTY_BOX if actor is None else actor.box()
@@ -98,7 +98,7 @@ def set_actor_location(_world: World, actor: Actor, location: Location) -> None:
     actor.place = Pose(*location, before.pitch, before.yaw, before.roll)
 
 
-@method(approximated("vehicles and walkers only: only vehicles push props"))
+@method(approximated("no effect on props, which only vehicles push"))
 def set_actor_target_velocity(_world: World, body: Movable, velocity: Direction) -> None:
     """Set a vehicle's velocity in the world's frame (m/s)."""
     if body:
@@ -125,14 +125,14 @@ def disable_actor_constant_velocity(_world: World, vehicle: Vehicle) -> None:
     vehicle.constant_velocity = None
 
 
-@method(approximated("vehicles and walkers only: only vehicles push props"))
+@method(approximated("no effect on props, which only vehicles push"))
 def add_actor_impulse(_world: World, body: Movable, impulse: Direction) -> None:
     """Push a vehicle at its centre of mass (N s)."""
     if body:
         body.push(impulse)
 
 
-@method(approximated("vehicles and walkers only: only vehicles push props"))
+@method(approximated("no effect on props, which only vehicles push"))
 def add_actor_force(world: World, body: Movable, force: Direction) -> None:
     """Push a vehicle with a force (N) for one tick."""
     if body:
@@ -159,8 +159,9 @@ def add_actor_torque(world: World, body: Movable, torque: Direction) -> None:
 
 @method(approximated("the centre of mass is taken to be at the vehicle's origin, as seen from above"))
 def add_actor_impulse_at_location(_world: World, body: Movable, impulse: Direction, location: Location) -> None:
-    """Push a vehicle at a place in the world (N s, m). LibCarla has this call; Python's client always pushes the
-    centre.
+    """Push a vehicle at a place in the world (N s, m).
+
+    Only LibCarla has this call; Python's client always pushes the centre.
     """
     if body:
         body.push(impulse)
@@ -171,7 +172,7 @@ def add_actor_impulse_at_location(_world: World, body: Movable, impulse: Directi
 
 @method(approximated("the centre of mass is taken to be at the vehicle's origin, as seen from above"))
 def add_actor_force_at_location(world: World, body: Movable, force: Direction, location: Location) -> None:
-    """Push a vehicle at a place in the world with a force (N) for one tick. LibCarla has this call."""
+    """Push a vehicle at a place in the world with a force (N) for one tick. Only LibCarla has this call."""
     add_actor_impulse_at_location(world, body, _of_a_tick(world, force), location)
 
 
@@ -199,7 +200,7 @@ def set_actor_collisions(_world: World, solid: Solid, enabled: bool) -> None:
         solid.collides = enabled
 
 
-@method(approximated("vehicles and walkers only: only vehicles push props"))
+@method(approximated("no effect on props, which only vehicles push"))
 def set_actor_enable_gravity(_world: World, body: Movable, enabled: bool) -> None:
     """Let gravity act on a vehicle, or let it float where it is."""
     if body:

@@ -59,19 +59,19 @@ def set_replayer_time_factor(world: World, factor: float) -> None:
         sentence = f"a replay's time factor of {factor} changes nothing, expected a finite number from 0"
         print(f"carla-lite: {sentence}", flush=True)
         raise RpcError(sentence)
-    world.recorder.manner.time_factor = factor
+    world.recorder.options.time_factor = factor
 
 
 @method
 def set_replayer_ignore_hero(world: World, ignore: bool) -> None:
     """Leave out actors with the role ``hero``."""
-    world.recorder.manner.ignore_hero = ignore
+    world.recorder.options.ignore_hero = ignore
 
 
 @method
 def set_replayer_ignore_spectator(world: World, ignore: bool) -> None:
     """Leave the spectator where it is."""
-    world.recorder.manner.ignore_spectator = ignore
+    world.recorder.options.ignore_spectator = ignore
 
 
 @method

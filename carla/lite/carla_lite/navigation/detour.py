@@ -39,7 +39,7 @@ _LINK_BYTES = 12
 # Resolution (m) of the tree that finds polygons by place.
 _QUANTUM_M = 0.25
 _AGENT_HEIGHT_M, _AGENT_RADIUS_M, _CLIMB_M = 1.8, 0.3, 0.5
-_ABOVE_M = 2.0
+_VERTICAL_MARGIN_M = 2.0
 
 
 def navigation_mesh(corners: FloatArray, rings: Sequence[Sequence[int]], areas: Sequence[int]) -> bytes:
@@ -57,7 +57,7 @@ def navigation_mesh(corners: FloatArray, rings: Sequence[Sequence[int]], areas: 
     if not 0 < len(rings) < MOST_POLYGONS or len(corners) > MOST_CORNERS:
         raise ValueError(f"{len(rings)} polygons with {len(corners)} corners, one tile holds {MOST_POLYGONS - 1}")
     low, high = corners.min(axis=0), corners.max(axis=0)
-    around = np.array((1.0, _ABOVE_M, 1.0))
+    around = np.array((1.0, _VERTICAL_MARGIN_M, 1.0))
     low, high = low - around, high + around
     tile = _tile(corners, rings, areas, low, high)
     width, _, depth = (high - low).tolist()
@@ -120,7 +120,7 @@ def _polygons(rings: Sequence[Sequence[int]], areas: Sequence[int]) -> NDArray[n
 
 
 def _fan(count: int) -> list[tuple[int, int, int, int]]:
-    """Return a polygon's triangles as indices of its corners; the last number has the bits 1, 4, 16 of border edges."""
+    """Return a polygon's triangles as indices of its corners; the last number flags outer edges (1, 4, 16)."""
     last = count - 1
     return [(0, j - 1, j, 4 | (1 if j == 2 else 0) | (16 if j == last else 0)) for j in range(2, count)]
 

@@ -52,7 +52,7 @@ class RecordingError(Exception):
 
 
 class Packet(IntEnum):
-    """Ids of packets. CARLA's sources between 0.9.15 and 0.9.16 had ``DOOR`` before ``WHEELS``: see :func:`told`."""
+    """Ids of packets. Between 0.9.15 and 0.9.16 CARLA had ``DOOR`` before ``WHEELS``: see :func:`packet_of`."""
 
     FRAME_START = 0
     FRAME_END = 1
@@ -282,7 +282,7 @@ LAYOUTS: dict[Packet, Layout] = {
 """The layout of each packet's records, except frame start and frame end."""
 
 
-def told(number: int, payload: bytes) -> Packet:
+def packet_of(number: int, payload: bytes) -> Packet:
     """Return the kind of a packet: numbers 21 to 23, which changed meaning, are told apart by record size (see
     ``Packet``).
     """

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from carla_lite.recording.layout import LAYOUTS, MAGIC, Packet, RecordingError, told
+from carla_lite.recording.layout import LAYOUTS, MAGIC, Packet, RecordingError, packet_of
 
 _MOST_FRAME_BYTES = 1 << 26
 _NUMBER, _DATE = struct.Struct("<H"), struct.Struct("<q")
@@ -106,7 +106,7 @@ class Recording:
                 frame = None
             elif frame is not None and number in taken:
                 payload = self._read(size)
-                kind = told(number, payload)
+                kind = packet_of(number, payload)
                 if kind in wanted:
                     frame.packets.append((kind, payload))
                 if sum(len(data) for _, data in frame.packets) > _MOST_FRAME_BYTES:

@@ -160,13 +160,13 @@ class Box(NamedTuple):
 
 
 class Time(NamedTuple):
-    """Seconds, or the number of a frame."""
+    """A single number: seconds, or a count of frames."""
 
     value: float
 
 
 class Physics(NamedTuple):
-    """A vehicle's figures. The lists have points (2 numbers), gears (3), points (2) and wheels (12 numbers)."""
+    """A vehicle's figures. A point of a curve has 2 numbers, a gear 3, a wheel 12."""
 
     id: int
     max_rpm: float
@@ -217,7 +217,7 @@ class Bones(NamedTuple):
 
 
 class Wheel(NamedTuple):
-    """Steering and rolling angle of a wheel (degrees)."""
+    """Steering and rolling angle of a wheel (degrees); ``place`` is its VehicleWheelLocation."""
 
     place: int
     steer: float

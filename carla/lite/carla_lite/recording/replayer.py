@@ -49,7 +49,7 @@ REPLAYED = frozenset((*_EVENTS, *_SHOWN))
 
 
 @dataclass
-class Manner:
+class ReplayOptions:
     """A client's settings for the present and later replays."""
 
     time_factor: float = 1.0
@@ -101,13 +101,13 @@ def check(recording: Recording) -> Length:
 class Replayer:
     """A replay that continues with each tick, until it has ``ended``."""
 
-    def __init__(self, stage: Stage, recording: Recording, part: Part, manner: Manner) -> None:
+    def __init__(self, stage: Stage, recording: Recording, part: Part, options: ReplayOptions) -> None:
         """Apply everything that happened before the start.
 
         Raises:
             RecordingError: there are too many actors.
         """
-        self._stage, self._recording, self._part, self._manner = stage, recording, part, manner
+        self._stage, self._recording, self._part, self._manner = stage, recording, part, options
         self._frames: Iterator[Frame] = recording.frames(REPLAYED)
         self._earlier: Frame | None = None
         self._present: Frame | None = None

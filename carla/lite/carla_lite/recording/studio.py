@@ -18,7 +18,7 @@ from carla_lite.recording.folder import Folder
 from carla_lite.recording.layout import RecordingError
 from carla_lite.recording.reading import NotARecordingError, Recording
 from carla_lite.recording.recorder import Recorder
-from carla_lite.recording.replayer import Manner, Part, Replayer
+from carla_lite.recording.replayer import Part, Replayer, ReplayOptions
 from carla_lite.recording.stage import Hits, Stage
 from carla_lite.recording.writing import Writer
 from carla_lite.scenery.projection import Pose
@@ -29,7 +29,7 @@ class Studio:
 
     def __init__(self, stage: Stage, folder: Folder) -> None:
         self._stage, self._folder = stage, folder
-        self.manner = Manner()
+        self.options = ReplayOptions()
         self._recorder: Recorder | None = None
         self._replayer: Replayer | None = None
 
@@ -99,12 +99,12 @@ class Studio:
             end_s = begin_s + duration_s if duration_s > 0.0 else length.total_s
             stop_s = end_s if duration_s > 0.0 else end_s + length.last_step_s
             part = Part(begin_s, stop_s, length.last_step_s, follow_id, offset, sensors)
-            self._replayer = Replayer(self._stage, recording, part, self.manner)
+            self._replayer = Replayer(self._stage, recording, part, self.options)
             closed_on_error.pop_all()
         said += f"Total time recorded: {length.total_s:g}\n"
         said += f"Replaying from {begin_s:g} s - {end_s:g} s ({length.total_s:g} s) at {self.manner.time_factor:.1f}x\n"
-        said += "Ignoring Hero vehicle\n" if self.manner.ignore_hero else ""
-        said += "Ignoring Spectator camera\n" if self.manner.ignore_spectator else ""
+        said += "Ignoring Hero vehicle\n" if self.options.ignore_hero else ""
+        said += "Ignoring Spectator camera\n" if self.options.ignore_spectator else ""
         return said + (
             f"The file ends within frame {recording.torn_in}, which is left out\n" if recording.torn_in else ""
         )

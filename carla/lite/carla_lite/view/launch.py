@@ -62,7 +62,7 @@ def window(listening: socket.socket, server: tuple[str, int], seed: int) -> Iter
 
 
 @contextlib.contextmanager
-def told(address: str, to_terminal: bool) -> Iterator[str]:
+def announcement(address: str, to_terminal: bool) -> Iterator[str]:
     """Yield the text that tells the window's address, while the block runs.
 
     On a terminal this is the address itself. A log may be open to other users, so there it is the name of a private

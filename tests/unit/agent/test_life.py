@@ -35,13 +35,13 @@ from tests.unit.agent.test_chunks import There
 
 PLACED = Placed(node="worker-1", incarnation="1", simulator="127.0.0.1:2000")
 SETTINGS = config.validate({"replay": {"capacity": 1000}}, "test")
-Answer = Callable[["Cluster", Question], Answer]
+Answering = Callable[["Cluster", Question], Answer]
 
 
 class Cluster:
     """A cluster of one node, which answers as the test says."""
 
-    def __init__(self, folder: Path, answer: Answer) -> None:
+    def __init__(self, folder: Path, answer: Answering) -> None:
         self.folder, self.script = folder, answer
         self.there: There | None = None
         self.asked: list[Question] = []
@@ -83,7 +83,7 @@ class Cluster:
 class Learner:
     """The trainer's ends of a life."""
 
-    def __init__(self, tmp_path: Path, answer: Answer) -> None:
+    def __init__(self, tmp_path: Path, answer: Answering) -> None:
         self.run = RunPaths(tmp_path / "run")
         self.run.exchange.mkdir(parents=True)
         WeightsFile.create(self.run.exchange / "weights.bin", 4).publish(np.zeros(4, np.float32), 0)

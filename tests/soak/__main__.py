@@ -67,7 +67,7 @@ def _sweep(wanted: Mapping[Victim, int]) -> Iterator[tuple[list[Outcome], list[s
 
 
 def _sweep_cluster(count: int, first: int) -> Iterator[tuple[list[Outcome], list[str]]]:
-    """Yield the same of runs on a cluster, in each of which a victim of each kind dies."""
+    """Yield the sweeps of runs on a cluster, in each of which a victim of each kind dies."""
     with tempfile.TemporaryDirectory() as name, ray_cluster(Path(name)) as cluster:
         for _ in range(on_cluster.COLLECTORS):
             add_node(cluster)

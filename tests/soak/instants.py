@@ -41,7 +41,7 @@ class Victim(Enum):
 DEATHS = {
     Victim.LEARNER: (signal.SIGKILL,),
     Victim.SIMULATOR: (signal.SIGKILL,),
-    # The last one hangs it: a stopped process answers nobody, like a client that waits for its own Traffic Manager.
+    # The last one hangs it: a stopped process doesn't answer, like a client that waits for its own Traffic Manager.
     Victim.COLLECTOR: (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGSTOP),
 }
 CHAIN = 5

@@ -255,7 +255,7 @@ def sweep(
 
 
 def undisturbed(folder: Path, steps: int) -> Witness:
-    """Return what a learner's run finishes while it is left alone, its first ``steps`` steps at least."""
+    """Return the steps that an undisturbed learner's run finishes, at least its first ``steps``."""
     with Struck(folder, Victim.LEARNER, ends=False) as run:
         while (seen := run.witness.steps) < steps:  # a busy machine takes its time, one that stands still doesn't
             until(lambda: run.witness.steps > seen, run._alive)

@@ -50,7 +50,7 @@ class Witness:
         return found + _broken(rows, frames)
 
     def unlike(self, other: Witness) -> list[str]:
-        """Return where this run's rows differ from those of a run that nobody disturbed, as far as both go."""
+        """Return where this run's rows differ from those of an undisturbed run, as far as both go."""
         count = min(len(self.rows), len(other.rows))
         other_frames = (self.frames[:count] != other.frames[:count]).any(axis=1)
         differ = other_frames | (raw(self.rows[:count]) != raw(other.rows[:count])).any(axis=1)

@@ -57,7 +57,7 @@ def free_ram_mib(folder: Path) -> float:
 
 
 def card_of(folder: Path, total_mib: float) -> Iterator[Figures]:
-    """Yield a card of this test alone: a launcher locks the one that it uses for all of this machine."""
+    """Yield a card for this test only: a launcher locks the card that it uses for the whole machine."""
     card = Figures(folder / "card", build(folder), total_mib=total_mib, uuid=f"GPU-stub-{os.getpid()}")
     yield card
     (SHARED / f"carla-td3-{card.uuid}.lock").unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from carla_td3.env.lifeline import Lifeline
 
 ROLE_PREFIX = "td3-"
 RIDERS = ("sensor.", "controller.")
-"""Kinds of actors without a role name; the actor that carries them has one."""
+"""Kinds of actors that are attached to another one, whose role name tells whose they are."""
 # Without a Traffic Manager a time-out of a live server is harmless (protocol section 5.2), so a tick waits in slices
 # this long: a dead server is noticed after one slice, not after the whole time-out. Only ticks do this: other calls
 # can't be repeated, and a first spawn from a cold disk takes longer than a slice.

@@ -111,7 +111,7 @@ class Traffic:
         return CLEARANCE_M <= _gap(location, *start) <= (math.inf if self._within_m is None else self._within_m)
 
     def _by_preference(self, start: tuple[float, float]) -> list[Any]:
-        """Return spawn points for cars that must move: away from the start, or, with a distance limit, within it."""
+        """Return spawn points for cars that must move: farthest from the start first, or those within the limit."""
         if self._within_m is None:
             return sorted(self._spawns, key=lambda spawn: -_gap(spawn.location, *start))
         drawn = (self._spawns[index] for index in self._rng.permutation(len(self._spawns)))

@@ -20,7 +20,7 @@ Y, X = 24, 24
 
 
 def of_one_pixel() -> Policy:
-    """Return a policy that steers by that pixel alone, and never touches a pedal."""
+    """Return a policy that steers only by that pixel, and never touches a pedal."""
     policy = Policy(NetworkConfig(channels=(1, 1, 1), features=4, hidden=(1,)))
     with torch.no_grad():
         for parameter in policy.parameters():

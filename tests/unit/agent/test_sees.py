@@ -1,4 +1,4 @@
-"""Drivers without a picture, by the vector alone or told what the simulator knows: trained, kept, sized as others."""
+"""Drivers without a picture, by the vector or with privileged numbers: trained, saved and sized like others."""
 
 from __future__ import annotations
 

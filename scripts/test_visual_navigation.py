@@ -20,7 +20,7 @@ from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.program import program
 from carla_td3.cli import options
-from carla_td3.cli.commands import console, leaving, within
+from carla_td3.cli.commands import console, handling_errors, hard_exit
 
 if TYPE_CHECKING:
     from carla_td3.evaluation.window import Window
@@ -48,7 +48,7 @@ class Camera(str, Enum):
     VIEWING = "viewing"
 
 
-@within(leaving)
+@handling_errors(hard_exit)
 def main(
     *,
     steps: Annotated[int, typer.Option(min=1, help="Steps to drive, a tenth of a second each.")] = 100,

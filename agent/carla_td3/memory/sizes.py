@@ -177,9 +177,7 @@ class Networks:
         return _Step(2 * features, 2 * features + element * inputs, 0, FLOAT * trunk, _cast(element, trunk))
 
     def _convolutions_step(self, rows: int, precision: str, cached_rows: int | None, unfolds: bool) -> _Step:
-        """Keeps the three outputs. Frames are converted a second time; gradients of the first two outputs are one
-        part's.
-        """
+        """Keeps the three outputs; frames are converted a second time, and gradients exist for one part at a time."""
         stack, cells, channels, element = self.stack, self._cells, self.network.channels, _element(precision)
         inputs, pixels = (stack.channels, *channels), stack.frames * stack.planes * stack.side**2
         outputs = [each * count for each, count in zip(channels, cells, strict=True)]

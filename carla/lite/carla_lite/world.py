@@ -287,7 +287,7 @@ class World:
         return [*self.vehicles, *self.walkers, *self.props]
 
     def rays(self) -> Field:
-        """Return what rays can meet now."""
+        """Return the field that rays can hit now."""
         if self._still is None or self._still.scene is not self.scene:  # another map, or an object was switched
             self._still = StillField(self.network, self.scene, [sign.face for sign in self.signage.shown])
         movers = [actor.drawn(self.elapsed_s) for actor in self.moving()]
@@ -352,7 +352,7 @@ class World:
         return self._next_id - 1
 
     def _free_id(self, wanted: int, name: str) -> int:
-        """Return the id that is wanted, where clients can't take it for another actor's: they keep descriptions."""
+        """Return the wanted id if clients can't take it for another actor's, of which they keep descriptions."""
         if self._next_id <= wanted < self._next_id + _FARTHEST_ID:
             self._next_id = wanted + 1
             return wanted

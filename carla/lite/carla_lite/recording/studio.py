@@ -102,7 +102,9 @@ class Studio:
             self._replayer = Replayer(self._stage, recording, part, self.options)
             closed_on_error.pop_all()
         said += f"Total time recorded: {length.total_s:g}\n"
-        said += f"Replaying from {begin_s:g} s - {end_s:g} s ({length.total_s:g} s) at {self.options.time_factor:.1f}x\n"
+        said += (
+            f"Replaying from {begin_s:g} s - {end_s:g} s ({length.total_s:g} s) at {self.options.time_factor:.1f}x\n"
+        )
         said += "Ignoring Hero vehicle\n" if self.options.ignore_hero else ""
         said += "Ignoring Spectator camera\n" if self.options.ignore_spectator else ""
         return said + (

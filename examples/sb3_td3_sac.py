@@ -21,7 +21,7 @@ ALGORITHMS = {"td3": TD3, "sac": SAC}
 
 
 def main() -> None:
-    """Train, and leave what came of it."""
+    """Train, and save the results."""
     asked = arguments()
     training, evaluating = (
         Monitor(gymnasium.make("CarlaTD3/Driving-v0", simulator={"port": port, "patience_s": 60}, seed=asked.seed))
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """Return the command line's."""
+    """Return the command line's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="td3", help="Algorithm to train with.")
     parser.add_argument("--ports", type=ports, default=(2000, 2003), help="Ports of the two simulators.")

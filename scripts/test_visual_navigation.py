@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 LAUNCH = Path(__file__).with_name("launch.py")
 VIEWING_MIB = 128.0
-"""An estimate of what one more camera of 480×480 takes of CARLA's card; not measured."""
+"""Estimated memory of another 480×480 camera on CARLA's GPU; not measured."""
 PLAN_LIMIT_S = 60.0
 
 
 class Show(str, Enum):
-    """Where the pictures are seen while it drives."""
+    """Where the pictures are shown during the drive."""
 
     AUTO = "auto"
     WINDOW = "window"
@@ -41,7 +41,7 @@ class Show(str, Enum):
 
 
 class Camera(str, Enum):
-    """Whose pictures are shown."""
+    """The camera whose pictures are shown."""
 
     AUTO = "auto"
     OWN = "own"
@@ -106,10 +106,10 @@ def main(
 
 @contextlib.contextmanager
 def shown(show: Show, port: int, folder: Path, size: tuple[int, int]) -> Iterator[Window | None]:
-    """Have a window, or the live page, while the block lasts; what was only tried and can't be had is said.
+    """Open a window, or serve the live page, while the block runs. A failed attempt at an optional one is reported.
 
     Raises:
-        NoWindowError, Exit: what was asked for can't be had.
+        NoWindowError, Exit: the requested one isn't available.
     """
     from carla_td3.evaluation.window import NoWindowError, Window
 
@@ -130,7 +130,7 @@ def shown(show: Show, port: int, folder: Path, size: tuple[int, int]) -> Iterato
 
 @contextlib.contextmanager
 def page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
-    """Serve the launcher's live page of a folder while the block lasts; why it can't be served is said.
+    """Serve the launcher's live page of a folder while the block runs; print why if it can't be served.
 
     Raises:
         Exit: it is ``needed``.
@@ -146,12 +146,12 @@ def page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
 
 
 def say(sentence: str) -> None:
-    """Print what isn't a result."""
+    """Print a message that isn't a result."""
     print(sentence, file=sys.stderr, flush=True)
 
 
 def room_for_a_camera() -> bool:
-    """Return whether one more camera fits: there is no card at all, or the launcher's plan has so much left on each."""
+    """Return whether another camera fits: there is no GPU at all, or the launcher's plan leaves enough on each."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return True
     with contextlib.suppress(subprocess.TimeoutExpired, ValueError, LookupError, TypeError):

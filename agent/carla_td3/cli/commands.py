@@ -185,7 +185,7 @@ def evaluate(
     json: Annotated[Path | None, typer.Option(help="JSON file for totals and routes.")] = None,
     video: Annotated[Path | None, typer.Option(help="MP4 file for a video of the first driver.")] = None,
 ) -> None:
-    """Drive held-out routes and print success, completion, driving score and comfort, one row per driver.
+    """Drive held-out routes and print success, completion, driving score and comfort, one column per driver.
 
     Each drive is saved as it ends, in NAME.drives-….jsonl beside the file of --json or --csv, otherwise in runs/. An
     interrupted command, run again, resumes after the saved drives. Ctrl-C and SIGTERM print the table so far.

@@ -122,7 +122,7 @@ class Critic(nn.Module):
     """
 
     def __init__(self, config: NetworkConfig, seen: int = 0) -> None:
-        """Args:;;seen: privileged numbers that it reads besides the observation (Pinto et al. 2018)."""
+        """``seen``: number of privileged numbers that it reads besides the observation (Pinto et al. 2018)."""
         super().__init__()
         self.seen = seen
         sizes = (known(config) + VECTOR + ACTION + seen, *config.hidden, 1)

@@ -39,8 +39,8 @@ def leaves(vehicle: Vehicle) -> Iterator[StaticBox]:
 def resolve(vehicles: Sequence[Vehicle]) -> list[tuple[Vehicle, Vehicle, Contact]]:
     """Keep vehicles out of other vehicles' open doors.
 
-    Returns:;;For each approaching contact: the vehicle, the owner of the door, and the contact, with the first one's
-    impulse.
+    Returns:
+        For each approaching contact: the vehicle, the owner of the door, and the contact, with the first one's impulse.
     """
     found = []
     for owner in vehicles:

@@ -93,7 +93,8 @@ def strike(body: Body, static: StaticBox) -> tuple[float, float, float] | None:
 def ram(body: Body, owner: Body, part: StaticBox) -> tuple[float, float, float] | None:
     """Push a body and the owner of a protruding box apart.
 
-    Returns:;;The impulse on the body (N s, world frame), or None if it doesn't touch the box.
+    Returns:
+        The impulse on the body (N s, world frame), or None if it doesn't touch the box.
     """
     hit = _overlap(_box_of(body), part)
     return None if hit is None else _collide(body, owner, hit)

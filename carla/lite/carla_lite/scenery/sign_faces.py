@@ -36,8 +36,8 @@ _WHITE: BGR = (236, 238, 238)
 _RED: BGR = (36, 32, 196)
 _BLACK: BGR = (34, 34, 34)
 _AHEAD = np.array((1.0, 0.0, 0.0))
-# Strokes of a letter on a grid of 1 × 2: those of a seven-segment digit by bit (top, upper left and right, middle, lower
-# left and right, bottom), and the upright of a T.
+# Strokes of a letter on a grid of 1 × 2: those of a seven-segment digit by bit (top, upper left and right, middle,
+# lower left and right, bottom), and the upright of a T.
 _STROKES = (
     ((0, 2), (1, 2)),
     ((0, 1), (0, 2)),

@@ -1,9 +1,9 @@
-"""The estimate of a card's memory beside what is really taken there: no more may be taken than was estimated.
+"""Compares the estimate of GPU memory with the memory really taken, which must not be more.
 
-A row is an update of the full-size agent at one batch and precision, in a process of its own (``ways``); on a card the
-estimate is held against what PyTorch's allocator held at most, on the CPU against the process's high-water mark. The
-context is what a second process without a tensor adds to what the first one's device says is used.
-Run: ``python benchmarks/card_footprint.py --json``. Exit code 1: an estimate is too low, or a row couldn't be measured.
+A row is an update of the full-size agent at one batch and precision, in a separate process (``ways``). On a GPU the
+estimate is compared with the peak of PyTorch's allocator, on the CPU with the process's high-water mark. The context is
+the device memory that a second process without a tensor adds. Run: ``python benchmarks/card_footprint.py --json``. Exit
+code 1: an estimate is too low, or a row couldn't be measured.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(
 
 
 def context_mib() -> float:
-    """Return what one more process takes of the device that computes nothing; others must keep still for a moment."""
+    """Return the memory that one more process takes on the device without computing; others must be idle meanwhile."""
     with _holding() as first:
         before = _used(first)
         with _holding() as second:

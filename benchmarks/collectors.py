@@ -1,11 +1,11 @@
 """How much faster do several collectors collect? Steps a second of 1, 2 and 4 trainings' collectors, turn by turn.
 
-Each collector drives in a carla-lite of its own, whose ticks take at least as long as a card's would (``--tick-ms``),
-so that simulators wait and processors don't; each training learns at the same ratio of updates to steps. The figures
-are the medians of the turns' ratios to one collector, and with ``--ray 3``, where the same trainings take turns on a
-Ray cluster of three more nodes on this machine, to as many local collectors; the learner's share of a core tells
-whether they wait for it. Run: ``python benchmarks/collectors.py --json``, once with ``--ray 3 --counts 1,4``, once with
-``--tick-ms 0``.
+Each collector drives in its own carla-lite, whose ticks take at least as long as CARLA's on a GPU (``--tick-ms``), so
+that the simulators wait and not the processors. All trainings have the same ratio of updates to steps. The figures are
+the medians of the turns' ratios to one collector. With ``--ray 3`` the same trainings also take turns on a Ray cluster
+of three more nodes on this machine, and are compared with as many local collectors. The learner's share of a core tells
+whether the collectors wait for it. Run: ``python benchmarks/collectors.py --json``, once with ``--ray 3 --counts 1,4``,
+once with ``--tick-ms 0``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(
         "td3.batch_size": batch,
         "training.updates_per_step": max(ratio, 1e-6),
         "training.learner_threads": 1,
-        "environment.time_limit.constant_s": 1000,  # a reset is no tick
+        "environment.time_limit.constant_s": 1000,  # a reset isn't a tick
     }
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -1,9 +1,8 @@
-"""What the encoder's convolutions make of a processor: billions of operations a second, beside a matrix product's.
+"""Speed of the encoder's convolutions in billions of operations per second, compared with a matrix product.
 
-Forwards, and the whole backward pass (weights' gradients of all three, inputs' gradients of the last two), ReLU, the
-frames' conversion and the parts included, in float32. A figure near the matrix product's says that nothing but less
-arithmetic would make an update faster there.
-Run: ``python benchmarks/convolutions.py --isa AVX2 --json``.
+It measures the forward pass and the whole backward pass (weights' gradients of all three, inputs' gradients of the last
+two) in float32, with ReLU, conversion of frames and splitting into parts. If the figure is near the matrix product's,
+only less arithmetic can make an update faster. Run: ``python benchmarks/convolutions.py --isa AVX2 --json``.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 SIZE = 1024
-"""Of the matrices."""
+"""Size of the matrices."""
 FRAMES = (4, 21, 21, 16)
 KERNELS, CHANNELS, CELLS = (8 * 8, 4 * 4, 3 * 3), (4, 32, 64, 64), (20 * 20, 9 * 9, 7 * 7)
-"""Of NatureCNN at 84×84: pixels of a kernel, channels before, between and after, pixels of each result."""
+"""NatureCNN at 84×84: pixels of a kernel, channels before, between and after, pixels of each result."""
 
 
 def main(
@@ -42,7 +41,7 @@ def main(
     for turn in counted(range(repeats + 1), "turn"):
         for name, (run, operations) in ways.items():
             rate = operations / _seconds(run) / 1e9
-            if turn:  # the first writes code and takes memory
+            if turn:  # the first turn generates code and takes memory
                 rates[name].append(rate)
     share = {name: statistics.median(rate) / statistics.median(rates["product"]) for name, rate in rates.items()}
     report = {
@@ -58,7 +57,7 @@ def main(
 
 
 def _ways(batch: int, threads: int) -> dict[str, tuple[Callable[[], object], float]]:
-    """Return what is timed, and its operations: a product and a sum are two."""
+    """Return the timed functions and their operations; a product and a sum count as two."""
     import torch
 
     from carla_td3.config import NetworkConfig

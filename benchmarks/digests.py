@@ -1,12 +1,11 @@
-"""Does a change of the update change a single bit, or take more memory? Digests of the learner's state, and peaks.
+"""Does a change of the update change a single bit, or need more memory? Digests of the learner's state, and peaks.
 
 A row trains TD3 from a seeded ring on one thread and prints the SHA-256 of its whole state (networks, targets,
 optimizers, loss scale, random numbers) and of all metrics, and the most bytes that two updates held in new tensors.
-float32 and bfloat16, whole and in micro-batches; with the optimizer and the targets apart, as beside a GPU; float16
-for a tenth as long, because a CPU takes its time over it. Digests of two processors or two versions of PyTorch needn't
-agree.
-``--beside CHECKOUT`` runs another checkout's own copy of this program and compares.
-Run: ``python benchmarks/digests.py --beside ../before``. Exit code 1: a digest differs, or a peak is higher.
+float32 and bfloat16, whole and in micro-batches; with the optimizer and the targets apart, as beside a GPU; float16 for
+a tenth as long, because it is slow on a CPU. Digests of two processors or two versions of PyTorch may differ.
+``--beside CHECKOUT`` runs another checkout's copy of this program and compares. Run: ``python benchmarks/digests.py
+--beside ../before``. Exit code 1: a digest differs, or a peak is higher.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ NARROW = NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))
 
 @dataclass(frozen=True)
 class Row:
-    """What is trained."""
+    """A configuration to train."""
 
     precision: str
     micro_batch: int | None
@@ -49,7 +48,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """As it is printed, and matched with another checkout's."""
+        """Name in the output, by which another checkout's row is matched."""
         part = "whole" if self.micro_batch is None else f"parts of {self.micro_batch}"
         return " ".join([self.precision, part, *self.offload])
 
@@ -95,7 +94,7 @@ def _compared(found: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[st
 
 
 def _of_checkout(checkout: Path, updates: int) -> dict[str, Any]:
-    """Return what another checkout's program prints; its packages come before the installed ones."""
+    """Return the output of another checkout's program; its packages come before the installed ones."""
     command = [sys.executable, str(checkout / "benchmarks" / "digests.py"), "--updates", str(updates)]
     path = os.pathsep.join(str(checkout.resolve() / folder) for folder in ("agent", "contract"))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -122,7 +121,7 @@ def _measured(row: Row, replay: Replay, updates: int) -> dict[str, Any]:
 
 
 def _peak_bytes(td3: TD3, replay: Replay, recovery: Recovery) -> int:
-    """Return the most bytes that two updates hold in tensors that weren't there before."""
+    """Return the most bytes in new tensors during two updates."""
     td3.executor.release()
     batch = replay.sample(BATCH, np.random.default_rng(1))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
@@ -139,7 +138,7 @@ def _refuse(shortage: object) -> None:
 
 
 def _filled(directory: Path) -> Replay:
-    """Return a ring that has come round once, of frames that vary and episodes of both ends."""
+    """Return a full ring with frames that vary and episodes of both ends."""
     replay, rng = Replay.create(directory, TRANSITIONS * 3 // 4), np.random.default_rng(0)
     begun = False
     for step in range(1, TRANSITIONS + 1):

@@ -1,12 +1,12 @@
-"""How well does it drive? Drivers × traffic × weather × NoCrash routes of one town, and what the differences are worth.
+"""How well does it drive? Drivers × traffic × weather × NoCrash routes of one town, with intervals of the differences.
 
 Run: ``python benchmarks/driving.py --checkpoint td3=runs/learning/td3 --checkpoint twin=runs/learning/twin``. The path
-is a run, one of its checkpoints, or a folder of runs as ``learning.py`` leaves it: each run is one training seed. Where
-a driver sees pictures it drives as it is, with its picture greyed, and with its pictures shuffled (``--blanked``).
-Everybody meets the same cars, people and weather on a route. One line of JSON a drive is kept in ``--out``; what is
-there isn't driven again, so the command can be stopped or killed, and goes on. Every group of drives has a carla-lite
-and a process of its own. It drives where floors are judged, all traffic in the test town and three weathers, unless it
-is told otherwise; Town01 and Town02 need their .xodr files: ``--map-dir``.
+is a run, one of its checkpoints, or a folder of runs made by ``learning.py``, where each run is one training seed. A
+driver with pictures also drives with grey and with shuffled pictures (``--blanked``). All drivers meet the same cars,
+pedestrians and weather on a route. Each drive is one line of JSON in ``--out``; drives that are already there aren't
+repeated, so a stopped or killed command resumes. Every group of drives has its own carla-lite and process. By default
+it drives all traffic densities in the test town and three weathers; Town01 and Town02 need their .xodr files:
+``--map-dir``.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ ROUTES = Path(__file__).parent / "nocrash"
 TEST_TOWN = "Lite:seed=800,size=400"
 WEATHERS = ("ClearNoon", "WetNoon", "SoftRainSunset")
 CONTROL = "control"
-"""How the name of a driver begins that is told what only the simulator knows."""
+"""Prefix of drivers that get the simulator's privileged knowledge."""
 BY_RULES = ("expert", "pid", "stop")
 FILMED = ("pid", "expert")
-"""Beside a trained one."""
+"""Drivers filmed beside a trained one."""
 POLL_S = 1.0
 TRIES = 3
-"""Of one group: its Traffic Manager and a tick may wait for each other for ever (docs/facts.md, section 5)."""
+"""Tries per group: its Traffic Manager and a tick may wait for each other for ever (docs/facts.md, section 5)."""
 FILM_S = 60.0
 TABLE_COLUMNS = 190
-"""Where nobody says how wide it may be."""
+"""Width of the tables if the terminal has none."""
 KEY = ("town", "driver", "seed", "traffic", "weather", "route")
-"""Names a drive in its line."""
+"""Fields that identify a drive."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Group:
     map: str
     driver: str
     kind: str
-    """Among the agent's drivers."""
+    """Name of the driver in the agent."""
     checkpoint: Path | None
     seed: int
     traffic: nocrash.Density
@@ -92,11 +92,11 @@ class Group:
     lines: Path
 
     def key(self, route: int) -> dict[str, Any]:
-        """Return what tells one of its drives from all others."""
+        """Return the fields that identify one of its drives."""
         return dict(zip(KEY, (self.town, self.driver, self.seed, self.traffic.name, self.weather, route), strict=True))
 
     def traffic_seed(self, route: int) -> int:
-        """Return the seed of cars, people and weather: the same for every driver."""
+        """Return the seed of cars, pedestrians and weather: the same for every driver."""
         return zlib.crc32(f"{self.town} {self.traffic.name} {self.weather} {route}".encode())
 
 
@@ -172,14 +172,14 @@ def main(
     stop = StopRequests(raise_second=True)
     stop.install()
     failed = [] if figures_only else run(left, parallel, stop)
-    # By its key: a drive that was under way when a run of this program was killed may be there twice.
+    # By key: a drive that was running when this program was killed may be there twice.
     drives = list({_key(drive): drive for drive in read_lines(lines)}.values())
     report = comparison.report([d for d in drives if d["town"] == town])
     report = {"machine": machine("torch", "carla", "numpy"), "command": "python " + " ".join(sys.argv), **report}
     write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
     picture(report, out / "driving.png")
     Console(width=None if sys.stdout.isatty() else TABLE_COLUMNS).print(comparison.table(report))
-    for group in failed:  # below the table, where it is seen
+    for group in failed:  # below the table, where it is noticed
         who = f"{group.driver} (seed {group.seed})"
         print(f"Not finished: {who} in {group.traffic.name}, {group.weather}; run it again.", file=sys.stderr)
     if stop.signal is not None:
@@ -189,10 +189,10 @@ def main(
 
 
 def map_of(town: str, map_dir: Path | None) -> str:
-    """Return what carla-lite takes as the town's map.
+    """Return the town's map for carla-lite.
 
     Raises:
-        typer.BadParameter: it is a file, and isn't there.
+        typer.BadParameter: its file is missing.
     """
     if town.startswith("Lite"):
         return town
@@ -204,9 +204,9 @@ def map_of(town: str, map_dir: Path | None) -> str:
 
 
 def run(groups: Sequence[Group], parallel: int, stop: StopRequests) -> list[Group]:
-    """Drive the groups, so many at once, and what a lost process left of one again; return those never finished.
+    """Drive the groups, ``parallel`` at once, and repeat those of lost processes; return those never finished.
 
-    A signal ends the drives under way, whose groups aren't among these.
+    A signal ends the running drives, whose groups aren't returned.
     """
     spawn = multiprocessing.get_context("spawn")  # a Traffic Manager's process can't be forked, and may abort
     waiting, failed = [(group, 1) for group in groups], list[Group]()
@@ -256,7 +256,7 @@ def work(group: Group) -> None:
 
 
 def film(groups: Sequence[Group], route: int, path: Path) -> None:
-    """Film drivers on one route, each in a process of its own, and join the films side by side."""
+    """Film drivers on one route, each in a separate process, and join the films side by side."""
     spawn = multiprocessing.get_context("spawn")
     told = spawn.SimpleQueue()
     for group in groups:
@@ -269,10 +269,14 @@ def film(groups: Sequence[Group], route: int, path: Path) -> None:
 
 
 def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummary]) -> None:
-    """Film a group's driver on one of its routes, tell of it, and leave this process."""
+    """Film a group's driver on one of its routes, report it, and exit."""
     _end_with_parent()
     with _environment(group) as (env, own, kept):
-        options = {"seed": group.traffic_seed(route), "goes_on": True, "limit_s": limit_s(kept[route].length_m)}
+        options = {
+            "seed": group.traffic_seed(route),
+            "continue_after_infractions": True,
+            "limit_s": limit_s(kept[route].length_m),
+        }
         length = {"min_seconds": FILM_S, "max_seconds": FILM_S}
         told.put(completed(record(env, own, [kept[route]], path, title=group.driver, options=options, **length)))
     sys.stdout.flush()
@@ -281,7 +285,7 @@ def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummar
 
 @contextlib.contextmanager
 def _environment(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]]]:
-    """Run a carla-lite while the block lasts; yields an environment in it, the group's driver and the town's routes."""
+    """Run a carla-lite while the block runs; yield an environment in it, the group's driver and the town's routes."""
     found = trained(group.checkpoint)
     with lite_server(group.map) as port:
         config = configured(found.config, group, port)
@@ -291,7 +295,7 @@ def _environment(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]
 
 
 def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
-    """Return a driver's own configuration with the group's traffic and weather instead of what it was trained in."""
+    """Return a driver's configuration with the group's traffic and weather instead of those of its training."""
     plain = config.model_dump()
     plain["environment"]["weather"] = [group.weather]
     plain["environment"]["traffic"] |= {
@@ -302,7 +306,7 @@ def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
         "walkers_step_out": group.step_out,
         "within_m": None,
     }
-    if config.td3.network.sees != "privileged":  # teachers have done their work, and know more at every step
+    if config.td3.network.sees != "privileged":  # teachers aren't needed any more, and would cost time at every step
         plain["environment"]["privileged"] = False
         plain["td3"] |= {
             "auxiliary": 0.0,
@@ -356,10 +360,10 @@ def _order(name: str, by_traffic: list[dict[str, Any]]) -> float:
 
 
 def _known(option: str, given: str, known: Sequence[str]) -> list[str]:
-    """Return what an option names, commas between.
+    """Return the names in an option, separated by commas.
 
     Raises:
-        typer.BadParameter: some of it is unknown.
+        typer.BadParameter: a name is unknown.
     """
     words = [word for word in given.split(",") if word]
     for word in words:
@@ -369,7 +373,7 @@ def _known(option: str, given: str, known: Sequence[str]) -> list[str]:
 
 
 def _checkpoints(given: Sequence[str], blanked: bool) -> Iterator[tuple[str, str, Path, int]]:
-    """Yield name, kind, path and training seed: of each as it is, and where it sees pictures, greyed and shuffled."""
+    """Yield name, kind, path and training seed of each driver; those with pictures also greyed and shuffled."""
     found = [(name, path) for name, _, text in (each.partition("=") for each in given) for path in _trained(Path(text))]
     seen: set[tuple[str, int]] = set()
     for name, path in found:
@@ -408,7 +412,7 @@ def _key(drive: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _end_with_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to all; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's signal goes to all processes; the parent decides
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None

@@ -1,16 +1,16 @@
-"""What does an encoder tell of towns that it hasn't seen? On recorded rows, without driving.
+"""What does an encoder recognise in towns that it hasn't seen? Measured on recorded rows, without driving.
 
-A row holds what the simulator knew beside the picture. ``python -m carla_td3 record --driver expert-shoved --seed 77
---set 'training.towns.maps=["Lite:seed=900,size=400"]' --out runs/judged`` records rows of another town; then
-``python benchmarks/encoder.py --judged runs/judged --run runs/learning/td3/seed-0`` says what that run's newest
-checkpoint tells of them, and of its own rows. With ``--updates 1000,5000`` a learner is trained from nothing on the
-rows that the run and its demonstrations hold, all drawn alike, and judged on the way: what of the run's figures is its
-rows' fault, and what comes of the order in which it met them. ``--set`` changes the learner, and ``--keep`` leaves what
-it became as a checkpoint that ``driving.py`` takes: what a teacher is worth on the same rows. Of finished runs only
-those have rows that ``learning.py --keep-rows`` trained.
+A row has the simulator's privileged numbers besides the picture. ``python -m carla_td3 record --driver expert-shoved
+--seed 77 --set 'training.towns.maps=["Lite:seed=900,size=400"]' --out runs/judged`` records rows of another town; then
+``python benchmarks/encoder.py --judged runs/judged --run runs/learning/td3/seed-0`` measures how well that run's newest
+checkpoint predicts them, and those of its own rows. With ``--updates 1000,5000`` a new learner is trained on the rows
+of the run and its demonstrations, drawn uniformly, and measured on the way. That separates the effect of the rows from
+the effect of the order in which the run met them. ``--set`` changes the learner; ``--keep`` saves it as a checkpoint
+for ``driving.py``, to measure the worth of a teacher on the same rows. Finished runs have rows only if ``learning.py
+--keep-rows`` trained them.
 
-Told from the truth: R² (1 all, 0 no more than the mean, less than 0 worse), for red beside green lights the area under
-the ROC curve (0.5 nothing, 1 all), and the pedal where the expert brakes.
+The figures: R² (1 perfect, 0 no better than the mean, below 0 worse), for red against green lights the area under the
+ROC curve (0.5 chance, 1 perfect), and the pedal where the expert brakes.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from carla_td3.trainer.pacing import learning_rate_factor
 
 TOLD = ("lead_near", "light_red", "light_green", "walker_near", "target_speed")
 BATCH, BATCHES = 128, 24
-"""Rows that are judged at a time, and how often."""
+"""Rows in a batch of the evaluation, and number of batches."""
 BRAKES = -0.1
-"""Below this the expert's pedal brakes."""
+"""The expert brakes if its pedal is below this."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Rows as they are, and as a learner sees them: told (n, P) beside known (n, P), acted (n, 2).
+    """Rows, and a learner's predictions for them: told (n, P) beside known (n, P), acted (n, 2).
 
-    Without an auxiliary loss, nothing is told.
+    Without an auxiliary loss, ``told`` is empty.
     """
 
     told: NDArray[np.float32] | None
@@ -118,7 +118,7 @@ def trained(learner: Algorithm, config: AgentConfig, own: Source, updates: str) 
 
 @torch.inference_mode()
 def seen(learner: Algorithm, ring: Source) -> Seen:
-    """Return some of a ring's rows, the same at each call."""
+    """Return some rows of a ring, the same at each call."""
     online, parts = learner.online, []
     for number in range(BATCHES):
         batch = ring.sample(BATCH, np.random.default_rng(number))
@@ -130,7 +130,7 @@ def seen(learner: Algorithm, ring: Source) -> Seen:
 
 
 def figures(rows: Seen) -> dict[str, float]:
-    """Return what is told of a row, as a reader of this file's head expects it."""
+    """Return the figures of the predictions, as described in the module's docstring."""
     at = {name: privileged.NAMES.index(name) for name in privileged.NAMES}
     known = {name: rows.known[:, place] for name, place in at.items()}
     found = {}

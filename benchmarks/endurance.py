@@ -1,10 +1,10 @@
 """carla-lite's memory over many ticks and respawns through the real client.
 
-Starts a server of its own, with cars that drive about and a camera on the own car. At each respawn the own car and one
-other are destroyed with their sensors and spawned elsewhere, as episodes do. Exit 1 if the server's RSS at the end is
-above that after the first 5 % of the ticks by more than ``--bound-mib``: what is seen from each place of a town is kept
-up to 64 MiB (``scenery/vista.py``), and a short run ends before that much is. Run:
-``python benchmarks/endurance.py --ticks 1000000 --respawns 2000 --json``.
+Starts a server with driving cars and a camera on the ego car. At each respawn the ego car and another car are destroyed
+with their sensors and spawned elsewhere, as episodes do. Exit 1 if the server's RSS at the end exceeds the one after
+the first 5 % of the ticks by more than ``--bound-mib``. The server caches views of a town up to 64 MiB
+(``scenery/vista.py``), and a short run ends before the cache is full. Run: ``python benchmarks/endurance.py --ticks
+1000000 --respawns 2000 --json``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CONTROL_TICKS = 20
 
 @dataclass
 class Endurance:
-    """What is printed; ``samples`` are the ticks done and the server's RSS (MiB) after them."""
+    """The result; ``samples`` are ticks done and the server's RSS (MiB) after them."""
 
     map: str
     vehicles: int
@@ -42,7 +42,7 @@ class Endurance:
     respawns: int
     bound_mib: float
     warm_mib: float = 0.0
-    """After the first 5 % of the ticks."""
+    """RSS after the first 5 % of the ticks."""
     end_mib: float = 0.0
     mib_per_100_000_ticks: float = 0.0
     """Slope of a straight line through the samples after the first 5 %."""
@@ -66,7 +66,7 @@ class Endurance:
 
 
 class _Traffic:
-    """The cars, the own one with a camera and a collision sensor first."""
+    """The cars; the first is the ego car, with a camera and a collision sensor."""
 
     def __init__(self, world: carla.World, count: int, seed: int) -> None:
         self._world, self._rng = world, random.Random(seed)
@@ -84,7 +84,7 @@ class _Traffic:
             car.apply_control(carla.VehicleControl(throttle=0.5, steer=self._rng.uniform(-0.3, 0.3)))
 
     def respawn(self) -> None:
-        """Destroy the own car, its sensors and another car, and spawn them elsewhere."""
+        """Destroy the ego car, its sensors and another car, and spawn them elsewhere."""
         for sensor in self._sensors:
             sensor.stop()
             sensor.destroy()
@@ -129,7 +129,7 @@ def main(
         _run(port, pid, found)
     print(json.dumps(asdict(found), indent=2) if as_json else _sentence(found))
     sys.stdout.flush()
-    os._exit(not found.is_flat)  # the client can abort a process that leaves in order with streams open
+    os._exit(not found.is_flat)  # the client can abort a process that exits in order with open streams
 
 
 def _sentence(found: Endurance) -> str:

@@ -1,8 +1,8 @@
-"""Steps a second of the gymnasium environment, image observation, against a carla-lite of its own.
+"""Steps per second of the gymnasium environment, with images, on its own carla-lite.
 
-The PID driver drives, so that the car moves and episodes end as they do; resets are counted in. On a machine that
-others use, the processor time of a step says more than its rate. Run:
-``python benchmarks/env_steps.py --steps 2000 --repeats 5 --json``.
+The PID driver drives, so that the car moves and episodes end as usual; resets are included. On a busy machine, the
+processor time of a step says more than its rate. Run: ``python benchmarks/env_steps.py --steps 2000 --repeats 5
+--json``.
 """
 
 from __future__ import annotations

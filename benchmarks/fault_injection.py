@@ -1,6 +1,6 @@
-"""Faults that are injected into a run: which, into what, and their seeded order and instants.
+"""Faults to inject into a run: which ones, their victims, and their seeded order and times.
 
-Knows a run by its directory and the simulator by its control port; what becomes of a fault is ``night``'s to see.
+Knows a run by its directory and the simulator by its control port; ``night`` observes the effect of a fault.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ time.sleep(float(sys.argv[2]))
 
 
 class NotRunningError(Exception):
-    """The victim isn't running at the moment."""
+    """The victim isn't running now."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Scene:
     """Where faults are injected.
 
     Attributes:
-        run: where its files are.
+        run: the run directory.
         control_port: of carla-lite.
         launcher: returns the launcher's process id.
-        foreign_mib: returns what a foreign process must take for the RAM pool to fall below its reserve.
+        foreign_mib: returns the MiB that a foreign process must take for the RAM pool to fall below its reserve.
     """
 
     run: RunPaths
@@ -94,7 +94,7 @@ def _of_simulator(fault: str) -> Fault:
 
 def _foreign_process(scene: Scene) -> str:
     mib = scene.foreign_mib()
-    # By its name the launcher tells it from the other programs of this machine.
+    # The launcher recognises it among the machine's programs by its name.
     words = ["foreign", "-I", "-S", "-c", _FOREIGN_PROCESS, str(mib), str(FOREIGN_S)]
     process = subprocess.Popen(words, executable=os.path.realpath(sys.executable))
     return f"process {process.pid} takes {mib} MiB for {FOREIGN_S:g} s"
@@ -116,7 +116,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def instants(seed: int, shortest_s: float, longest_s: float) -> Iterator[tuple[float, str]]:
-    """Yield for ever how long to wait, and then what happens; every kind once, in an order of its own, then again."""
+    """Yield waiting times and faults for ever; every kind once, in a random order, then again."""
     draw = random.Random(seed)
     while True:
         for kind in draw.sample(sorted(FAULTS), len(FAULTS)):

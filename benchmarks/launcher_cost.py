@@ -1,8 +1,8 @@
-"""What the launcher itself costs while it watches: processor time by thread, and memory; children not counted.
+"""Cost of the launcher while it monitors: processor time by thread, and memory, without its children.
 
 Run: ``python benchmarks/launcher_cost.py --minutes 10 --json benchmarks/results/launcher_cost.json``. It starts a real
-training under the launcher and looks at the launcher's process alone, through /proc; ``--pid`` looks at a launcher that
-runs already. To hold (docs/benchmarks.md): less than 1 % of a core, less than 100 MiB. Exit 1 if either is missed.
+training under the launcher and measures only the launcher's process, through /proc; ``--pid`` measures a launcher that
+is already running. Limits (docs/benchmarks.md): 1 % of a core, 100 MiB. Exit 1 if one is exceeded.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main(
 
 @contextlib.contextmanager
 def _started() -> Iterator[int]:
-    """Start a training under the launcher and yield the launcher's process id once the training goes on."""
+    """Start a training under the launcher, and yield the launcher's process id once the training is running."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "agent.yaml"
         config.write_text(yaml.safe_dump(_SETTINGS), encoding="utf-8")
@@ -91,14 +91,14 @@ def _wait_until_it_runs(process: subprocess.Popen[bytes], state: Path) -> None:
         if process.poll() is not None or time.monotonic() > deadline:
             raise SystemExit(f"No training within {START_S:g} s, launcher: {process.poll()}; its words are above.")
         time.sleep(0.2)
-    time.sleep(SETTLE_S)  # the agent's start is no ordinary minute
+    time.sleep(SETTLE_S)  # the agent's start isn't typical
 
 
 def _measure(pid: int, seconds: float) -> dict[str, Any]:
-    """Look at a process for so long.
+    """Measure a process for ``seconds``.
 
     Raises:
-        SystemExit: it isn't there, or ended before the time was over.
+        SystemExit: it doesn't exist, or ended early.
     """
     before, began_s = _threads(pid), time.monotonic()
     held: list[dict[str, float]] = []

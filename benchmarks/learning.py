@@ -1,19 +1,17 @@
-"""What is worth learning with? Variants × seeds, each trained in a folder of its own, and what came of them.
+"""Which settings are worth learning with? Variants × seeds, each trained in its own folder, and their results.
 
-Run: ``python benchmarks/learning.py --parallel 2`` for the driver with eyes, its twin without a picture, and four
-ablations; ``python benchmarks/learning.py --config 50k --variants td3 --updates 12000
---demonstrations 0`` for the empty task. First the expert drives the demonstrations, once for all. Then every run is
-``carla-td3 train`` beside a carla-lite of its own, in ``RUNS/VARIANT/seed-N``, and judged on its configuration's
-``training.towns.evaluation_map``, in which no run is trained. Stopped or killed at any moment, the command goes on
-where it was when it is started again with the same arguments: finished runs are left alone, a begun one is resumed.
+Run: ``python benchmarks/learning.py --parallel 2`` for the driver with pictures, its twin without them, and four
+ablations; ``python benchmarks/learning.py --config 50k --variants td3 --updates 12000 --demonstrations 0`` for the
+empty task. First the expert records demonstrations, once for all runs. Then every run is ``carla-td3 train`` with its
+own carla-lite, in ``RUNS/VARIANT/seed-N``, and evaluated on its configuration's ``training.towns.evaluation_map``, on
+which no run is trained. After a stop or kill at any moment, the same command resumes: finished runs are skipped, a
+started one is continued. A finished run keeps its checkpoints, its curve (``figures.json``) and its last evaluation
+(``evaluation.json``), and with ``--keep-rows`` its replay, which takes more than a gigabyte. These figures choose
+settings; ``driving.py`` judges the choice.
 
-A finished run keeps its checkpoints, its curve (``figures.json``) and its last evaluation (``evaluation.json``), and
-with ``--keep-rows`` its replay, which takes more than a gigabyte. Choices are made by these figures; ``driving.py``
-judges what was chosen.
-
-Three seeds of everything take longer than a machine may be had: with ``--keep FOLDER`` each run that ends leaves there
-what outlives it (configuration, policy, curve, figures), and what lies there isn't trained again. Such a folder is
-taken as ``--runs`` by ``--figures-only`` and as a checkpoint by ``driving.py``.
+Three seeds of everything may take longer than a machine is available. With ``--keep FOLDER`` each finished run saves
+its results there (configuration, policy, curve, figures), and runs whose results are there aren't trained again.
+``--figures-only`` accepts such a folder as ``--runs``, and ``driving.py`` as a checkpoint.
 """
 
 from __future__ import annotations
@@ -55,14 +53,14 @@ from carla_td3.trainer.learner import architecture
 
 POLL_S, TOLD_EVERY_S = 1.0, 60.0
 STOP_S = 120.0
-"""What a training may take to end in order."""
+"""Seconds that a training may take to end in order."""
 TRIES = 3
-"""Of one run, in one go of this command."""
+"""Tries per run in one execution of this command."""
 TRAINED = "td3"
 """The driver's name in evaluations."""
 FIGURES_FILE = "figures.json"
 ARRIVES = 0.9
-"""Route completion; when a run first had it is among its figures."""
+"""Route completion that counts as arriving; the time of a run's first arrival is among its figures."""
 FIGURES = (
     *("success_rate", "route_completion", "driving_score", "red_lights_run", "collisions_per_km"),
     *("lane_invasions_per_km", "mean_speed_mps", "jerk_mps3"),
@@ -71,7 +69,7 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Variant:
-    """How much is trained, and what differs from the configuration."""
+    """Length of the training, and settings that differ from the configuration."""
 
     updates: int
     seeds: tuple[int, ...]
@@ -85,17 +83,17 @@ REFERENCE = "td3"
 VARIANTS = {
     REFERENCE: Variant(*WHOLE),
     "twin": Variant(*WHOLE, {"td3.network.sees": "vector", **WITHOUT_PICTURES}),
-    # What each of its teachers is worth: without it, against what the reference was after as many updates.
+    # The worth of each teacher: without it, compared with the reference after as many updates.
     "no-demonstrations": Variant(*ABLATION, {"replay.demonstrations": None}),
     "no-imitation": Variant(*ABLATION, {"td3.imitation": 0.0}),
     "no-auxiliary": Variant(*ABLATION, {"td3.auxiliary": 0.0, "td3.encoder_learns_from": "all"}),
     "symmetric": Variant(*ABLATION, {"td3.critic_sees": "observation"}),
-    # Not by default: longer returns, the encoder's width, and what tells the limits apart.
+    # Not by default: longer returns, the encoder's width, and settings that explain the limits.
     "n-step": Variant(*ABLATION, {"td3.n_step": 3}),
     "whole-width": Variant(*ABLATION, {"td3.network.channels": "whole"}),
     "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged", **WITHOUT_PICTURES}),
     "long": Variant(63_000, (0,), {"training.final_updates": 48_000, "replay.capacity": 250_000}),
-    # By the clock rather than by steps, with --tick-ms.
+    # By the clock instead of by steps, with --tick-ms.
     "four-collectors": Variant(*WHOLE, {"training.collectors": 4}),
 }
 BY_DEFAULT = tuple(VARIANTS)[:6]
@@ -110,13 +108,13 @@ class Job:
     updates: int
     run: RunPaths
     settings: Mapping[str, Any] = field(hash=False)
-    """Over the configuration's file."""
+    """Settings applied over the configuration file."""
     kept: RunPaths | None = None
-    """Where it leaves what outlives its run."""
+    """Folder for the results that outlive its run."""
 
     @property
     def figures(self) -> Path:
-        """Written last: a run that has it is finished."""
+        """Written last: a run with this file is finished."""
         kept = None if self.kept is None else self.kept.path / FIGURES_FILE
         return kept if kept is not None and kept.exists() else self.run.path / FIGURES_FILE
 
@@ -126,24 +124,24 @@ class Job:
         return self.figures.exists()
 
     def done(self) -> int:
-        """Return the updates made, as far as this run's files tell."""
+        """Return the number of updates made, from this run's files."""
         beat = read_heartbeat(self.run.heartbeat)
         return self.updates if self.is_finished else 0 if beat is None else min(beat.updates, self.updates)
 
 
 @dataclass(frozen=True)
 class Training:
-    """A job under way."""
+    """A running job."""
 
     job: Job
     process: subprocess.Popen[bytes]
     server: contextlib.ExitStack
     began_s: float
     first: int
-    """Updates when it began."""
+    """Updates at its start."""
 
     def rate(self) -> float:
-        """Return its updates a second since it began, evaluations and all."""
+        """Return its updates per second since its start, evaluations included."""
         return (self.job.done() - self.first) / max(POLL_S, time.monotonic() - self.began_s)
 
 
@@ -201,16 +199,16 @@ def planned(
     updates: int | None = None,
     kept: Path | None = None,
 ) -> list[Job]:
-    """Return the trainings, a seed of every variant before the next seed of any.
+    """Return the trainings: first one seed of every variant, then the next seed.
 
     Args:
-        given: settings of all.
+        given: settings of all runs.
         shown: the demonstrations' folder; None without.
         seeds, updates: instead of each variant's own.
-        kept: where finished ones leave what outlives them; None for nowhere.
+        kept: folder for the results of finished runs; None for none.
 
     Raises:
-        ConfigError: of a configuration that can't be.
+        ConfigError: a configuration is invalid.
     """
     jobs = []
     for name, variant in variants.items():
@@ -226,10 +224,10 @@ def planned(
 
 
 def steps_for(updates: int, config: AgentConfig) -> int:
-    """Return the environment steps of a training that ends with so many updates.
+    """Return the environment steps of a training that ends with this many updates.
 
     Raises:
-        ConfigError: these are the final ones alone.
+        ConfigError: these aren't more than the final updates.
     """
     training = config.training
     if updates <= training.final_updates:
@@ -241,7 +239,7 @@ def steps_for(updates: int, config: AgentConfig) -> int:
 
 
 def record(config: Path, given: Mapping[str, Any], shown: Path, steps: int, driver: str) -> None:
-    """Have the expert drive in the training towns, or go on with it."""
+    """Let the expert drive in the training towns, or resume its recording."""
     driven = {key: value for key, value in given.items() if not key.startswith("td3.")}  # which would learn from these
     for _ in range(TRIES):
         with lite_server("Lite01") as port:
@@ -261,7 +259,7 @@ def agent(port: int, command: Sequence[str], settings: Mapping[str, Any]) -> sub
 
 
 def train(jobs: Sequence[Job], config: Path, parallel: int, tick_ms: float, keep_rows: bool = False) -> list[Job]:
-    """Train what isn't finished, so many at once; return what couldn't be."""
+    """Train unfinished jobs, ``parallel`` at once; return those that failed."""
     waiting = [job for job in jobs if not job.is_finished]
     failed: list[Job] = []
     tries, rates = dict.fromkeys(jobs, 0), dict[str, float]()
@@ -291,7 +289,7 @@ def train(jobs: Sequence[Job], config: Path, parallel: int, tick_ms: float, keep
 
 
 def begun(job: Job, config: Path, tick_ms: float) -> Training:
-    """Start a training, or go on with it; each of its collectors has a server."""
+    """Start or resume a training; each of its collectors has a server."""
     with contextlib.ExitStack() as stack:
         count = job.settings.get("training.collectors", 1)
         port, *ports = (stack.enter_context(lite_process("Lite01", tick_ms=tick_ms))[0] for _ in range(count))
@@ -302,7 +300,7 @@ def begun(job: Job, config: Path, tick_ms: float) -> Training:
 
 
 def stop(running: Sequence[Training]) -> None:
-    """End the trainings that are under way in order: each leaves a checkpoint."""
+    """End the running trainings in order: each writes a checkpoint."""
     for each in running:
         each.process.terminate()
     for each in running:
@@ -312,7 +310,7 @@ def stop(running: Sequence[Training]) -> None:
 
 
 def keep(job: Job, rows: bool = False) -> None:
-    """Write a finished run's figures and let its replay go, but where its ``rows`` are asked for."""
+    """Write a finished run's figures, and remove its replay unless ``rows`` keeps it."""
     events = [json.loads(line) for line in job.run.agent_events.read_text("utf-8").splitlines()]
     last = json.loads(job.run.evaluation_json.read_text("utf-8")) if job.run.evaluation_json.exists() else []
     routes = [route["success"] for driver in last if driver["name"] == TRAINED for route in driver["routes"]]
@@ -330,7 +328,7 @@ def keep(job: Job, rows: bool = False) -> None:
 
 
 def outlive(config: AgentConfig, policy: Policy, kept: RunPaths) -> None:
-    """Write what the driver needs to drive: configuration and policy, without critics and moments."""
+    """Write the files that the driver needs to drive: configuration and policy, without critics and moments."""
     kept.path.mkdir(parents=True, exist_ok=True)
     save_config(kept, config)
     driving = Policy(config.td3.network, policy.stack).state_dict()
@@ -340,7 +338,7 @@ def outlive(config: AgentConfig, policy: Policy, kept: RunPaths) -> None:
 
 
 def curve(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Return a run's evaluations of its own driver, by step; one that was repeated after a kill stands once.
+    """Return a run's evaluations of its trained driver, by step; one repeated after a kill is listed once.
 
     ``minutes`` are training's: evaluations, before each of which there is a checkpoint, and the time between a kill and
     the next start are left out.
@@ -355,12 +353,12 @@ def curve(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
 
 
 def arrival(points: Sequence[Mapping[str, float]]) -> float | None:
-    """Return after how many minutes a run first completed so much of its routes; None if it never did."""
+    """Return the minutes until a run first completed this share of its routes; None if it never did."""
     return next((point["minutes"] for point in points if point["route_completion"] >= ARRIVES), None)
 
 
 def progress(jobs: Sequence[Job], rates: Mapping[str, float], parallel: int) -> str:
-    """Return how far all is, for people."""
+    """Return the progress of all runs, for people."""
     made = [job.done() for job in jobs]
     left_s = time_left_s(
         [(job.variant, job.updates - done) for job, done in zip(jobs, made, strict=True)], rates, parallel
@@ -371,11 +369,11 @@ def progress(jobs: Sequence[Job], rates: Mapping[str, float], parallel: int) -> 
 
 
 def time_left_s(left: Sequence[tuple[str, int]], rates: Mapping[str, float], parallel: int) -> float | None:
-    """Return the seconds that the updates left take; None before any rate is known.
+    """Return the seconds for the remaining updates; None before any rate is known.
 
     Args:
         left: variant and updates.
-        rates: updates a second of one training, by variant; one that isn't there is taken for the others' mean.
+        rates: updates per second of one training, by variant; a missing one counts as the others' mean.
     """
     if not rates:
         return None
@@ -385,7 +383,7 @@ def time_left_s(left: Sequence[tuple[str, int]], rates: Mapping[str, float], par
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return each variant's figures over its seeds, beside what the reference was after as many steps."""
+    """Return each variant's figures over its seeds, beside the reference's after as many steps."""
     found = {}
     for name in dict.fromkeys(run["variant"] for run in runs):
         own = [run for run in runs if run["variant"] == name and run["curve"]]
@@ -407,19 +405,19 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    """Return None of none: runs kept from before a figure was."""
+    """Return the mean, or None for no values: old runs lack newer figures."""
     return float(np.mean(values)) if values else None
 
 
 def _interval(runs: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """Return the 95 % interval of success over seeds, then routes; None where they drove different numbers of them."""
+    """Return the 95 % interval of success over seeds, then routes; None if the numbers of routes differ."""
     if len({len(run["routes"]) for run in runs}) != 1 or not runs[0]["routes"]:
         return None
     return bootstrap(np.array([[[float(success)] for success in run["routes"]] for run in runs]), mean)
 
 
 def _reference_after(runs: Sequence[Mapping[str, Any]], steps: int) -> float | None:
-    """Return the reference's mean success at its evaluation after so many steps; None without one."""
+    """Return the reference's mean success at its evaluation after this many steps; None without one."""
     points = [point for run in runs if run["variant"] == REFERENCE for point in run["curve"]]
     found = [point["success_rate"] for point in points if point["steps"] == steps]
     return float(np.mean(found)) if found else None

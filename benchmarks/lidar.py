@@ -1,8 +1,9 @@
-"""A lidar of carla-lite: milliseconds of casting, and ticks a second through the real client, each measurement awaited.
+"""A lidar of carla-lite: milliseconds of casting, and ticks per second with the real client, which awaits each
+measurement.
 
-Cars drive in circles around the own one, as in ``benchmarks/ticks.py``. Casting is measured in this process, with and
-without what moves, on the rays of one step. Run:
-``python benchmarks/lidar.py --map Town02.xodr --vehicles 20 --json``.
+Cars drive in circles around the ego car, as in ``benchmarks/ticks.py``. Casting is measured in this process, with and
+without moving things, on the rays of one step. Run: ``python benchmarks/lidar.py --map Town02.xodr --vehicles 20
+--json``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _DELTA_S, _WAIT_S, _SETTLE_TICKS, _RANGE_M, _HIGH_M = 0.1, 20.0, 20, 100.0, 2.4
 
 @dataclass(frozen=True)
 class Figures:
-    """What is printed; rates are median, lowest and highest over the repeats."""
+    """The result; rates are median, lowest and highest over the repeats."""
 
     map: str
     vehicles: int
@@ -46,14 +47,14 @@ class Figures:
     ticks: int
     ticks_per_s: dict[str, float]
     server_cpu_us: float
-    """Processor time a tick, the lowest of the repeats."""
+    """Processor time per tick, the lowest of the repeats."""
     points_a_tick: float
     server_rss_mib: dict[str, float]
     """Before the first ray, and at the end."""
     first_ray_s: float
-    """How long it takes to build what stands, and cast at it once."""
+    """Time to build the static things and cast at them once."""
     cast_ms: dict[str, dict[str, float]]
-    """One step's rays in this process: at what stands, and at what moves, too."""
+    """One step's rays in this process: at static things only, and at moving ones, too."""
     machine: dict[str, Any]
 
 
@@ -93,7 +94,7 @@ def main(
     )
     print(json.dumps(asdict(figures), indent=2) if as_json else figures)
     sys.stdout.flush()
-    os._exit(0)  # the client can abort a process that leaves in order with streams open
+    os._exit(0)  # the client can abort a process that exits in order with open streams
 
 
 def _lidar(world: carla.World, car: carla.Vehicle, channels: int, points: int) -> carla.Sensor:
@@ -107,7 +108,7 @@ def _lidar(world: carla.World, car: carla.Vehicle, channels: int, points: int) -
 
 
 def _run(world: carla.World, measured: queue.Queue[carla.LidarMeasurement], ticks: int) -> list[int]:
-    """Tick, await each tick's own measurement, and return how many points each has."""
+    """Tick, await each tick's measurement, and return the number of points in each."""
     counts = []
     for _ in range(ticks):
         frame = world.tick()
@@ -119,7 +120,7 @@ def _run(world: carla.World, measured: queue.Queue[carla.LidarMeasurement], tick
 
 
 def _casting(map: str, vehicles: int, channels: int, points: int) -> tuple[float, dict[str, dict[str, float]]]:
-    """Return how long the first rays take (s), and those of a step at what stands and at all (ms)."""
+    """Return the time of the first rays (s), and of one step's rays at static things and at all (ms)."""
     with listen("127.0.0.1", 0) as listener:
         world = World(Streams(listener), Maps(map), 0)
         place = world.network.spawn_points()[0]

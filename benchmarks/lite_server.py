@@ -1,4 +1,4 @@
-"""A carla-lite server of a benchmark's own, on a free port; and children that end with their benchmark."""
+"""A carla-lite server for a benchmark, on a free port; and children that end with their benchmark."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from carla_lite.testing import server
 
 @contextlib.contextmanager
 def lite_server(map: str, seed: int = 0) -> Iterator[int]:
-    """Run ``python -m carla_lite`` while the block lasts; yields its RPC port."""
+    """Run ``python -m carla_lite`` while the block runs; yield its RPC port."""
     with lite_process(map, seed) as (port, _):
         yield port
 
 
 @contextlib.contextmanager
 def lite_process(map: str, seed: int = 0, tick_ms: float = 0.0, compiled: bool = True) -> Iterator[tuple[int, int]]:
-    """As :func:`lite_server`, whose ticks take so long at least; yields port and process id.
+    """Like :func:`lite_server`, with a shortest duration of ticks; yields port and process id.
 
-    Not ``compiled``: its .py files run in any case.
+    Without ``compiled``, it always runs its .py files.
     """
     environment = {} if compiled else {"LITE_COMPILED_DIR": ""}
     with server(map, seed=seed, tick_ms=tick_ms, environment=environment) as running:
@@ -31,14 +31,14 @@ def lite_process(map: str, seed: int = 0, tick_ms: float = 0.0, compiled: bool =
 
 
 def mortal(module: str) -> list[str]:
-    """Return a command as ``python -m MODULE``, whose process ends with this one, whatever ends this one."""
+    """Return a command like ``python -m MODULE`` whose process ends with this one, however this one ends."""
     ends = f"from carla_td3.collector.parent import die_with; die_with({os.getpid()})"
     run = f"import sys; sys.argv[0] = {module!r}\nfrom {module}.__main__ import main\nmain()"
     return [sys.executable, "-c", f"{ends}\n{run}"]
 
 
 def synchronous(port: int, delta_s: float, timeout_s: float) -> tuple[carla.Client, carla.World]:
-    """Connect, and have the world wait for ticks of ``delta_s``."""
+    """Connect, and let the world wait for ticks of ``delta_s``."""
     client = carla.Client("127.0.0.1", port)
     client.set_timeout(timeout_s)
     world = client.get_world()

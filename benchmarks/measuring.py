@@ -1,4 +1,4 @@
-"""What every benchmark says: where its figures come from, how far it is, and how a list of figures is summed up."""
+"""Common output of the benchmarks: the machine, the progress, and summaries of figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CAPS = {
     "AVX512_CORE": {"ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
 }
 LINE_S = 10.0
-"""Between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 T = TypeVar("T")
 CPUINFO = Path("/proc/cpuinfo")
 MATRIX_INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
@@ -39,13 +39,13 @@ def machine(*packages: str) -> dict[str, Any]:
 
 
 def hold_to(isa: Cap | None) -> None:
-    """Have oneDNN, ATen and MKL use no instructions beyond a set, in processes that import torch from now on."""
+    """Limit oneDNN, ATen and MKL to an instruction set, in processes that import torch from now on."""
     if isa is not None:
         os.environ |= {"ONEDNN_MAX_CPU_ISA": isa, **_CAPS[isa]}
 
 
 def counted(work: Sequence[T], what: str) -> Iterator[T]:
-    """Yield each part of a long work, and say on stderr which one it is; nothing runs beside what is measured."""
+    """Yield the parts of a long work, and print each one's number on stderr; nothing runs during a measurement."""
     on_terminal, said_s = sys.stderr.isatty(), -LINE_S
     for number, part in enumerate(work, 1):
         words = f"{what} {number} of {len(work)}"
@@ -60,12 +60,12 @@ def counted(work: Sequence[T], what: str) -> Iterator[T]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return median, lowest and highest, to two digits after the point."""
+    """Return median, lowest and highest, to two decimals."""
     figures = {"median": statistics.median(values), "min": min(values), "max": max(values)}
     return {name: round(value, 2) for name, value in figures.items()}
 
 
 def rss_mib(pid: int) -> float:
-    """Return the memory of a process that lies in RAM (MiB)."""
+    """Return a process's memory in RAM (MiB)."""
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)

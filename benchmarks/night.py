@@ -1,9 +1,9 @@
 """A night in minutes: one headless training under the launcher, a fault every minute or two, to its last step.
 
 Run: ``python benchmarks/night.py --json benchmarks/results/night.json``. Simulator, collector, learner and the launcher
-itself are killed or hung at seeded instants, a simulator leaks, one dies as on a full card, and a foreign process takes
-the RAM. A launcher that was killed is started again, as a person would. Kept for each fault: what the launcher named
-it, and how long no step was finished. Exit 1 if a finished step was lost or the run didn't finish.
+itself are killed or hung at seeded times; a simulator leaks, one dies as on a full GPU, and a foreign process takes the
+RAM. A killed launcher is restarted, as a user would do. For each fault it records the launcher's diagnosis, and how
+long no step was finished. Exit 1 if a finished step was lost or the run didn't finish.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from carla_run.readers import inner, read_lines, read_object
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOM_MIB = 5_000
-"""Left in the RAM pool, above its reserve, when the night begins: what a foreign process must take to be felt."""
+"""Free room in the RAM pool above its reserve when the night begins; a foreign process must take more to matter."""
 FELT_MIB = 400
-"""What he takes beyond that."""
+"""MiB that the foreign process takes beyond that."""
 SETTINGS: dict[str, Any] = {
     "environment": {"route": {"min_length_m": 60, "max_length_m": 200}},
     "td3": {"batch_size": 32},
@@ -50,7 +50,7 @@ SETTINGS: dict[str, Any] = {
     "evaluation": {"every_steps": 50_000, "episodes": 2, "final_episodes": 2, "baselines": False, "video": False},
 }
 LIMITS: dict[str, Any] = {
-    # A night of weeks in minutes: what is well for a minute, and fits for a minute, counts.
+    # A night of weeks in minutes: a minute of health, or of fitting memory, is enough.
     "simulator": {"restarts": {"stable_after_s": 45}},
     "agent": {"beat_limit_s": 30, "restarts": {"stable_after_s": 45}},
     "memory": {"slope_window_s": 60},
@@ -63,7 +63,7 @@ ROLES = ("launcher", "simulator", "learner", "collector")
 
 @dataclass
 class Injected:
-    """One injected fault and what came of it."""
+    """One injected fault and its consequences."""
 
     kind: str
     time: float
@@ -72,7 +72,7 @@ class Injected:
     phase: str
     launcher_state: str
     named: list[dict[str, Any]] = field(default_factory=list)
-    """What the launcher's journal says from the fault to the next: seconds after it, event, diagnosis, cause."""
+    """The launcher's journal from the fault to the next: seconds after the fault, event, diagnosis, cause."""
     agent_named: list[dict[str, Any]] = field(default_factory=list)
     pause_s: float = 0.0
     """The longest time without a finished step from the fault to the next."""
@@ -81,7 +81,7 @@ class Injected:
 
 
 class Night:
-    """One run and the launchers that had it."""
+    """One run and its launchers."""
 
     def __init__(self, runs: Path, steps: int) -> None:
         runs.mkdir(parents=True, exist_ok=True)
@@ -119,14 +119,14 @@ class Night:
         raise AssertionError("instants end")
 
     def close(self) -> None:
-        """Look no more; a launcher that is left ends with its run."""
+        """Stop observing; a remaining launcher ends with its run."""
         self.rows.end()
         if self._launcher.poll() is None:
             self._launcher.terminate()
         self._output.close()
 
     def tell(self) -> None:
-        """Note what became of each fault."""
+        """Record the consequences of each fault."""
         launcher, agent = read_lines(self.run.launcher_events), read_lines(self.run.agent_events)
         ends = [*(injected.time for injected in self.injected[1:]), time.time()]
         for injected, end in zip(self.injected, ends, strict=False):
@@ -139,7 +139,7 @@ class Night:
                 injected.pause_s, injected.again_s = round(pause[1] - pause[0], 2), round(pause[1] - injected.time, 2)
 
     def _inject(self, kind: str) -> bool:
-        """Return whether the victim was there."""
+        """Inject a fault; return whether the victim existed."""
         beat = read_heartbeat(self.run.heartbeat)
         phase = beat.phase.value if beat else "none"
         state = str(read_object(self.run.launcher_state).get("state"))
@@ -157,7 +157,7 @@ class Night:
         return True
 
     def _wait(self, seconds: float) -> int | None:
-        """Look at what all hold meanwhile; return the exit code of a launcher that ended."""
+        """Measure all programs' memory meanwhile; return the exit code of a launcher that ended."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if (code := self._launcher.poll()) is not None:
@@ -173,7 +173,7 @@ class Night:
     def _up(self) -> subprocess.Popen[bytes]:
         self.launchers += 1
         environment = {**os.environ, "LITE_CONTROL_PORT": str(self.scene.control_port)}
-        reported = self._asked if self.launchers == 1 else []  # a later one is told no more than the run's name
+        reported = self._asked if self.launchers == 1 else []  # later launchers get only the run's name
         return subprocess.Popen(
             [*self._command, *reported], cwd=REPOSITORY, env=environment, stdout=self._output, stderr=subprocess.STDOUT
         )

@@ -1,10 +1,11 @@
-"""Do collecting and updating overlap? Two processes at once beside the slower of the two alone, on two cores.
+"""Do collecting and updating overlap? Both processes together, compared with the slower one running alone, on two
+cores.
 
-Server and collector are pinned to one core, a learner of one thread to the other, "alone" pinned the same. All of them
-are real trainings: *collecting* alone owes no update, *updating* alone may take no step, the others keep a ratio of
-updates to steps: the given ones, and the one at which both alone are equally fast, where waiting costs most. The four
-take turns; the figure is the median of the turns' ratios to the slower of the two alone, in steps a second.
-Run: ``python benchmarks/overlap.py --batch 64 --json``.
+Server and collector are pinned to one core, a learner with one thread to the other, also when they run alone. All are
+real trainings: *collecting* alone makes no update, *updating* alone takes no step. The others keep a ratio of updates
+to steps: the given ones, and the one at which both alone are equally fast, where waiting costs most. They take turns;
+the figure is the median of the turns' ratios to the slower one alone, in steps per second. Run: ``python
+benchmarks/overlap.py --batch 64 --json``.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _overlap(ratio: float, turns: list[dict[str, Rates]]) -> dict[str, Any]:
     found, shares = [turn[str(ratio)] for turn in turns], []
     for turn, both in zip(turns, found, strict=True):
         slower = min(turn["collecting"].steps_per_s, turn["updating"].updates_per_s / ratio)
-        # The mean: within a turn either may fall behind, or catch up, by training.max_lead_steps.
+        # The mean: within a turn either may fall behind or ahead by training.max_lead_steps.
         shares.append(statistics.mean((both.steps_per_s, both.updates_per_s / ratio)) / slower)
     return {"ratio": spread(shares), **figures(found)}
 

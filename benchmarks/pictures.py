@@ -2,7 +2,7 @@
 
 ``first-run.jpg``: two frames of a run's video; ``night.jpg``: the top of a run's report, as Chromium shows it;
 ``town.jpg``: people at a crosswalk in three weathers; ``visual.jpg``: the visual test among traffic. The last two start
-carla-lite themselves; a run that isn't named leaves its picture as it is.
+carla-lite; without a run, the picture of that run stays as it is.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ WIDTH, HEIGHT = 480, 240
 REPORT = "1120,1040"
 QUALITY, GAP = 88, 8
 BACK_M, UP_M, BEYOND_M = 13.0, 1.6, 3.5
-"""From the stop line: where the camera stands, and where people cross."""
+"""Distances of the camera from the stop line, and of the crossing people."""
 PEOPLE = ((-3.5, -90), (-1.2, -90), (1.0, 90), (2.6, 90), (4.4, -90), (6.0, 90))
-"""Metres to the right of the lane, and which way each walks."""
+"""Metres to the right of the lane, and each person's direction."""
 SETTLED_TICKS = 10
 CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-background-networking")
 
@@ -60,7 +60,7 @@ def main(
 
 
 def _frames(video: Path, shares: tuple[float, ...]) -> list[Picture]:
-    """Return the frames that lie at some shares of a film."""
+    """Return the frames at some shares of a film's length."""
     reader = imageio_ffmpeg.read_frames(str(video), pix_fmt="bgr24")
     width, height = next(reader)["size"]
     frames = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader]
@@ -173,4 +173,4 @@ def _save(path: Path, picture: Picture) -> None:
 if __name__ == "__main__":
     typer.run(main)
     sys.stdout.flush()
-    os._exit(0)  # the client's library can abort at an interpreter's end
+    os._exit(0)  # the client library can abort at the interpreter's exit

@@ -1,7 +1,7 @@
-"""Sanity of environment and map: the share of routes that the PID driver completes, without traffic, on each map.
+"""Sanity check of environment and maps: the share of routes that the PID driver completes without traffic.
 
 Run: ``python benchmarks/pid_routes.py --map Lite01 --map Lite02 --routes 20 --json``. A map is a name or the path of
-an .xodr file; each gets a carla-lite of its own.
+an .xodr file; each map gets its own carla-lite.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What can be seen of a run from outside while it lives: its rows on disk, its pauses, and what its programs hold.
+"""A running training as seen from outside: its rows on disk, its pauses, and its programs' memory.
 
-Owns a thread that looks. Reads the replay's files without the replay's code: that is one of the accused.
+Owns a thread that observes. It reads the replay's files without the replay's code, because that code is under test.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from carla_td3.td3.replay.layout import ROW
 
 LOOK_S = 0.05
 PAUSE_S = 1.0
-"""Without a new row for so long, a run pauses."""
+"""A run pauses if there is no new row for this long."""
 
 
 @dataclass
 class Peaks:
-    """The most that a program held, MiB: in all, and without the pages of mapped files."""
+    """Largest memory of a program, MiB: in all, and without the pages of mapped files."""
 
     rss_mib: float = 0.0
     anonymous_mib: float = 0.0
 
     def see(self, pid: int) -> None:
-        """Take in what a process holds now; one that is gone holds nothing."""
+        """Read a process's memory; an ended process has none."""
         try:
             lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
         except OSError:
@@ -44,19 +44,19 @@ class Peaks:
 
 @dataclass
 class Rows:
-    """The rows of a replay whose ring doesn't come round."""
+    """The rows of a replay whose ring doesn't become full."""
 
     replay: Path
     lost: int = 0
     pauses: list[tuple[float, float]] = field(default_factory=list)
-    """Beginning and end of each, seconds since 1970."""
+    """Start and end of each, seconds since 1970."""
     _seals: list[tuple[int, int]] = field(default_factory=list)
     _count: int = 0
     _grew: float | None = None
     _over: threading.Event = field(default_factory=threading.Event)
 
     def count(self) -> int:
-        """Return how many are published; 0 before the replay is made."""
+        """Return how many rows are published; 0 before the replay is created."""
         try:
             return int(np.fromfile(self.replay / "published", np.int64)[0])
         except (OSError, IndexError):
@@ -68,13 +68,13 @@ class Rows:
         return int(self._mapped(count)["step"][-1]) if count else 0
 
     def seal(self) -> None:
-        """Remember all rows that are published now, by a checksum; their pictures, 30 times as much, are left out."""
+        """Remember all published rows by a checksum; their pictures, 30 times as large, are left out."""
         count = self.count()
         if count:
             self._seals.append((count, zlib.crc32(self._mapped(count).tobytes())))
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the rows now."""
+        """Return the problems of the rows now."""
         count = self.count()
         found = [f"{self.lost} rows were lost"] if self.lost else []
         if not count:
@@ -87,11 +87,11 @@ class Rows:
         return found + ([f"of the first {changed[0]} rows some have changed"] if changed else [])
 
     def watch(self) -> None:
-        """Look until :meth:`end`, in a thread."""
+        """Observe until :meth:`end`, in a thread."""
         threading.Thread(target=self._watch, daemon=True).start()
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop observing."""
         self._over.set()
 
     def pause_after(self, begin: float, end: float) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine: what tests and benchmarks have in several machines' place."""
+"""A Ray cluster of several nodes on this machine, in place of several machines, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": F
 
 @contextlib.contextmanager
 def ray_cluster(folder: Path) -> Iterator[Cluster]:
-    """Run a cluster while the block lasts; its first node, the learner's, has no simulator.
+    """Run a cluster while the block runs; its first node, the learner's, has no simulator.
 
     Args:
-        folder: for the token. What is started in the block finds it by this process's environment.
+        folder: for the token. Programs started in the block find it through this process's environment.
     """
     from ray._private.authentication_test_utils import reset_auth_token_state
     from ray.cluster_utils import Cluster
@@ -33,12 +33,12 @@ def ray_cluster(folder: Path) -> Iterator[Cluster]:
     token = folder / "token"
     token.write_text(secrets.token_hex(16), encoding="ascii")
     token.chmod(0o600)
-    # The last: processes that are paused for a minute are no dead ones.
+    # The last one: processes that are paused for a minute aren't dead.
     mine = {"AUTH_MODE": "token", "AUTH_TOKEN_PATH": str(token), "USAGE_STATS_ENABLED": "0", "worker_niceness": "0"}
     mine |= {"grpc_keepalive_timeout_ms": "3600000", "grpc_client_keepalive_timeout_ms": "3600000"}
     before = dict(os.environ)
     os.environ |= {f"RAY_{name}": value for name, value in mine.items()}
-    reset_auth_token_state()  # what this process has read of its environment before
+    reset_auth_token_state()  # forgets what this process has read of its environment before
     try:
         cluster = Cluster(initialize_head=True, head_node_args=NODE)
         try:
@@ -51,12 +51,12 @@ def ray_cluster(folder: Path) -> Iterator[Cluster]:
 
 
 def add_node(cluster: Cluster, simulators: int = 1) -> Any:
-    """Add a node that may run so many simulators."""
+    """Add a node that may run ``simulators`` simulators."""
     return cluster.add_node(**NODE, resources={"carla": simulators})
 
 
 def actors_of(run: RunPaths) -> dict[int, psutil.Process]:
-    """Return the workers here that hold a run's collectors, by their numbers, as far as they live."""
+    """Return this machine's workers with a run's collectors, by number, as far as they are alive."""
     found = {}
     for seen in read_objects(run.nodes):
         with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""What the replay takes and gives: bytes for 100 000 transitions, batches a second, microseconds to store a step.
+"""Figures of the replay: bytes for 100 000 transitions, batches per second, microseconds to store a step.
 
 Run: ``python benchmarks/replay.py --json``. The ring is filled with noise in a temporary directory; the rate is that of
 ``Replay.sample`` over all of it, the tensors ready for an update.
@@ -52,7 +52,7 @@ def main(
 
 
 def fill(replay: Replay, transitions: int) -> float:
-    """Write that many transitions, in episodes of 500; return microseconds a step."""
+    """Write that many transitions, in episodes of 500; return microseconds per step."""
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 256, (64, SIDE, SIDE), dtype=np.uint8)
     vectors = rng.normal(size=(64, VECTOR)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Updates a second from a replay far larger than memory: a million transitions on disk, in a container of 2 GiB.
+"""Updates per second from a replay far larger than memory: a million transitions on disk, in a container of 2 GiB.
 
 Run: ``python benchmarks/replay_container.py --json``; needs a Docker engine (``.ci/engine`` makes one), 8 GiB of disk.
 Two containers with the same limit, a learner of one thread in each: one samples from the large ring, one from a ring
@@ -61,7 +61,7 @@ class Container:
         return found
 
     def turn(self, updates: int) -> dict[str, Any]:
-        """Have it make so many updates and return what it measured."""
+        """Let it make this many updates, and return its measurements."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{updates}\n")
         self._process.stdin.flush()
@@ -94,7 +94,7 @@ def main(
     / "runs",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure updates a second from a ring that memory can't hold beside one that it can."""
+    """Measure updates per second from a ring larger than memory, compared with one that fits."""
     sizes = {"on_disk": transitions, "in_memory": fitting}
     with _containers(sizes, image, memory, directory, [str(batch), precision]) as containers:
         filled = {name: container.answer() for name, container in containers.items()}
@@ -133,7 +133,7 @@ def _containers(
 
 
 def _figures(filled: dict[str, Any], turns: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the spread of what each turn measured, and the rest as it stood last."""
+    """Return the spread of each turn's figures, and the last values of the rest."""
     last = {name: value for name, value in turns[-1].items() if name not in _PER_TURN}
     return {**filled, **{name: spread([turn[name] for turn in turns]) for name in _PER_TURN}, **last}
 

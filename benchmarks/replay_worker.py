@@ -1,4 +1,5 @@
-"""The learner of ``replay_container.py``: fills a ring, then makes updates from it, so many at each line it reads.
+"""The learner of ``replay_container.py``: fills a ring, then makes updates from it, as many as each line of its input
+says.
 
 Run by that benchmark, in its containers: ``python replay_worker.py RUN_DIRECTORY TRANSITIONS BATCH PRECISION``. It
 answers with one JSON object a line, the first when the ring is full.

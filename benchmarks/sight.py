@@ -1,13 +1,14 @@
-"""From how far away the agent's own frame tells a red light from a green one, and shows a walker and a stopped car.
+"""From which distance the agent's frame distinguishes a red light from a green one, and shows a walker and a stopped
+car.
 
 Puts the agent's car before a stop line at each distance, takes the frame of each camera with and without (a light: red
 and green), and measures their difference. Owns no environment: poses are exact, nothing moves. Run:
 ``python benchmarks/sight.py --maps "Lite01 Lite02" --out runs/sight`` (with ``--map-dir`` also Town01 and Town02).
 
-Detectability is Rose's (1948): k = contrast / noise × √pixels, told from k = 5 on. Contrast is the mean difference of
-the pixels that differ, noise the standard deviation of what surrounds them in the same picture, ``LEAST_NOISE`` at
-least. Both are Euclidean over the channels. Grey's k flatters it: who sees one picture only must know the lamp by its
-place in the head. Look at the sheets.
+Detectability is Rose's (1948): k = contrast / noise × √pixels, detectable from k = 5 on. Contrast is the mean
+difference of the pixels that differ, noise the standard deviation of their surroundings in the same picture, at least
+``LEAST_NOISE``. Both are Euclidean over the channels. The k of grey pictures is too good: in a single picture, only a
+lamp's place in the head tells its colour. Look at the sheets.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from carla_td3.td3.replay.layout import bytes_for
 from carla_td3.td3.td3 import TD3
 
 DISTANCES_M = (0, 3, 5, 8, 12, 16, 20, 25, 30, 40, 60)
-"""From the front bumper: to the stop line, to the walker, to the other car's rear."""
+"""Distances from the front bumper: to the stop line, to the walker, to the other car's rear."""
 TOLD_FROM = 5.0
 LEAST_NOISE, LEAST_DIFFERENCE = 2.0, 6.0
 STRAIGHT_RAD = math.radians(4.0)
@@ -67,7 +68,7 @@ Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class View:
-    """A camera that could be the agent's."""
+    """A camera that the agent could have."""
 
     name: str
     width: int = 84
@@ -81,7 +82,7 @@ class View:
 
     @property
     def frame_bytes(self) -> int:
-        """Of one frame in the replay."""
+        """Bytes of one frame in the replay."""
         return self.width * self.height * (1 if self.grey else 3)
 
     def pose(self) -> carla.Transform:
@@ -90,7 +91,7 @@ class View:
         return carla.Transform(where, carla.Rotation(pitch=self.pitch_deg, yaw=self.yaw_deg))
 
     def seen(self, bgra: Picture) -> Picture:
-        """Return (height, width, channels) as the agent would get it."""
+        """Return (height, width, channels) as the agent would see it."""
         if self.grey:
             return np.asarray(cv2.cvtColor(bgra, cv2.COLOR_BGRA2GRAY), np.uint8)[..., None]
         return np.ascontiguousarray(bgra[..., :3])
@@ -116,7 +117,7 @@ VIEWS = (
 
 @dataclass(frozen=True)
 class Sight:
-    """What one pair of pictures shows of a thing."""
+    """What one pair of pictures shows of a thing: difference and noise."""
 
     pixels: int
     contrast: float
@@ -124,12 +125,12 @@ class Sight:
 
     @property
     def rose(self) -> float:
-        """k; 0 where nothing differs."""
+        """k; 0 if nothing differs."""
         return self.contrast / self.noise * math.sqrt(self.pixels) if self.pixels else 0.0
 
 
 def sight(one: Picture, other: Picture) -> Sight:
-    """Return how well two (H, W, C) pictures, one with the thing and one without, are told apart."""
+    """Return how well two (H, W, C) pictures, with and without the thing, can be distinguished."""
     gap = np.linalg.norm(one.astype(np.float32) - other, axis=2)
     differs = gap > LEAST_DIFFERENCE
     count = int(differs.sum())
@@ -163,13 +164,13 @@ class Stage:
         self._world.freeze_all_traffic_lights(True)
 
     def weather(self, name: str) -> None:
-        """Have it, and dipped headlights at night."""
+        """Set the weather, with dipped headlights at night."""
         self._world.set_weather(getattr(carla.WeatherParameters, name))
         lit = carla.VehicleLightState.Position | carla.VehicleLightState.LowBeam
         self.car.set_light_state(carla.VehicleLightState(lit if "Night" in name else carla.VehicleLightState.NONE))
 
     def approaches(self, count: int) -> list[tuple[Any, Any]]:
-        """Return lights with a lane's place to stop at, whose last 70 m before it are straight, spread over the map."""
+        """Return lights with a stop area and 70 m of straight lane before it, spread over the map."""
         found = []
         for light in sorted(self.lights, key=lambda light: light.id):
             for stop in light.get_stop_waypoints():
@@ -183,7 +184,7 @@ class Stage:
     def pairs(
         self, light: Any, stop: Any, distance_m: float
     ) -> Iterator[tuple[str, dict[View, tuple[Picture, Picture]]]]:
-        """Yield what is looked at, and each view's two pictures."""
+        """Yield each thing, and both pictures of each view."""
         self._drive_to(self.car, stop, -(distance_m + self.half_m))
         self._show(light, carla.TrafficLightState.Red)
         red = self._pictures()
@@ -216,7 +217,7 @@ class Stage:
     def _drive_to(self, actor: Any, stop: Any, ahead_m: float, right_m: float = 0.0) -> None:
         pose = stop.transform
         pose.location += pose.get_forward_vector() * ahead_m + pose.get_right_vector() * right_m
-        # What stands on wheels has its origin on the ground, a walker in its middle.
+        # Things on wheels have their origin on the ground, a walker in its centre.
         pose.location.z += actor.bounding_box.extent.z if actor.type_id.startswith("walker.") else 0.0
         actor.set_transform(pose)
 
@@ -226,7 +227,7 @@ class Stage:
 
     def _pictures(self) -> dict[View, Picture]:
         self._session.tick()
-        frame = self._session.tick()  # what was moved between two ticks is certainly there in the second
+        frame = self._session.tick()  # what was moved between two ticks is certainly in the second one
         return {view: view.seen(camera.image(frame)) for view, camera in self.cameras.items()}
 
 
@@ -288,7 +289,7 @@ def tick_ms(session: Session, pid: int) -> dict[str, float]:
 
 
 def updates() -> list[dict[str, Any]]:
-    """Return the learner's updates of 64 a second of one thread's processor time, by what an image is made of."""
+    """Return the learner's updates of batch 64 per second of one thread's processor time, by the image's planes."""
     torch.set_num_threads(1)
     rows = []
     for channels in ((32, 64, 64), (16, 32, 32)):
@@ -315,7 +316,7 @@ def _camera(session: Session, car: Any, view: View) -> FrameCamera:
 
 
 def frames(stage: Stage) -> Picture:
-    """Return whole frames: a row a view, a column a distance, the first light red."""
+    """Return whole frames: one row per view, one column per distance, the first light red."""
     stage.weather("ClearNoon")
     light, stop = stage.approaches(1)[0]
     columns = [next(stage.pairs(light, stop, distance_m))[1] for distance_m in (0, 5, 12, 25)]
@@ -335,7 +336,7 @@ Seen = dict[tuple[str, str, str, int], list[Sight]]
 
 
 def look(stage: Stage, places: int) -> tuple[Seen, dict[str, Picture]]:
-    """Return the sights by thing, weather, view and distance, and a sheet a thing of the first place."""
+    """Return the figures by thing, weather, view and distance, and one sheet per thing for the first place."""
     seen: Seen = {}
     cells: dict[str, dict[tuple[str, str], list[Picture]]] = {}
     for weather in WEATHERS:
@@ -352,7 +353,7 @@ def look(stage: Stage, places: int) -> tuple[Seen, dict[str, Picture]]:
 
 
 def figures(seen: Seen) -> dict[str, Any]:
-    """Return by thing, weather and view: pixels and k by distance, and between which distances it is told."""
+    """Return by thing, weather and view: pixels and k by distance, and the range at which the thing is detectable."""
     report: dict[str, Any] = {}
     for (thing, weather, view, _), sights in seen.items():
         row = report.setdefault(thing, {}).setdefault(weather, {}).setdefault(view, {"pixels": [], "k": []})
@@ -378,7 +379,7 @@ def _told(ks: list[float]) -> tuple[int, int] | None:
 
 
 def show(name: str, report: dict[str, Any]) -> None:
-    """Print from where each view tells each thing, by weather."""
+    """Print the range of detection of each thing for each view, by weather."""
     needed_m = 8.0 * REACTION_S + 8.0**2 / (2 * COMFORT_MPS2)
     print(f"{name}: told between (m; noon, wet, night). Needed at 8 m/s: {needed_m:.0f} m.")
     for view in VIEWS:
@@ -398,7 +399,7 @@ def _turn(one: Any, other: Any) -> float:
 
 
 def _cell(one: Picture, other: Picture) -> Picture:
-    """Return both pictures around what differs (the middle where nothing does), enlarged, side by side."""
+    """Return both pictures around the difference (or the centre), enlarged, side by side."""
     gap = np.linalg.norm(one.astype(np.float32) - other, axis=2)
     rows, columns = np.nonzero(gap > LEAST_DIFFERENCE)
     middle = (np.mean(rows), np.mean(columns)) if len(rows) else (0.5 * one.shape[0], 0.5 * one.shape[1])
@@ -412,7 +413,7 @@ def _cell(one: Picture, other: Picture) -> Picture:
 
 
 def _sheet(rows: dict[tuple[str, str], list[Picture]]) -> Picture:
-    """Return a sheet: a row a weather and view, a column a distance."""
+    """Return a sheet: one row per weather and view, one column per distance."""
     lines = []
     for (weather, view), cells in rows.items():
         label = np.full((cells[0].shape[0], 190, 3), 255, np.uint8)

@@ -1,6 +1,6 @@
-"""How many threads should the learner have where it shares two cores with the simulator?
+"""How many threads should the learner have if it shares two cores with the simulator?
 
-Real trainings, not pinned, that differ in ``training.learner_threads`` alone and take turns: once with a simulator that
+Real trainings, not pinned, that differ only in ``training.learner_threads``, take turns: once with a simulator that
 never waits (``busy``: steps run ahead without limit, updates are always owed), once at the given ratios of updates to
 steps. Run: ``python benchmarks/threads.py --batch 64 --json``.
 """

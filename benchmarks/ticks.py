@@ -1,12 +1,12 @@
-"""Ticks a second of carla-lite through the real client, one camera awaited each tick, other cars moving in its view.
+"""Ticks per second of carla-lite with the real client, which awaits one camera in each tick; other cars move in its
+view.
 
-Starts a server of its own for each set of cameras. Every car drives in a circle, the own car too, so that all of them
-move for as long as it takes and the picture changes; they stand as near to each other as circles allow. Both processes'
-CPU time is measured beside the ticks a second, since it says more where other programs run. Where carla-lite is
-compiled, ``--both`` measures that and its .py files in turns. Run:
-``python benchmarks/ticks.py --vehicles 20 --size 256x144 --weather HardRainNoon --json``, or for what depth and labels
-cost beside colours ``python benchmarks/ticks.py --size 256x144 --cameras rgb --cameras rgb,depth --cameras
-rgb,semantic_segmentation --cameras rgb,depth,semantic_segmentation``.
+Starts a server for each set of cameras. Every car, the ego car included, drives in a circle, so that all move for any
+length of time and the picture changes; they are as near to each other as the circles allow. The CPU time of both
+processes is measured, too, since it says more on a busy machine. If carla-lite is compiled, ``--both`` measures
+compiled and .py files in turns. Run: ``python benchmarks/ticks.py --vehicles 20 --size 256x144 --weather HardRainNoon
+--json``, or for what depth and labels cost beside colours ``python benchmarks/ticks.py --size 256x144 --cameras rgb
+--cameras rgb,depth --cameras rgb,semantic_segmentation --cameras rgb,depth,semantic_segmentation``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SEEN_M = 60.0
 
 @dataclass(frozen=True)
 class Case:
-    """What is run."""
+    """A case to measure."""
 
     vehicles: int
     walkers: int
@@ -53,14 +53,14 @@ class Case:
     weather: str
     map: str
     traffic_manager: bool
-    """Whether it drives the other cars; its own cost is then in ``client_cpu_us``."""
+    """Whether a Traffic Manager drives the other cars; its cost is then part of ``client_cpu_us``."""
     cameras: str = "rgb"
-    """Kinds, all at one place; the first one's images are looked at."""
+    """Kinds of cameras, all at one place; images of the first one are checked."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What is printed; ``ticks_per_s`` is median, lowest and highest over the repeats."""
+    """The result; ``ticks_per_s`` is median, lowest and highest over the repeats."""
 
     case: Case
     compiled_code: bool
@@ -68,12 +68,12 @@ class Figures:
     ticks: int
     ticks_per_s: dict[str, float]
     of_the_first: float
-    """Median of the ticks a second divided by the first set's in the same turn."""
+    """Median of the ticks per second divided by those of the first set in the same turn."""
     server_cpu_us: float
-    """Processor time a tick; the lowest of the repeats, as the next."""
+    """Processor time per tick; the lowest of the repeats, as for the next field."""
     client_cpu_us: float
     cars_in_view: float
-    """On average, nearer than 60 m, buildings not counted."""
+    """Mean number of cars within 60 m, ignoring buildings."""
     median_speed_mps: float
     distinct_images_share: float
     start_to_first_tick_s: float
@@ -114,7 +114,7 @@ def main(
 
 
 class _Drive:
-    """A server of its own with the case's cars, people and camera, and what was measured of it so far."""
+    """A server with the case's cars, people and camera, and its measurements so far."""
 
     def __init__(self, servers: contextlib.ExitStack, case: Case, compiled: bool) -> None:
         self._case, started = case, time.perf_counter()
@@ -151,7 +151,7 @@ class _Drive:
         self._speeds += [car.get_velocity().length() for car in (self._own, *self._others)]
 
     def figures(self, first: _Drive) -> Figures:
-        """Return what was measured, and what was to be seen."""
+        """Return the measurements, and what was visible."""
         seen = []
         for _ in range(100):  # outside the time: asking where all cars are takes longer than a tick
             _run(self._world, self._images, 3, self._case.size, checked=False)
@@ -187,7 +187,7 @@ def cpu_s(pid: int) -> float:
 
 
 def cars_in_circles(world: carla.World, count: int) -> tuple[carla.Vehicle, list[carla.Vehicle]]:
-    """Spawn the own car and the others around it, all of them driving in circles."""
+    """Spawn the ego car and the others around it, all driving in circles."""
     map_, blueprint = world.get_map(), world.get_blueprint_library().find("vehicle.tesla.model3")
     first = map_.get_spawn_points()[0]
     lanes = [waypoint.transform for waypoint in map_.generate_waypoints(3.0) if not waypoint.is_junction]
@@ -243,7 +243,7 @@ def _camera(world: carla.World, car: carla.Vehicle, size: tuple[int, int], kind:
 
 
 def _in_view(camera: carla.Sensor, cars: list[carla.Vehicle]) -> int:
-    """Return how many cars' middles are between the image's left and right edge, and near enough to be seen."""
+    """Return how many cars' centres are between the image's left and right edge, and near enough to be visible."""
     where = camera.get_transform()
     ahead, right = where.get_forward_vector(), where.get_right_vector()
     count = 0
@@ -261,7 +261,7 @@ def _run(
     size: tuple[int, int],
     checked: bool = True,
 ) -> set[int]:
-    """Tick, await each tick's own images and return the hashes of the first camera's that show something."""
+    """Tick, await each tick's images, and return the hashes of those of the first camera that aren't empty."""
     seen = set()
     for _ in range(ticks):
         frame = world.tick()

@@ -1,4 +1,5 @@
-"""Real trainings that take turns: servers, collectors and learner of each started once, pinned, paused between turns.
+"""Real trainings that take turns: their servers, collectors and learners are started once, pinned, and paused between
+turns.
 
 A pause is SIGSTOP for all processes, shorter than any time-out among them; so turns of different configurations
 can be interleaved without starting a process for each. Rates come from the agent's own heartbeat.
@@ -29,10 +30,10 @@ from carla_run.paths import RunPaths
 from carla_td3.td3.replay.replay import Replay
 
 FILLED = 5_000
-"""Transitions that lie in the replay before the first step."""
+"""Transitions in the replay before the first step."""
 
 DISTURBED_CORES = 0.15
-"""Of other processes, that spoil a turn."""
+"""Cores used by other processes that spoil a turn."""
 
 PATIENCE_S = 1_800.0
 
@@ -43,7 +44,8 @@ _DRIVING = (CollectorState.STEPPING, CollectorState.WAITING)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CAPACITY = 40_000
 _SETTINGS: dict[str, Any] = {
-    # All drive alike, as at the start: what a step costs hangs on the driving, a reset takes as long as many steps.
+    # All drive alike, as at the start: the cost of a step depends on the driving, and a reset takes as long as many
+    # steps.
     "td3.actor_learning_rate": 1e-12,
     "td3.critic_learning_rate": 1e-12,
     "replay.capacity": _CAPACITY,
@@ -66,15 +68,15 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Rates:
-    """What one turn came to."""
+    """Result of one turn."""
 
     steps_per_s: float
     updates_per_s: float
     simulation_cores: float
-    """That servers and collectors kept busy; below 1 where pinned to one: they waited."""
+    """Cores that servers and collectors kept busy; if pinned to one, less than 1 means that they waited."""
     learner_cores: float
     other_cores: float
-    """That processes of others kept busy: what the figures may have suffered from."""
+    """Cores that other processes kept busy, which may have affected the figures."""
 
 
 FIGURES = tuple(field.name for field in fields(Rates))
@@ -87,7 +89,7 @@ def figures(rates: Iterable[Rates]) -> dict[str, Any]:
 
 
 class TrainingInTurns:
-    """One training; paused but in its turns."""
+    """One training, paused except in its turns."""
 
     def __init__(self, learner: subprocess.Popen[bytes], servers: Sequence[int], run: RunPaths, pinned: Pinned) -> None:
         self._learner = learner
@@ -96,7 +98,7 @@ class TrainingInTurns:
         self._pinned = pinned
 
     def warm_up(self, seconds: float) -> None:
-        """Let it come to its pace, pin its processes and pause it."""
+        """Let it reach its normal speed, pin its processes and pause it."""
         deadline_s = time.monotonic() + _START_S
         while not self._drives():
             if time.monotonic() > deadline_s or self._learner.poll() is not None:
@@ -108,7 +110,7 @@ class TrainingInTurns:
         self._pause()
 
     def turn(self, seconds: float) -> Rates:
-        """Let it run for a while and return its rates between the first and the last heartbeat of that time."""
+        """Let it run for a while, and return its rates between the first and the last heartbeat of that time."""
         for pid in self._pids():
             os.kill(pid, signal.SIGCONT)
         first, used_before = self._next_beat(self._beat()), self._used_s()
@@ -131,13 +133,13 @@ class TrainingInTurns:
             os.kill(pid, signal.SIGSTOP)
 
     def _pids(self) -> list[int]:
-        """Return the learner, and all that drives for it: here, or on the nodes of a cluster on this machine."""
+        """Return the learner and all processes that drive for it: here, or on nodes of a cluster on this machine."""
         on_nodes = [actor.pid for actor in actors_of(self._run).values()]
         others = frozenset[int]().union(*map(tree, (self._learner.pid, *self._servers, *on_nodes)))
         return [self._learner.pid, *(others - {self._learner.pid})]
 
     def _used_s(self) -> tuple[float, float, float]:
-        """Return the processor seconds of the learner, of what drives for it, and of processes of others."""
+        """Return the processor seconds of the learner, of its collectors and servers, and of other processes."""
         learner, *simulation = map(_used_s, self._pids())
         return learner, sum(simulation), _all_used_s() - sum(map(_used_s, tree(os.getpid())))
 
@@ -165,10 +167,10 @@ class TrainingInTurns:
 def undisturbed(
     trainings: Mapping[Key, TrainingInTurns], seconds: float, rounds: int, most_cores: float = DISTURBED_CORES
 ) -> list[dict[Key, Rates]]:
-    """Let each have a turn, so many rounds, while nobody else is busy; a turn that was disturbed is taken again.
+    """Let each training have a turn, in several rounds, while the machine is idle; a disturbed turn is repeated.
 
     Raises:
-        SystemExit: the machine had too much else to do.
+        SystemExit: the machine was too busy.
     """
     deadline_s = time.monotonic() + PATIENCE_S
     return [
@@ -194,7 +196,7 @@ def _busy_cores(during_s: float) -> float:
 
 
 def _all_used_s() -> float:
-    """Return the processor seconds of everybody since the machine started."""
+    """Return the processor seconds of all processes since the machine started."""
     user, nice, system = Path("/proc/stat").read_text(encoding="ascii").split()[1:4]
     return sum(map(int, (user, nice, system))) / _TICKS_PER_S
 
@@ -208,9 +210,9 @@ def _used_s(pid: int) -> float:
 def starting(
     config: Path, map: str, warm_up: float, fixed: Mapping[str, Any]
 ) -> Iterator[Callable[..., TrainingInTurns]]:
-    """Give what starts a training by its name and settings, over ``fixed`` ones, and brings it to its pace.
+    """Yield a function that starts a training by name and settings, over ``fixed`` ones, and warms it up.
 
-    What else :func:`training` takes, it takes too. All end with the block.
+    It also accepts the other arguments of :func:`training`. All trainings end with the block.
     """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -235,7 +237,7 @@ def training(
     tick_ms: float = 0.0,
     cluster: str | None = None,
 ) -> Iterator[TrainingInTurns]:
-    """Start a training with servers of its own; all end with the block, also where SIGTERM ends it.
+    """Start a training with its own servers; all end with the block, also on SIGTERM.
 
     Args:
         cluster: address of a Ray cluster on this machine, whose nodes have the servers.

@@ -1,10 +1,11 @@
-"""TD3 updates a second beside Stable-Baselines3's TD3 with CnnPolicy: same widths, same batch, sampling included.
+"""TD3 updates per second compared with Stable-Baselines3's TD3 with CnnPolicy: same widths and batch, sampling
+included.
 
-Each runs in a process of its own, as its users run it, in turns with the other, on the same episodes; the figure is the
+Each runs in its own process, as its users run it, in turns with the other, on the same episodes; the figure is the
 median of the turns' ratios. Ours also takes the vector of 53 numbers, which CnnPolicy does not, and keeps its heap as
-the learner does (``carla_td3.memory.heap``; ``--peer-keeps-heap`` gives the peer the same).
-``--isa`` holds both to the instructions of another processor; the row names the kernels that took hold.
-Run: ``python benchmarks/updates.py --batch 256 --json``.
+the learner does (``carla_td3.memory.heap``; ``--peer-keeps-heap`` gives the peer the same). ``--isa`` limits both to
+the instructions of another processor; the row names the kernels in use. Run: ``python benchmarks/updates.py --batch 256
+--json``.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _ours(config: TD3Config, device: str, directory: Path) -> Update:
 
 
 def _stable_baselines(config: TD3Config, device: str, _: Path) -> Update:
-    """Its defaults (NatureCNN for actor and critics each), its own replay buffer, one copy of each observation."""
+    """Its defaults (one NatureCNN each for actor and critics), its replay buffer, one copy of each observation."""
     model = stable_baselines3.TD3(
         "CnnPolicy",
         _ImageEnv(),
@@ -167,7 +168,7 @@ def _assert_pixels_vary(images: NDArray[Any]) -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two, and how its process is set up."""
+    """One of the two libraries, and how its process is set up."""
 
     make: Callable[[Path], Update]
     threads: int
@@ -197,7 +198,7 @@ def _in_turns(
 
 
 def _serve(side: Side, directory: Path, pipe: Connection) -> None:
-    """Say what ATen computes with; make as many updates as are asked for, and answer with their rate, until the end."""
+    """Report ATen's configuration; then make as many updates as each request asks for, and answer with their rate."""
     torch.set_num_threads(side.threads)
     if side.keeps_heap:
         heap.keep()

@@ -1,10 +1,10 @@
-"""What being looked at costs a run: processor seconds of agent and launcher, with a reader of everything and without.
+"""Cost of watching a run: processor seconds of agent and launcher, with and without a reader of the whole page.
 
 Run: ``python benchmarks/watched.py --json benchmarks/results/watched.json``: pairs of the same training under the
-launcher, the order changed in each; in one of them a client reads the page's camera, state, map and parts ten times a
-second. Then one run is looked at for ``--minutes``, and the memory of each process at its end is held against that
-after its first minute. To hold (docs/benchmarks.md): agent and launcher take at most 5 % more processor time, and none
-of their processes grows, nor the page's. Exit 1 where that isn't so.
+launcher, in alternating order; in one of them a client reads the page's camera, state, map and parts ten times a
+second. Then one run is watched for ``--minutes``, and each process's memory at the end is compared with that after the
+first minute. Limits (docs/benchmarks.md): agent and launcher take at most 5 % more processor time, and no process
+grows, the page's included. Exit 1 if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PROGRAMS = {
     "carla_launcher.plugins.page": "page",
     "carla_lite": "simulator",
 }
-"""By the module that a command line names."""
+"""Program names, by the module in the command line."""
 COUNTED = ("launcher", "learner", "collector")
 _SETTINGS: dict[str, Any] = {
     "environment": {"route": {"min_length_m": 60, "max_length_m": 200}, "traffic": {"vehicles": 10}},
@@ -60,12 +60,12 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass
 class Used:
-    """What a run's programs took: processor seconds, and memory by time."""
+    """Resources used by a run's programs: processor seconds, and memory over time."""
 
     by_process_s: dict[tuple[str, int], float] = field(default_factory=dict)
     """By program and process: a collector that is replaced has two."""
     held_mib: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Seconds since the training began, MiB of its own: mapped files, the replay among them, don't count."""
+    """Seconds since the training began, and MiB without mapped files, such as the replay."""
     reads: dict[str, int] = field(default_factory=dict)
 
     def cpu_s(self) -> dict[str, float]:
@@ -118,7 +118,7 @@ def main(
 
 
 def run(steps: int, seconds: float | None, read: bool) -> Used:
-    """Train under the launcher, to the end or for so long, and return what that took."""
+    """Train under the launcher, to the end or for ``seconds``, and return the resources used."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "agent.yaml"
         settings = {**_SETTINGS, "training": {**_SETTINGS["training"], "total_steps": steps}}
@@ -138,7 +138,7 @@ def run(steps: int, seconds: float | None, read: bool) -> Used:
 
 
 def looked_at(process: subprocess.Popen[str], paths: RunPaths, seconds: float | None, read: bool) -> Used:
-    """Look at a run until it ends, or for so many seconds of its training."""
+    """Watch a run until it ends, or for ``seconds`` of its training."""
     assert process.stdout is not None
     if not any("live page: its address is in" in line for line in process.stdout):
         raise SystemExit("The launcher served no page: its words are above.")
@@ -160,7 +160,7 @@ def looked_at(process: subprocess.Popen[str], paths: RunPaths, seconds: float | 
 
 
 def take(launcher: int, used: Used, at_s: float) -> None:
-    """Take down what each program of a run has used so far; those that have ended keep their last figure."""
+    """Record the resources of each program of a run; ended programs keep their last figures."""
     with contextlib.suppress(psutil.NoSuchProcess):
         top = psutil.Process(launcher)
         for each in (top, *top.children(recursive=True)):
@@ -179,7 +179,7 @@ def program(words: list[str]) -> str | None:
 
 @contextlib.contextmanager
 def reading(address: str, reads: dict[str, int]) -> Iterator[None]:
-    """Read all that the page has while the block lasts; ``reads`` counts the answers."""
+    """Read everything on the page while the block runs; ``reads`` counts the answers."""
     stop, threads = threading.Event(), []
     parts = urlsplit(address)
     assert parts.hostname is not None
@@ -240,12 +240,12 @@ def growth(used: Used, seconds: float) -> dict[str, dict[str, float]]:
 
 
 def missed(more: list[float], grown: dict[str, dict[str, float]]) -> list[str]:
-    """Return what wasn't held, a sentence each."""
+    """Return the exceeded limits, one sentence each."""
     found = []
     if more and statistics.median(more) > MOST_MORE_PERCENT:
         found.append(f"{statistics.median(more):.1f} % more processor time, expected at most {MOST_MORE_PERCENT:g}.")
     for name, held in grown.items():
-        if name == "simulator":  # keeps what is seen from each place of its town, up to 64 MiB, whoever looks
+        if name == "simulator":  # caches views of its town, up to 64 MiB, with or without a viewer
             continue
         if (by := held["at_the_end"] - held["after_a_minute"]) > MOST_GROWN_MIB:
             found.append(f"The {name} grew by {by:.1f} MiB, expected at most {MOST_GROWN_MIB:g}.")

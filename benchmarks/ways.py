@@ -1,14 +1,14 @@
-"""What each way of giving way costs and saves: peak bytes and milliseconds an update, side by side.
+"""Costs and savings of each way to need less memory: peak bytes and milliseconds per update, side by side.
 
 The ways: a smaller batch, bfloat16 or float16 in the encoder, micro-batches, Adam's state and the targets on the host,
-the CPU instead of the GPU. Each row is measured in a process of its own, on pictures that vary, sampling left out.
+the CPU instead of the GPU. Each row is measured in a separate process, on pictures that vary, without sampling.
 
-On the CPU the peak is the kernel's high-water mark of resident memory during the timed updates (VmHWM, set back before
-them by /proc/self/clear_refs) less pages of files, less what the process held with the batch made and one transition
-learned from by the smallest networks, so that libraries are loaded. What is left: networks, Adam, gradients,
-activations, oneDNN's code and scratch, and what the heap keeps of what was freed, as the learner's does. On a GPU it is
-the most that PyTorch's allocator gave out and the most that it held, from before the networks are made. Beside it
-stands what ``carla_td3.memory.estimate`` says of the same items. Run: ``python benchmarks/ways.py --json``.
+On the CPU the peak is the kernel's high-water mark of resident memory during the timed updates (VmHWM, reset before
+them by /proc/self/clear_refs), without pages of files. Subtracted is the memory with the batch and after one update of
+the smallest networks, so that libraries are loaded. What remains is networks, Adam, gradients, activations, oneDNN's
+code and scratch, and freed memory that the heap keeps, as in the learner. On a GPU the peaks are those of PyTorch's
+allocator, allocated and reserved, from before the networks are created. Beside them is the estimate of
+``carla_td3.memory.estimate`` for the same items. Run: ``python benchmarks/ways.py --json``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 SMALLEST_PART = 8
 OFFLOADS: tuple[tuple[Offload, ...], ...] = ((), ("optimizer",), get_args(Offload))
 _KEPT = ("parameters", "gradients", "Adam's moments", "targets")
-_COUNTED = (*_KEPT, "activations", "workspace and heap's holes", "kernels")
+_COUNTED = (*_KEPT, "activations", "workspace and heap gaps", "kernels")
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ def _ways(batches: list[int] | tuple[int, ...], precisions: list[str] | tuple[st
 
 
 def measured(way: Way, seconds: float, threads: int = 1) -> dict[str, Any]:
-    """Return a row's figures, from a fresh process; or why there are none."""
+    """Return a row's figures from a new process, or why there are none."""
     if way.device == "cuda" and not torch.cuda.is_available():
         return {"not_measured": "torch sees no CUDA device here"}
     command = [sys.executable, __file__, "--row", json.dumps(asdict(way))]
     options = ["--seconds", str(seconds), "--threads", str(threads)]
     ended = subprocess.run([*command, *options], check=False, capture_output=True, text=True)
-    if ended.returncode != 0:  # a card may lack a precision, or the room for a batch
+    if ended.returncode != 0:  # a GPU may lack a precision, or memory for a batch
         said = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
         return {"not_measured": said[-1] if said else f"exit code {ended.returncode}"}
     figures: dict[str, Any] = json.loads(ended.stdout)
@@ -120,7 +120,7 @@ def measured(way: Way, seconds: float, threads: int = 1) -> dict[str, Any]:
 
 
 def estimated(way: Way) -> dict[str, float]:
-    """Return the footprint's figures for what is measured here, MiB."""
+    """Return the footprint's figures for the measured items, MiB."""
     found = estimate(way.config(), way.device == "cuda")
     counted = [item for item in found.items if item.name in _COUNTED or "page-locked" in item.name]
     device, host = sum(item.device for item in counted), sum(item.host for item in counted)
@@ -133,12 +133,12 @@ def _measure(way: Way, seconds: float, threads: int) -> dict[str, Any]:
     batch = _batch(way.batch)
     _load_libraries(way, device, batch)
     heap.keep()  # as the learner does
-    heap.give_back()  # what making the batch took
+    heap.give_back()  # memory from making the batch
     base_mib = held_mib(os.getpid()) or 0.0
     td3 = TD3(settings.td3, device, seed=0, offload=way.offload if way.device == "cuda" else ())
     recovery = Recovery(way.batch, way.micro_batch, td3.executor.release, _refuse)
     _two_updates(td3, batch, recovery)  # kernels and allocators warm up
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets VmHWM back to what is there now
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM to the present value
     spent_ms: list[float] = []
     while sum(spent_ms) < 1000 * seconds / 2 or not spent_ms:
         spent_ms.append(_two_updates(td3, batch, recovery))
@@ -162,7 +162,7 @@ def _load_libraries(way: Way, device: torch.device, batch: Batch) -> None:
 
 
 def _two_updates(td3: TD3, batch: Batch, recovery: Recovery) -> float:
-    """Return the milliseconds an update takes, the actor's share in every second one included."""
+    """Return the milliseconds per update, with the actor's share in every second one."""
     begun_s = time.perf_counter()
     for _ in range(2):
         td3.update(batch, recovery.attempt)
@@ -176,7 +176,7 @@ def _refuse(shortage: object) -> None:
 
 
 def _high_water_mib() -> float:
-    """Return the process's highest resident memory since it was set back, without the pages of files."""
+    """Return the process's highest resident memory since the reset, without pages of files."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if "kB" in rest}
     return (kib["VmHWM"] - kib["RssFile"]) / 1024

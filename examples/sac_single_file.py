@@ -28,7 +28,7 @@ Observation = dict[str, NDArray[Any]]
 
 @dataclass
 class Settings:
-    """What a training is to be like."""
+    """Settings of a training."""
 
     steps: int = 50_000
     warm_up: int = 1_000
@@ -97,7 +97,7 @@ class Critics(nn.Module):
 
 
 class Replay:
-    """The newest transitions. The next observation is the next row's, so none is drawn whose successor is missing."""
+    """The newest transitions. The next observation is the next row's; rows without a successor aren't drawn."""
 
     def __init__(self, capacity: int) -> None:
         self.image = np.zeros((capacity, 4, 84, 84), np.uint8)
@@ -109,19 +109,19 @@ class Replay:
         self.next = 0
 
     def begin(self, observation: Observation) -> None:
-        """Take the first observation of a drive."""
+        """Add the first observation of a drive."""
         self.image[self.next], self.vector[self.next] = observation["image"], observation["vector"]
         self.usable[self.next] = False
 
     def add(self, action: NDArray[np.float32], reward: float, observation: Observation, terminated: bool) -> None:
-        """Take a step, and the observation after it."""
+        """Add a step, and the observation after it."""
         here, self.next = self.next, (self.next + 1) % len(self.usable)
         self.action[here], self.reward[here], self.terminated[here] = action, reward, terminated
         self.begin(observation)
         self.usable[here] = True
 
     def end(self) -> None:
-        """Leave the last observation of a drive, so that the next drive's first doesn't take its place."""
+        """Keep the last observation of a drive, so that the next drive's first doesn't replace it."""
         self.next = (self.next + 1) % len(self.usable)
 
     def sample(self, count: int, rng: np.random.Generator, device: torch.device) -> list[Tensor]:
@@ -160,7 +160,7 @@ class Learner:
         features = self.critics.features(image, vector)
         loss = ((self.critics.values(features, action) - wanted) ** 2).mean(dim=1).sum()
         step(self.of_critics, loss)
-        # The critics' loss alone moves the features.
+        # Only the critics' loss trains the features.
         features = features.detach()
         now, log_p = self.actor(features)
         step(self.of_actor, (alpha * log_p - self.critics.values(features, now).min(dim=0).values).mean())
@@ -190,7 +190,7 @@ class Learner:
         return {"actor": self.actor, "critics": self.critics, "targets": self.targets}
 
     def act(self, observation: Observation, device: torch.device) -> NDArray[np.float32]:
-        """Return a drawn action."""
+        """Return a sampled action."""
         with torch.no_grad():
             image, vector = (torch.as_tensor(observation[key][None], device=device) for key in ("image", "vector"))
             action: NDArray[np.float32] = self.actor(self.critics.features(image, vector))[0][0].cpu().numpy()
@@ -198,14 +198,14 @@ class Learner:
 
 
 def step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """Follow the loss's gradient."""
+    """Step along the loss's gradient."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 
 def train(settings: Settings, report: run.Report) -> None:
-    """Drive and learn, and save the weights."""
+    """Drive and learn, then save the weights."""
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

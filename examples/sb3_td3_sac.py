@@ -70,7 +70,7 @@ def begun(asked: argparse.Namespace, saved: Path, training: Monitor[Any, Any]) -
 
 
 def arguments() -> argparse.Namespace:
-    """Return the command line's."""
+    """Return the command line's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="td3", help="Algorithm to train with.")
     parser.add_argument("--ports", type=ports, default=(2000, 2003), help="Ports of the simulators.")

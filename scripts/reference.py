@@ -29,10 +29,10 @@ from carla_td3.config import AgentConfig
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 LONGEST = 120
-"""Of a value that is shown in a table."""
+"""Longest value that a table shows, in characters."""
 MADE = "<!-- Made by scripts/reference.py. Change the code, not this page. -->\n"
 LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-"""Signs of the bounds that `annotated_types` has, by their attribute."""
+"""Signs of the bounds in `annotated_types`, by attribute."""
 COVERAGE_LEAD = """
     Made from the code: `carla-lite coverage` prints the same, `carla-lite coverage --json` every row.
 
@@ -166,7 +166,7 @@ def row(key: str, field: FieldInfo, value: Any) -> str:
 
 
 def kind_of(annotation: Any) -> str:
-    """Return a type in the words of YAML."""
+    """Return a type in YAML's words."""
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         found = kind_of(parts[0])
@@ -217,7 +217,7 @@ def command(name: str, found: Any, level: int = 2) -> Iterator[str]:
 
 
 def paragraphs(text: str) -> Iterable[str]:
-    """Return a help text's paragraphs, one line each."""
+    """Return the paragraphs of a help text, one line each."""
     return [part for each in inspect.cleandoc(text).split("\n\n") for part in (" ".join(each.split()), "")][:-1]
 
 
@@ -233,7 +233,7 @@ def option(parameter: Any) -> str:
 
 
 def environment(variables: str | Sequence[str] | None) -> str:
-    """Return the sentence on the variables that an option is taken from."""
+    """Return the sentence on the environment variables of an option."""
     names = [variables] if isinstance(variables, str) else list(variables or ())
     return f" Environment: {', '.join(map(code, names))}." if names else ""
 

@@ -18,24 +18,24 @@ import typer
 from carla_run.exits import Exit
 from carla_run.program import program
 from carla_td3.cli import options
-from carla_td3.cli.commands import console, leaving, within
+from carla_td3.cli.commands import console, handling_errors, hard_exit
 from carla_td3.cli.showing import PagePort, Show, ShowOption, shown
 
 LAUNCH = Path(__file__).with_name("launch.py")
 VIEWING_MIB = 128.0
-"""An estimate of what one more camera of 480×480 takes of CARLA's card; not measured."""
+"""Estimated memory of another 480×480 camera on CARLA's GPU; not measured."""
 PLAN_LIMIT_S = 60.0
 
 
 class Camera(str, Enum):
-    """Whose pictures are shown."""
+    """The camera whose pictures are shown."""
 
     AUTO = "auto"
     OWN = "own"
     VIEWING = "viewing"
 
 
-@within(leaving)
+@handling_errors(hard_exit)
 def main(
     *,
     steps: Annotated[int, typer.Option(min=1, help="Steps to drive, a tenth of a second each.")] = 100,
@@ -77,7 +77,7 @@ def main(
 
     world = {"vehicles": vehicles, "walkers": walkers, "lights": lights, "weather": weather}
     trained = evaluation.trained(checkpoint, config, settings or (), pretrained=pretrained, map=map, seed=seed, **world)
-    asked = visual.Asked(
+    asked = visual.VisualTest(
         driver=driver or ("pid" if trained.policy is None else TD3_DRIVER),
         steps=steps,
         video=video,
@@ -91,7 +91,7 @@ def main(
 
 
 def room_for_a_camera() -> bool:
-    """Return whether one more camera fits: there is no card at all, or the launcher's plan has so much left on each."""
+    """Return whether another camera fits: there is no GPU at all, or the launcher's plan leaves enough on each."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return True
     with contextlib.suppress(subprocess.TimeoutExpired, ValueError, LookupError, TypeError):

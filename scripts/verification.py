@@ -1,7 +1,7 @@
-"""What every verification on somebody else's machine shares: its steps, their limits, and the one file that it leaves.
+"""Common code of the verifications on other machines: steps, their limits, and the one file with the result.
 
-Owns how a command is run and ended, what goes into the file, and that no path or name of the person's is in it. Imports
-nothing that has to be installed: where a package is missing, that is what a verification has to say.
+Owns how a command is run and ended, the content of the file, and that it has no path or name of its user. Imports
+nothing that must be installed: a missing package is a result of the verification.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RUN_FILES = ("*.json", "*.jsonl", "*.yaml", "report.html", "report.md", "collect
 PACKAGES = ("torch", "stable-baselines3", "carla", "nvidia-ml-py", "docker", "numpy", "gymnasium")
 LONGEST_LOG_BYTES = 4 << 20
 LIMIT_S = 1_800.0
-"""Of a step, unless it says otherwise."""
+"""Limit of a step, unless it has its own."""
 END_GRACE_S = 20.0
 """Between SIGTERM and SIGKILL: a launcher writes a checkpoint, and ends what it started."""
 TIMED_OUT, NO_PROGRAM = 124, 127
@@ -37,7 +37,7 @@ TIMED_OUT, NO_PROGRAM = 124, 127
 
 @dataclass
 class Step:
-    """A command, and what came of it; ``code`` is None for one that was left out, ``said`` is why, or what is wrong."""
+    """A command and its result; ``code`` is None if it was left out; ``said`` says why, or what is wrong."""
 
     name: str
     words: list[str]
@@ -47,13 +47,13 @@ class Step:
 
     @property
     def failed(self) -> bool:
-        """Return whether it went wrong; one that was left out didn't."""
+        """Return whether it went wrong; a step that was left out didn't."""
         return self.code not in (0, None)
 
 
 @dataclass
 class Verification:
-    """All that goes into the file."""
+    """Content of the file."""
 
     folder: Path
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -61,13 +61,13 @@ class Verification:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def run(self, name: str, *words: str, limit_s: float = LIMIT_S, shown: bool = False) -> Step:
-        """Run a step, its words in a file and the last of them on the terminal; whatever comes of it.
+        """Run a step, whatever its result; its output goes to a file, the end of it to the terminal.
 
         Args:
             name: of the step and of its file.
             words: the command.
             limit_s: after which it is ended, with all that it started.
-            shown: leave its words on the terminal alone, as they come: for what takes long and shows how far it is.
+            shown: show all of its output on the terminal as it comes, for long steps with a progress display.
         """
         step = Step(name, list(words))
         self.steps.append(step)
@@ -82,12 +82,12 @@ class Verification:
         return step
 
     def leave_out(self, name: str, why: str) -> None:
-        """Keep a step that can't be run here, and say why."""
+        """Record a step that can't be run here, and why."""
         self.steps.append(Step(name, [], said=why))
         print(f"\n--- {name}: left out: {why}", flush=True)
 
     def finish(self, runs: Path) -> int:
-        """Say what came of it and where the file is; return the exit code, 1 if a step went wrong."""
+        """Print the result and the path of the file; return the exit code, 1 if a step went wrong."""
         packed = self._pack(runs)
         failed = [step.name for step in self.steps if step.failed]
         left_out = [step.name for step in self.steps if step.code is None]
@@ -117,8 +117,8 @@ def begin(runs: Path) -> Verification:
 
 
 def nameless(text: str) -> str:
-    """Return a text without the person's folders, user name and machine name."""
-    own = {sys.prefix: ".venv"} if sys.prefix != sys.base_prefix else {}  # /usr is everybody's
+    """Return a text without the user's folders, user name and machine name."""
+    own = {sys.prefix: ".venv"} if sys.prefix != sys.base_prefix else {}  # /usr belongs to all users
     hide = {str(REPOSITORY): ".", **own, str(Path.home()): "~", socket.gethostname(): "MACHINE"}
     for hidden, shown in {**hide, f"/{getpass.getuser()}/": "/USER/"}.items():
         text = text.replace(hidden, shown)

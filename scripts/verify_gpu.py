@@ -1,8 +1,8 @@
-"""``make verify-gpu``: runs on somebody else's card what we couldn't, and leaves one file to send back.
+"""``make verify-gpu``: runs on your GPU what we couldn't run, and writes one file to send back.
 
-Owns the command line. With a card and CARLA everything is run (``verify_with_carla``), with a card alone the parts that
-need no CARLA (``verify_without_carla``). Nothing here is imported that has to be installed: that second way is taken
-with whatever interpreter there is.
+Owns the command line. With a GPU and CARLA it runs everything (``verify_with_carla``); with only a GPU it runs the
+parts that need no CARLA (``verify_without_carla``). It imports nothing that must be installed, so that the second way
+works with any interpreter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def _leave(number: int, _: object) -> NoReturn:
-    """End in order at SIGTERM: a step under way is ended, too, and what there is goes into the file."""
+    """Exit in order on SIGTERM: the running step is ended, and the results so far go into the file."""
     raise SystemExit(128 + number)
 
 

@@ -1,7 +1,7 @@
-"""What needs a real card and CARLA, step by step.
+"""Verifications that need a real GPU and CARLA, step by step.
 
-Owns the order of the steps, and the CARLA that they meet. A step that fails doesn't keep the others from being run:
-what fails on a real card is what we want to read.
+Owns the order of the steps, and the CARLA that they use. After a failed step the others are still run: failures on a
+real GPU are what we want to know.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from carla_run.memory.nvml import Nvml
 
 QUICK = {"evaluation.final_episodes": 2, "evaluation.baselines": False, "environment.traffic.vehicles": 3}
 DRIVER = "benchmarks/results/learning/td3/seed-0"
-"""A driver with eyes that was trained in carla-lite: on CARLA, all that it asks of a simulator is asked."""
+"""A driver that was trained with pictures in carla-lite: on CARLA it uses everything that it needs of a simulator."""
 EMPTY = {"environment.traffic.vehicles": 0, "environment.traffic.walkers": 0, "environment.weather": ["ClearNoon"]}
 SEES_CUDA = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())"
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 COMPOSE = ("docker", "compose", "-p", "carla-td3-verify")
-"""A project of its own: nothing of the person's is stopped."""
+"""A separate Compose project, so that nothing of the user's is stopped."""
 IMAGES = ("carla", "agent")
 """The services that the launcher starts; it builds none."""
 IMAGES_LIMIT_S = 6 * 3_600.0
-"""CARLA's image alone is 20 GB: hours on a slow line, and the progress is on the terminal."""
+"""CARLA's image has 20 GB: hours on a slow line, with progress on the terminal."""
 USUAL_PORT = 2000
 
 
 @dataclass(frozen=True)
 class Where:
-    """What is verified with what.
+    """The simulator to verify with.
 
     Attributes:
-        there: a CARLA that runs already.
-        address: of that one, or of the one to be started.
+        there: whether a CARLA is already running.
+        address: of that CARLA, or of the one to start.
     """
 
     limits: LauncherConfig
@@ -84,7 +84,7 @@ def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
         return _refuse(str(error), Exit.BAD_CONFIG)
     if missing := what_is_missing(limits, there, gpu):
         return _refuse(f"this needs {' and '.join(missing)}.", Exit.NO_SIMULATOR)
-    # A port that is free: on the usual one there may be somebody, the CARLA that is there already for one.
+    # A free port: the usual one may be in use, for example by a running CARLA.
     port = free_ports(random.Random(), 3) or USUAL_PORT
     where = Where(limits, shipped.resolve(), there, there or Address("127.0.0.1", port), gpu)
     held = verification.begin(runs)
@@ -96,7 +96,7 @@ def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
 
 
 def verify(held: Verification, where: Where, port: int, steps: int) -> None:
-    """Run all steps, each whatever became of the one before."""
+    """Run all steps, each one whatever the result of the previous one."""
     gpu = str(where.gpu)
     held.run("revision", "git", "rev-parse", "HEAD")
     if shutil.which("nvidia-smi"):
@@ -134,7 +134,7 @@ def verify(held: Verification, where: Where, port: int, steps: int) -> None:
 
 @contextlib.contextmanager
 def simulator(held: Verification, where: Where) -> Iterator[Address | None]:
-    """Yield the address of a CARLA that answers while the block lasts; None where none came up."""
+    """Yield the address of a CARLA that answers while the block runs; None if none started."""
     limits, address = where.limits.simulator, where.address
     if where.there is not None:
         yield address if _answers(held, address, limits.running_limit_s) else None
@@ -184,7 +184,7 @@ def what_is_missing(limits: LauncherConfig, there: Address | None, gpu: int) -> 
 
 
 def _read_card(held: Verification, where: Where, when: str) -> None:
-    """Keep what the driver says of the card, and what the launcher makes of it."""
+    """Record the driver's figures of the GPU, and the launcher's reading of them."""
     held.facts[f"card_{when}"] = asdict(Nvml(where.gpu).read())
     held.facts[f"pools_{when}"] = asdict(MemoryReader(held.folder, Cards(where.gpu, where.gpu)).read())
 

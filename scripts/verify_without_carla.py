@@ -1,4 +1,4 @@
-"""What needs a real card and no CARLA, part by part: for a GPU in the cloud, with the interpreter that is there.
+"""Verifications that need a real GPU but no CARLA, part by part: for a GPU in the cloud, with any interpreter.
 
 Owns the parts: what each needs, runs and asserts. Installs nothing: a part that lacks a package is left out with a
 sentence.
@@ -24,7 +24,7 @@ from verification import REPOSITORY, Step, Verification
 from vulkan_devices import LOADER, NO_LOADER
 
 LIMIT_S = 480.0
-"""Of a part."""
+"""Limit of a part."""
 CONFIGURATION, NO_CARD = 65, 69
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 11)
 TORCH = ("torch", "numpy", "pydantic", "yaml", "typer", "rich", "safetensors", "psutil")
@@ -32,29 +32,29 @@ TORCH = ("torch", "numpy", "pydantic", "yaml", "typer", "rich", "safetensors", "
 STACK = (*TORCH, "carla.libcarla", "gymnasium", "networkx", "cv2", "tensorboard", "msgpack", "pynvml")
 PIP_NAMES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "pynvml": "nvidia-ml-py", "carla.libcarla": "carla"}
 FOLDERS = ("agent", "launcher", "contract", "carla/lite", "benchmarks")
-"""Of the repository, which isn't installed, on the path of Python's modules."""
+"""Folders of the repository, which isn't installed, on Python's module path."""
 SEES_THE_CARD = "import torch; torch.cuda.init(); print(torch.cuda.get_device_name(0))"
 BATCH = {"cuda": 2048, "cpu": 32}
-"""Of the runs that memory is taken from: on a card large enough that a quarter of it is well below the whole."""
+"""Batch of the runs that memory is taken from: large enough that a quarter of it needs much less than the whole."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a part needs and does; ``run`` returns no sooner than all is done."""
+    """Requirements and work of a part; ``run`` returns when all is done."""
 
     needs: tuple[str, ...]
     run: Callable[[Limited], None]
 
 
 class Limited:
-    """A part under way: its commands have its limit together."""
+    """A running part: its commands share its limit."""
 
     def __init__(self, held: Verification, name: str, device: str) -> None:
         self.held, self.name, self.device = held, name, device
         self._until = time.monotonic() + LIMIT_S - verification.END_GRACE_S
 
     def run(self, detail: str, *words: str, more: Mapping[str, str] | None = None) -> Step:
-        """Run a command, in Python's words, within what is left of the part's limit."""
+        """Run a Python command within the rest of the part's limit."""
         left = max(1.0, self._until - time.monotonic())
         name = f"{self.name}-{detail}" if detail else self.name
         before = self.held.environment
@@ -139,7 +139,7 @@ def _is_there(module: str) -> bool:
 
 
 def _look(held: Verification) -> None:
-    """Keep what the card and the checkout are; either command may be missing."""
+    """Record the GPU and the checkout; either command may be missing."""
     for name, words in {"revision": ("git", "rev-parse", "HEAD"), "nvidia-smi": ("nvidia-smi", "-q")}.items():
         if held.run(name, *words).code == verification.NO_PROGRAM:
             held.steps[-1] = Step(name, list(words), said="no such program here")
@@ -155,7 +155,7 @@ def _tests(part: Limited) -> None:
 
 
 def _updates(part: Limited) -> None:
-    """Batches and precisions of the README's table; without a card as little as shows that it runs."""
+    """Batches and precisions of the README's table; without a GPU only enough to show that it runs."""
     quick = part.device == "cpu"
     for batch in (8,) if quick else (64, 256):
         for precision in ("float32",) if quick else ("float32", "bfloat16"):
@@ -165,7 +165,7 @@ def _updates(part: Limited) -> None:
 
 
 def _ways(part: Limited) -> None:
-    """The offloads and micro-batches; the third batch and float16 are left to ``footprint``, for the time."""
+    """The offloads and micro-batches; the third batch and float16 are left to ``footprint``, to save time."""
     quick = part.device == "cpu"
     batches = ("16",) if quick else ("256", "64")
     precisions = ("float32",) if quick else ("float32", "bfloat16")
@@ -181,7 +181,7 @@ def _footprint(part: Limited) -> None:
 
 
 def _vulkan(part: Limited) -> None:
-    """What CARLA draws with: the driver by the file of CARLA's image, which torch's checks say nothing of."""
+    """CARLA's rendering driver, by the driver file of CARLA's image; torch's checks don't cover it."""
     if part.run("", vulkan_devices.__file__, *(["--any"] if part.device == "cpu" else [])).code == NO_LOADER:
         part.held.steps[-1] = Step(part.name, [], said=f"this machine has no {LOADER}: libvulkan1 for this part.")
 
@@ -195,7 +195,7 @@ def _mid_run(part: Limited) -> None:
 
 
 def _short_run(part: Limited, at_update: int, steps: int) -> None:
-    """Train under the launcher, take the agent's memory at an update, and read from the run what became of it."""
+    """Train under the launcher, take the agent's memory at an update, and read the result from the run."""
     batch, run = BATCH[part.device], part.held.folder / part.name
     settings = {
         "td3.batch_size": batch,
@@ -221,7 +221,7 @@ def _short_run(part: Limited, at_update: int, steps: int) -> None:
 
 
 def _wrong(run: Path, ended: Step, device: str, batch: int, steps: int, rehearsed: bool) -> Iterator[str]:
-    """Yield a sentence on each thing that a run which memory was taken from should have left otherwise."""
+    """Yield a sentence for each wrong result of a run that memory was taken from."""
     shortages = [row for row in _rows(run / "agent-events.jsonl") if row["event"] == "out_of_memory"]
     adopted = [row for row in _rows(run / "launcher-events.jsonl") if row["event"] == "rung_adopted"]
     beat, state = _read(run / "agent.json"), _read(run / "launcher.json")
@@ -268,4 +268,4 @@ PARTS: Mapping[str, Part] = {
     "out-of-memory-first": Part(STACK, _first_update),
     "out-of-memory-later": Part(STACK, _mid_run),
 }
-"""In the order in which they are run."""
+"""In the order of execution."""

@@ -96,7 +96,7 @@ class Browser:
         os.close(theirs_out)
         self._read, self._asked = b"", 0
         self.problems: list[str] = []
-        """What pages complained of: errors of scripts, and what their policy forbade."""
+        """Complaints of the pages: errors of scripts, and requests that their policy forbade."""
 
     def call(self, method: str, session: str | None = None, **params: Any) -> Any:
         self._asked += 1

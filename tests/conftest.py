@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With a simulator of somebody else's, leave out what is carla-lite's own: it would be started beside it."""
+    """With another simulator, leave out the tests of carla-lite itself, which would be started beside it."""
     if config.getoption("--simulator") is None:
         return
     left_out = [item for item in items if item.get_closest_marker("any_simulator") is None]

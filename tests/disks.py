@@ -1,4 +1,4 @@
-"""Disks for tests: one that is really full, and a directory that nobody, root included, can write."""
+"""Disks for tests: one that is really full, and a directory that no user, not even root, can write to."""
 
 from __future__ import annotations
 

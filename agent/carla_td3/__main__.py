@@ -1,4 +1,7 @@
-"""The command ``carla-td3``, and ``python -m carla_td3``: the agent's commands. Owns nothing but their list."""
+"""The command ``carla-td3``, and ``python -m carla_td3``.
+
+It only lists the agent's commands; ``cli`` holds what they do.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
-with interruptible("agent"):  # it loads for a second
+with interruptible("agent"):  # loading takes about a second
     from carla_td3.cli import commands, driving
 
 for command in (

@@ -1,10 +1,10 @@
 """The agent's configuration: one pydantic model a section, YAML over the defaults.
 
 Owns the schema, the defaults and the sentences a person reads when a file is wrong. Environment variables win over a
-file: ``CARLA_HOST``, ``CARLA_PORT`` (else the first of ``CARLA_PORTS``, as ``2000-2002``), ``CARLA_OTHERS`` and
-``AGENT_DEVICE``, because they say where something runs and not what; and ``AGENT_BATCH``, because who starts a run once
-more after it ran out of memory (``scripts/wait_and_run.sh``) knows the command alone and not its files; by the name of
-other programs' recipes it is ``RL_BATCH_SIZE``.
+file, where they say where something runs: ``CARLA_HOST``, ``CARLA_PORT`` (else the first of ``CARLA_PORTS``, as
+``2000-2002``), ``CARLA_OTHERS`` and ``AGENT_DEVICE``. So does ``AGENT_BATCH``: a script that restarts a run with a
+smaller batch (``scripts/wait_and_run.sh``) knows the command, not its files. ``RL_BATCH_SIZE`` is another name for it,
+used by other programs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from carla_td3.layered_yaml import ConfigError as ConfigError
 from carla_td3.pins import Before, Pin
 
 ALGORITHMS = {"td3": "carla_td3.td3.td3:TD3"}
-"""What can learn, and where it is written: a class each, as ``carla_td3.td3.algorithm`` has it."""
+"""The algorithms, and the class that implements each, see ``carla_td3.td3.algorithm``."""
 
 PRECISIONS = ("float32", "bfloat16", "float16")
-"""What ``td3.precision`` comes to."""
+"""The precisions that ``td3.precision`` can resolve to."""
 Offload = Literal["optimizer", "targets"]
-"""What can live on the host while the networks are on a GPU."""
+"""Parts that can stay on the host while the networks are on a GPU."""
 ENVIRONMENT = {
     "CARLA_HOST": "simulator.host",
     "CARLA_PORTS": "simulator.port",
@@ -41,15 +41,15 @@ ENVIRONMENT = {
     "RL_BATCH_SIZE": "td3.batch_size",
     "AGENT_BATCH": "td3.batch_size",
 }
-"""The key that each variable sets; of two for the same, the later one wins."""
+"""The configuration key that each variable sets. If two variables set the same key, the later one here wins."""
 FOREIGN = {"RL_BATCH_SIZE": "AGENT_BATCH"}
-"""Variables of other programs' recipes that are taken here as well, and said: the one of ours that means the same."""
+"""Other programs' variables that are accepted here, and our variable that means the same."""
 
 
 PORTS = 3
-"""Neighbouring ports that a simulator takes."""
+"""Number of neighbouring ports that a simulator takes."""
 LAST_PORT = 65533
-"""The last of them that can be the first."""
+"""Largest port that can be the first of them."""
 
 
 class SimulatorConfig(Section):
@@ -110,7 +110,7 @@ Channels = Literal["grey", "rgb"]
 
 
 class ViewConfig(Section):
-    """What every view has, wherever it looks."""
+    """Keys that every view has."""
 
     yaw_deg: float = Field(
         0.0, ge=-90, le=90, description="Yaw of the view, in degrees. Positive values look to the right."
@@ -121,12 +121,12 @@ class ViewConfig(Section):
 
     @property
     def own_planes(self) -> int:
-        """Of one frame, of this view."""
+        """Planes of one frame of this view."""
         return 3 if self.channels == "rgb" else 1
 
 
 class NarrowConfig(ViewConfig):
-    """A second view with the first one's place and pixels, for what is far away or aside."""
+    """A second view with the first one's place and size in pixels, to see far away or to the side."""
 
     fov_deg: float = Field(45.0, gt=10, lt=170, description="Horizontal field of view, in degrees.")
     pitch_deg: float = Field(
@@ -135,7 +135,7 @@ class NarrowConfig(ViewConfig):
 
 
 class StackConfig(Section):
-    """Which of the frames that were seen make one observation."""
+    """Which of the past frames make one observation."""
 
     frames: int = Field(4, ge=1, le=8, description="Number of stacked frames; the newest is the last.")
     every: int = Field(
@@ -167,12 +167,12 @@ class CameraConfig(ViewConfig):
 
     @property
     def planes(self) -> int:
-        """Of one frame, of all views."""
+        """Planes of one frame, all views together."""
         return sum(view.own_planes for view in self.views)
 
     @property
     def views(self) -> tuple[CameraConfig | NarrowConfig, ...]:
-        """In the order of their planes."""
+        """The views, in the order of their planes."""
         return (self,) if self.narrow is None else (self, self.narrow)
 
     @model_validator(mode="after")
@@ -213,7 +213,7 @@ class RouteConfig(Section):
 
 
 class RewardConfig(Section):
-    """Weights of the reward's terms. All ≥ 0: the sign is the term's own (progress pays, the rest costs)."""
+    """Weights of the reward's terms. All ≥ 0: each term has its sign (progress is a reward, the rest are costs)."""
 
     form: Literal["sum", "product"] = Field(
         "sum",
@@ -227,14 +227,14 @@ class RewardConfig(Section):
     idle: float = Field(
         0.2,
         ge=0,
-        description="Weight of standing still: full at 0 m/s, none from 1 m/s or where waiting is right. Only in the "
-        "form sum.",
+        description="Weight of standing still: full at 0 m/s, none from 1 m/s on or where waiting is right. Only in "
+        "the form sum.",
     )
     overspeed: float = Field(
         2.0,
         ge=0,
-        description="Weight of speed above the target, as a share of it. In the form product: above the speed that the "
-        "road ahead allows.",
+        description="Weight of speed above the target speed, as a share of it. In the form product the target is "
+        "what the road ahead allows.",
     )
     lateral: float = Field(
         2.0,
@@ -250,7 +250,7 @@ class RewardConfig(Section):
     time_to_collision: float = Field(
         0.5,
         ge=0,
-        description="Weight of a short time to collision: full at 0 s, none from 2 s. Only in the form product.",
+        description="Weight of a short time to collision: full at 0 s, none from 2 s on. Only in the form product.",
     )
     collision: float = Field(10.0, ge=0, description="Penalty for a collision. It ends the episode.")
     red_light: float = Field(10.0, ge=0, description="Penalty for running a red light. Only in the form product.")
@@ -258,19 +258,19 @@ class RewardConfig(Section):
     blocked: float = Field(
         10.0,
         ge=0,
-        description="Penalty where an episode ends because the car stood still for too long. Only in the form product.",
+        description="Penalty if an episode ends because the car stood still for too long. Only in the form product.",
     )
     finish: float = Field(10.0, ge=0, description="Reward for reaching the end of the route.")
 
 
 _SKIES = ("Clear", "Cloudy", "Wet", "WetCloudy", "SoftRain", "MidRainy", "HardRain")
 WEATHER_BY_DAY = (*(f"{sky}Noon" for sky in _SKIES), *(f"{sky}Sunset".replace("Rainy", "Rain") for sky in _SKIES))
-"""CARLA's presets of noon and sunset, with its own spelling."""
+"""CARLA's weather presets at noon and at sunset, in CARLA's spelling."""
 WEATHERS = (*WEATHER_BY_DAY, *(f"{sky}Night" for sky in _SKIES), "DustStorm")
-"""All of its presets. By night nothing lights the road: no car of ours has its lamps on."""
+"""All presets. At night the road is dark: the agent's cars drive without lamps."""
 
 Amount = int | tuple[int, int]
-"""How many: a number, or the ends of a range from which each drive draws one."""
+"""A number, or a range from which each episode draws one."""
 
 
 def _is_whole(value: float) -> bool:
@@ -278,12 +278,12 @@ def _is_whole(value: float) -> bool:
 
 
 def most(amount: Amount) -> int:
-    """Return the largest number that an amount can come to."""
+    """Return the largest number that an amount allows."""
     return amount if isinstance(amount, int) else amount[1]
 
 
 class TrafficConfig(Section):
-    """Cars of a Traffic Manager and people of a crowd, both in the collector's own process, and the traffic lights."""
+    """Cars of a Traffic Manager and pedestrians of a crowd, both run by the collector's process, and traffic lights."""
 
     vehicles: Annotated[Amount, Pin.SIZE] = Field(
         0,
@@ -308,14 +308,14 @@ class TrafficConfig(Section):
         ge=0,
         le=1,
         description="Share of pedestrians beside the route that are sent across just before the car arrives. Few cross "
-        "by themselves. A pedestrian that avoids roads takes a crosswalk.",
+        "by themselves. A pedestrian that avoids roads uses a crosswalk.",
     )
     within_m: float | None = Field(
         None,
         gt=0,
         description="Largest distance in metres between an episode's start and each car and pedestrian at that time; "
-        "null means anywhere on the map. With a limit, a short episode meets as many of them with a fifth of the "
-        "number.",
+        "null means anywhere on the map. With a limit, a fifth of the number gives a short episode as much "
+        "traffic.",
     )
     lights: bool = Field(
         False,
@@ -327,7 +327,7 @@ class TrafficConfig(Section):
         ge=0,
         le=1,
         description="Share of training episodes in which the lights on the route switch at random each second, so that "
-        "a place does not tell the colour of its light.",
+        "the colour of a light can't be learned from its place.",
     )
 
     @field_validator("vehicles", "walkers", mode="before")
@@ -345,17 +345,17 @@ class TrafficConfig(Section):
 
     @property
     def in_process(self) -> bool:
-        """Whether there are cars or people, whom the process that ticks leads."""
+        """Whether there are cars or pedestrians, which the process that ticks must drive."""
         return most(self.vehicles) > 0 or most(self.walkers) > 0
 
     @property
-    def anyone(self) -> bool:
-        """Whether a light, a car or a person can make waiting right."""
+    def can_be_blocked(self) -> bool:
+        """Whether there is anything to wait for: a light, a car or a pedestrian."""
         return self.lights or self.in_process
 
 
 class TimeLimitConfig(Section):
-    """How long a drive may take, simulated seconds: truncates, never terminates."""
+    """How long an episode may take, in simulated seconds. It truncates, never terminates."""
 
     constant_s: float = Field(60.0, ge=0, description="Seconds for every route.")
     s_per_m: float = Field(0.0, ge=0, description="Further seconds for each metre of the route.")
@@ -368,16 +368,16 @@ class TimeLimitConfig(Section):
 
 
 class ActionRateConfig(Section):
-    """How wheel and pedals follow an action, which the observation's last two numbers tell.
+    """How steering and pedals follow an action. The observation's last two numbers say where they are.
 
-    Rates are whole units of the action a second, null = at once.
+    Rates are full actions per second; null means at once.
     """
 
     steer_range: float = Field(
         0.5,
         gt=0,
         le=1,
-        description="Share of the largest wheel angle that a steering of 1 means. Half of CARLA's 70° is the angle of "
+        description="Share of the largest wheel angle for a steering of 1. Half of CARLA's 70° is the angle of "
         "a passenger car.",
     )
     steer_per_s: float | None = Field(
@@ -437,14 +437,14 @@ class EnvironmentConfig(Section):
 
 
 CHANNELS = {"whole": (32, 64, 64), "half": (16, 32, 32)}
-"""The encoder's widths that have a name."""
+"""Names for some widths of the encoder."""
 
 
 Width = Annotated[int, Field(gt=0)]
 
 
 class NetworkConfig(Section):
-    """Widths. Those of Stable-Baselines3's CnnPolicy (NatureCNN) are the defaults with whole channels."""
+    """Widths of the networks. The defaults with channels ``whole`` are Stable-Baselines3's CnnPolicy (NatureCNN)."""
 
     channels: Annotated[tuple[Width, Width, Width], Pin.WEIGHTS] = Field(
         CHANNELS["half"],
@@ -543,7 +543,7 @@ class TD3Config(Section):
         return privileged if self.critic_sees == "privileged" else 0
 
     def predicted(self, privileged: int) -> int:
-        """Return how many of the privileged numbers the encoder's features are to tell."""
+        """Return how many of the privileged numbers the encoder predicts."""
         return privileged if self.auxiliary > 0 else 0
 
 
@@ -570,7 +570,7 @@ class ReplayConfig(Section):
 
 
 class MemoryConfig(Section):
-    """How memory is asked for, and how much of it is left alone."""
+    """How memory is allocated, and how much is left free."""
 
     backend: Literal["native", "cudaMallocAsync"] = Field("native", description="CUDA allocator of PyTorch.")
     expandable_segments: bool | Literal["auto"] = Field(
@@ -605,13 +605,13 @@ class MemoryConfig(Section):
 
 
 class TownsConfig(Section):
-    """Another town every so many training episodes, each in a collector of its own."""
+    """Changes of town during training: another map after a number of episodes, each in a new collector process."""
 
     maps: tuple[str, ...] = Field(
         ("Lite:seed={seed},size=400",),
         min_length=1,
-        description="Maps in turn: names, .xodr files or folders of .xodr files. {seed} grows by one from town to "
-        "town; only carla-lite has towns from a seed.",
+        description="Maps to use in turn: names, .xodr files or folders of .xodr files. {seed} grows by one from "
+        "town to town; only carla-lite has towns from a seed.",
     )
     every_episodes: int = Field(20, ge=1, description="Episodes per town.")
     first_seed: int = Field(
@@ -623,7 +623,7 @@ class TownsConfig(Section):
 
 
 class TrainingConfig(Section):
-    """How long, how often, in which order."""
+    """Length, rates and order of the training."""
 
     total_steps: int = Field(1_000_000, gt=0, description="Environment steps of the run, warm-up included.")
     warmup_steps: int = Field(2_000, ge=0, description="Steps of random driving before the actor drives.")
@@ -631,7 +631,7 @@ class TrainingConfig(Section):
         0.0,
         ge=0,
         description="Mean seconds between two halts without a cause, in training and demonstrations, so that the "
-        "driver does not learn to stand because it stands. 0 means none.",
+        "driver does not learn to keep standing because it stands. 0 means none.",
     )
     updates_per_step: float = Field(1.0, gt=0, le=20, description="Updates per environment step.")
     annealing: float = Field(
@@ -644,8 +644,8 @@ class TrainingConfig(Section):
     final_updates: int = Field(
         0,
         ge=0,
-        description="Updates of a learner that restarts from new weights after the last step, on all transitions. 0 "
-        "keeps the trained learner. A run that is extended does this again at its new end.",
+        description="Updates after the last step, with reset networks, on all transitions. 0 keeps the trained "
+        "networks. A run that is extended does this again at its new end.",
     )
     lockstep: bool = Field(
         False, description="Collector and learner take turns. Runs are then reproducible bit for bit, and slower."
@@ -696,7 +696,7 @@ class CollectorConfig(Section):
 
 
 class ClusterConfig(Section):
-    """Where collectors drive that aren't on this machine: a Ray cluster's nodes, each beside a simulator of its own."""
+    """Collectors on other machines: the nodes of a Ray cluster, each with its own simulator."""
 
     address: Annotated[str | None, Pin.SIZE] = Field(
         None,
@@ -825,29 +825,31 @@ class AgentConfig(Section):
         return self
 
     def digest(self) -> str:
-        """Return 16 hex digits of the configuration less where the simulators are, for checkpoints and reports."""
+        """Return 16 hex digits that identify the configuration, without simulator addresses, for checkpoints and
+        reports.
+        """
         return hashlib.sha256(json.dumps(dump(self, address=False)).encode()).hexdigest()[:16]
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
-    """Read a YAML configuration, follow its ``extends`` and lay ``overrides`` over it.
+    """Read a YAML configuration, resolve its ``extends`` and apply ``overrides``.
 
     Args:
-        path: the file; its key ``extends`` names another one, relative to it.
+        path: the file; its key ``extends`` names another file, relative to it.
         overrides: dotted keys to values, ``{"td3.batch_size": 64}``; the command line and ``overrides.yaml``. They
             win over the environment, which wins over the file.
 
     Raises:
         ConfigError: the file is missing, isn't YAML, or a key or value is wrong.
     """
-    return laid_over(layered_yaml.read(path), str(path), overrides)
+    return merged(layered_yaml.read(path), str(path), overrides)
 
 
-def laid_over(values: dict[str, Any], source: str, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
+def merged(values: dict[str, Any], source: str, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
     """Return the configuration of a file's values, the environment's and ``overrides``, see ``load``.
 
     Raises:
-        ConfigError: a key or value is wrong; ``source`` is named in it.
+        ConfigError: a key or value is wrong; the sentence names ``source``.
     """
     given = _given()
     reported = {key: os.environ[name] for key, name in given.items()}
@@ -859,12 +861,12 @@ def laid_over(values: dict[str, Any], source: str, overrides: Mapping[str, Any] 
 
 
 def _given() -> dict[str, str]:
-    """Return the variable that sets each key, of those that are set; Compose passes on what isn't set as empty."""
+    """Return the variable that sets each key, for the variables that are set. Compose passes unset ones as empty."""
     return {key: name for name, key in ENVIRONMENT.items() if os.environ.get(name)}
 
 
-def foreign(overrides: Mapping[str, Any]) -> list[str]:
-    """Return a sentence on each variable of another program's that the environment sets and nothing wins over."""
+def foreign_variables(overrides: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each of another program's variables that takes effect."""
     taken = {key: name for key, name in _given().items() if name in FOREIGN and key not in overrides}
     return [
         f"{name} is {os.environ[name]}: {key} is that. {FOREIGN[name]}, or --set {key}=N, says the same."

@@ -1,7 +1,7 @@
-"""Whether PyTorch computes on a card from here, and if it doesn't, why: a word for programs, a sentence for people.
+"""Whether PyTorch can compute on a GPU here, and if not, why: an enum for programs, a sentence for people.
 
-Owns the facts that tell the cases apart; how full a card is, is ``memory``'s. Judging is pure, looking imports torch
-and makes no context.
+Owns the facts that tell the cases apart; ``memory`` owns how full a GPU is. Judging is pure; looking imports torch and
+creates no CUDA context.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Seen:
     """The facts.
 
     Attributes:
-        available: what ``torch.cuda.is_available`` says.
-        torch: its version.
-        build: of CUDA (or ROCm) that PyTorch was built for; None for a build without.
-        visible: CUDA_VISIBLE_DEVICES, None where it isn't set.
-        device_files: the kernel shows a card to this process.
-        container: this process lives in one.
-        error: of an attempt to initialise CUDA, its first line.
-        pool: what ran out in that attempt; None if nothing did.
+        available: result of ``torch.cuda.is_available``.
+        torch: PyTorch's version.
+        build: CUDA (or ROCm) version that PyTorch was built for; None for a build without.
+        visible: CUDA_VISIBLE_DEVICES; None if it isn't set.
+        device_files: whether the kernel shows a card to this process.
+        container: whether this process runs in a container.
+        error: first line of the error when CUDA was initialised.
+        pool: memory that ran out then; None if none did.
     """
 
     available: bool
@@ -47,7 +47,7 @@ class Seen:
 
     @property
     def cuda(self) -> Cuda:
-        """Which case this is."""
+        """Return which case this is."""
         if self.available:
             return Cuda.USABLE
         if self.build is None:
@@ -75,7 +75,7 @@ def look(root: Path = Path("/")) -> Seen:
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of what the sentence says
+        warnings.simplefilter("ignore")  # the sentence says what torch warns of
         available = torch.cuda.is_available()
     build = torch.version.cuda or torch.version.hip
     devices = root / "dev"
@@ -101,12 +101,12 @@ def _refusal() -> tuple[str, MemoryPool | None]:
 
 
 def seen_for(wanted: str) -> Seen | None:
-    """Return the facts, or None for ``cpu``: nothing is looked at there, and torch's import is saved."""
+    """Return the facts, or None for ``cpu``, which needs no look and no import of torch."""
     return None if wanted == "cpu" else look()
 
 
 def on_cuda(wanted: str, seen: Seen | None) -> bool:
-    """Return whether ``auto``, ``cpu`` or ``cuda`` is a GPU here, given the facts of ``seen_for``.
+    """Return whether the device ``auto``, ``cpu`` or ``cuda`` means a GPU here, from the facts of ``seen_for``.
 
     Raises:
         ConfigError: CUDA is asked for and isn't there.
@@ -121,8 +121,8 @@ def on_cuda(wanted: str, seen: Seen | None) -> bool:
 def torch_device(cuda: bool) -> torch.device:
     """Return the CPU, or the first GPU that CUDA_VISIBLE_DEVICES shows, without a context.
 
-    With its index, for not every function of ``torch.cuda`` takes a device without one. Asking torch for its current
-    one would make a context, and this process may yet decide for the CPU.
+    The device has an index, because some functions of ``torch.cuda`` need one. Asking torch for the current device
+    would create a context, and this process may still choose the CPU.
     """
     import torch
 
@@ -130,7 +130,7 @@ def torch_device(cuda: bool) -> torch.device:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Look, and return the device that ``auto``, ``cpu`` or ``cuda`` names here.
+    """Look, and return the device that ``auto``, ``cpu`` or ``cuda`` means here.
 
     Raises:
         ConfigError: CUDA is asked for and isn't there.
@@ -139,7 +139,7 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def limit_memory(device: torch.device, fraction: float) -> None:
-    """Let this process's allocator take no more than a fraction of the device; the CPU knows no such limit."""
+    """Limit this process's allocator to a fraction of the device. The CPU has no such limit."""
     import torch
 
     if device.type == "cuda":

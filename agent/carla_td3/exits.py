@@ -1,4 +1,4 @@
-"""Which exit code an error of the agent ends it with, and which errors are memory that ran out."""
+"""The agent's exit code for each error, and which errors mean that memory ran out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carla_td3 import places
 
 
 class AgentError(ExitError):
-    """What ends the agent with a sentence; the code, and which pool ran out, are said where it is raised."""
+    """An error that ends the agent with a sentence. It carries the exit code, and the memory that ran out if any."""
 
     def __init__(self, sentence: str, code: Exit, pool: MemoryPool | None = None) -> None:
         super().__init__(sentence, code)
@@ -29,13 +29,13 @@ def exhausted_pool(error: BaseException, device_is_full: DeviceIsFull = never_fu
 
 
 def is_out_of_memory(error: BaseException, device_is_full: DeviceIsFull = never_full) -> bool:
-    """Return whether an error that is no sentence yet means that memory of device or host ran out."""
+    """Return whether an error without a sentence for people means that memory of device or host ran out."""
     pool = None if isinstance(error, AgentError) else exhausted_pool(error, device_is_full)
     return pool in MEMORY
 
 
 def exit_code(error: BaseException, device_is_full: DeviceIsFull = never_full) -> Exit | None:
-    """Return the exit code of an error whose message is for a person; None for a mistake of ours."""
+    """Return the exit code of an error whose message is for people; None for a bug."""
     if isinstance(error, ExitError):
         return error.code
     if is_out_of_memory(error, device_is_full):
@@ -44,7 +44,7 @@ def exit_code(error: BaseException, device_is_full: DeviceIsFull = never_full) -
 
 
 def sentence(error: BaseException) -> str:
-    """Return what a person reads of an error that :func:`exit_code` knows."""
+    """Return the sentence for people of an error that :func:`exit_code` knows."""
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         return places.refusal(error)
     return str(error)

@@ -1,4 +1,4 @@
-"""YAML files that extend one another: reading and laying one over the other.
+"""YAML files that extend one another: reading and merging them.
 
 Owns the key ``extends``, the presets that a name stands for, and the sentences about files; knows no schema.
 """
@@ -22,16 +22,16 @@ class ConfigError(ExitError):
     code = Exit.BAD_CONFIG
 
     def __init__(self, sentence: str, key: str = "") -> None:
-        """Say what is wrong; ``key`` is the dotted key whose value it is, empty where it is no single one's."""
+        """Say what is wrong; ``key`` is the dotted key of the wrong value, empty if there is no single one."""
         super().__init__(sentence)
         self.key = key
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the file's values laid over those of the file that it extends.
+    """Return the file's values, merged over those of the file that it extends.
 
     Args:
-        path: of a file, or the name of a preset, as ``extends`` may have, too.
+        path: of a file, or the name of a preset; ``extends`` takes both, too.
 
     Raises:
         ConfigError: missing, not YAML, not a mapping, or a circle of ``extends``.
@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    """Return as :func:`read`; ``seen`` are the files on the way here."""
+    """Like :func:`read`; ``seen`` are the files that led to this one."""
     resolved = path.resolve()
     if resolved in seen:
         raise ConfigError(f"{path}: `extends` goes in a circle: {' → '.join(p.name for p in (*seen, resolved))}.")
@@ -52,12 +52,12 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def presets() -> dict[str, Path]:
-    """Return the files of this package that ``--config`` and ``extends`` take by name."""
+    """Return the files of this package that ``--config`` and ``extends`` accept by name."""
     return {each.stem: each for each in sorted(PRESETS.glob("*.yaml"))}
 
 
 def _file(name: Path, folder: Path) -> Path:
-    """Return the file that a name in a folder stands for: one that is there, else a preset."""
+    """Return the file for a name in a folder: an existing file, else a preset."""
     if not names_preset(name, folder):
         return folder / name
     known = presets()
@@ -67,7 +67,7 @@ def _file(name: Path, folder: Path) -> Path:
 
 
 def mapping(path: Path) -> dict[str, Any]:
-    """Return what a YAML file holds; nothing, where it is empty.
+    """Return the values of a YAML file; an empty file has none.
 
     Raises:
         ConfigError: missing, not YAML, or not a mapping.
@@ -93,7 +93,7 @@ def assign(values: dict[str, Any], dotted: str, value: Any) -> None:
     """Set ``values["a"]["b"]`` for the dotted key ``a.b``, in place.
 
     Raises:
-        ConfigError: a part of the way is no section.
+        ConfigError: a part of the key is no section.
     """
     *sections, key = dotted.split(".")
     for section in sections:

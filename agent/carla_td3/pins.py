@@ -1,7 +1,7 @@
-"""What a configuration's value settles for longer than one process: said at its field, read here for each comparison.
+"""Marks for configuration values that something stored depends on: a replay, a checkpoint, a measurement.
 
-A field of a section is marked by ``Annotated[…, Pin.WEIGHTS]``; a section that is marked is one key, whole. Owns the
-marks and how they are read. Knows no field.
+A field of a section is marked by ``Annotated[…, Pin.WEIGHTS]``; a marked section is one key. Owns the marks and their
+reading. Knows no field.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from carla_run.keys import at
 
 
 class Pin(Flag):
-    """What fits only the value that it was made with."""
+    """Stored things that a change of the value would make unusable."""
 
     ROWS = auto()
-    """The numbers of a replay's rows."""
+    """The rows of a replay."""
     WEIGHTS = auto()
-    """What a checkpoint holds."""
+    """The contents of a checkpoint."""
     MEMORY = auto()
-    """A measured peak: it says nothing about another value."""
+    """A measured peak of memory."""
     SIZE = auto()
-    """An estimate, which can tell by how much another value changes it; or what the launcher watches by."""
+    """An estimate, which can compute the effect of another value; or the launcher's monitoring."""
 
 
 @dataclass(frozen=True)
 class Before:
-    """What a checkpoint that lacks the key was trained with: it is older, or leaves this value out."""
+    """The value that a checkpoint without this key was trained with: it is older, or omits this value."""
 
     value: Any
 
 
 def pinned(config: Section, pin: Pin) -> dict[str, Any]:
-    """Return the values of the keys that have one of these marks, by dotted name, as plain data for JSON."""
+    """Return the values of the keys with one of these marks, by dotted name, as plain data for JSON."""
     plain = config.model_dump(mode="json")
     return {key: at(plain, key) for key, _ in _marked(type(config), pin)}
 
 
 def before(model: type[Section]) -> dict[str, Any]:
-    """Return what the absence of a key means, by dotted name, where a checkpoint may lack it."""
+    """Return the value that the absence of a key means, by dotted name, for keys that a checkpoint may lack."""
     marked = _marked(model, Pin.WEIGHTS)
     return {key: mark.value for key, field in marked for mark in field.metadata if isinstance(mark, Before)}
 

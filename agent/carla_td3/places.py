@@ -1,6 +1,6 @@
-"""Places that results are written to: made before the work begins, and in a sentence why one can't be.
+"""Folders for results: created before the work begins; if one can't be, a sentence says why.
 
-Owns that sentence's choice: free space, another user's folder, or something else. Writes no result.
+Owns the choice of that sentence: free space, another user's folder, or another reason. Writes no result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 
 
 def make(folder: Path) -> None:
-    """Make a folder with its parents and see that a file can be written there, not only when hours have passed.
+    """Create a folder with its parents and check that a file can be written there, before hours of work.
 
     Raises:
         OSError: it can't.
@@ -30,7 +30,7 @@ def make(folder: Path) -> None:
 
 
 def refusal(error: OSError) -> str:
-    """Return what stands in the way of a file, and what to do."""
+    """Return why a file can't be written, and what to do."""
     path = error.filename or "A file of this run"
     barrier = _barrier(Path(path)) if error.errno in FORBIDDEN else None
     if barrier is not None:
@@ -41,7 +41,7 @@ def refusal(error: OSError) -> str:
 
 
 def _barrier(path: Path) -> Path | None:
-    """Return what keeps this process out: the path itself or the nearest folder above that isn't open to it."""
+    """Return the path that keeps this process out: the path itself or the nearest closed folder above it."""
     places = (path, *path.parents)
     return next((place for place in places if os.access(place, os.F_OK) and not os.access(place, os.W_OK)), None)
 
@@ -51,7 +51,7 @@ def _whose(place: Path) -> str:
     if there.st_uid == own:
         return f"{place} is {user_name(own)}'s own, but closed to writing: chmod u+w {place}, or choose another place."
     outside = f"{on_host(own, _map('uid'))}:{on_host(os.getgid(), _map('gid'))}"
-    named = outside != f"{own}:{os.getgid()}" or there.st_uid != 0  # only another namespace's root is a person
+    named = outside != f"{own}:{os.getgid()}" or there.st_uid != 0  # only another namespace's root is a user
     settings = f"RUN_UID={there.st_uid} and RUN_GID={there.st_gid}" if named else "RUN_UID and RUN_GID"
     return (
         f"{place} belongs to {user_name(there.st_uid)} and this runs as {user_name(own)}: `sudo chown -R {outside} "
@@ -60,11 +60,11 @@ def _whose(place: Path) -> str:
 
 
 def on_host(number: int, table: str) -> int:
-    """Return a user or group of this namespace as the machine outside counts it.
+    """Return the number that the host gives to a user or group of this namespace.
 
     Args:
-        number: as it is in here.
-        table: of ``/proc/self/uid_map`` or ``gid_map``: a rootless or remapped engine's containers count differently.
+        number: in this namespace.
+        table: of ``/proc/self/uid_map`` or ``gid_map``. Containers of a rootless or remapped engine have other numbers.
     """
     for line in table.splitlines():
         inside, outside, count = map(int, line.split())

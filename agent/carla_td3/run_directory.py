@@ -1,6 +1,6 @@
-"""A run directory from the agent's side: taken for one learner, its overrides read, its configuration saved.
+"""The agent's side of a run directory: locked for one learner, its overrides read, its configuration saved.
 
-Where its files lie is ``carla_run.paths``'s.
+``carla_run.paths`` has the paths.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def prepare(run: RunPaths, resume: bool) -> Lock:
     """
     if run.holds_a_run() and not resume:
         raise AgentError(
-            f"{run.path} already holds a run: add --resume to go on with it, or choose another --run-name.",
+            f"{run.path} already holds a run: add --resume to continue it, or choose another --run-name.",
             Exit.BAD_CONFIG,
         )
     try:
@@ -54,7 +54,7 @@ def prepare(run: RunPaths, resume: bool) -> Lock:
 
 
 def read_overrides(run: RunPaths) -> dict[str, Any]:
-    """Return the launcher's patch as dotted keys; empty when there is none.
+    """Return the launcher's overrides as dotted keys; empty if there are none.
 
     Raises:
         ConfigError: the file isn't a YAML mapping.
@@ -63,9 +63,9 @@ def read_overrides(run: RunPaths) -> dict[str, Any]:
 
 
 def settled_precision(run: RunPaths) -> str | None:
-    """Return the ``td3.precision`` that this run goes by; None before its first start.
+    """Return the resolved ``td3.precision`` of this run; None before its first start.
 
-    Of its ``config.yaml``, or of its newest checkpoint where that file is gone.
+    It is in ``config.yaml``, or if that file is gone in the newest checkpoint.
     """
     places: list[tuple[Path, tuple[str, ...]]] = [(run.config, ("td3", "precision"))]
     places += [(path / "values.json", ("td3.precision",)) for path in newest_first(run.checkpoints, "step-*")]
@@ -80,9 +80,9 @@ def settled_precision(run: RunPaths) -> str | None:
 
 
 def save_config(run: RunPaths, config: AgentConfig) -> None:
-    """Write the resolved configuration; versions, revision and command stand above it as comments.
+    """Write the resolved configuration, with versions, revision and command as comments above it.
 
-    The file can be given to ``--config`` as it is: the simulator's address, which is not the run's, is left out.
+    The file can be passed to ``--config``. It has no simulator address, because that doesn't belong to the run.
     ``version.json`` is written with it.
     """
     formats.stamp(run)
@@ -92,7 +92,7 @@ def save_config(run: RunPaths, config: AgentConfig) -> None:
 
 
 def provenance() -> dict[str, str]:
-    """Return what a later reader needs to repeat the run: command, versions, machine, git revision if there is one."""
+    """Return the facts needed to repeat the run: command, versions, machine, git revision if there is one."""
     versions = {name: _version(name) for name in PACKAGES}
     return {
         "command": shlex.join(sys.argv),

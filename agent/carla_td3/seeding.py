@@ -1,8 +1,8 @@
-"""Random numbers as a function of seed, purpose and counter, so that there is no generator state to lose.
+"""Random numbers as a function of seed, purpose and counter, so that no generator state can be lost.
 
-A run that resumes at step n draws what it would have drawn; a collector that was killed takes nothing with it.
-Owns the list of purposes: two that shared a number would draw the same. (Target noise is the exception: torch's
-generator draws it, and the checkpoint keeps that one's state.)
+A run that resumes at step n draws the same numbers as an uninterrupted one, and a killed collector loses nothing. Owns
+the list of purposes: two with the same number would draw the same. (Target noise is the exception: torch's generator
+draws it, and the checkpoint keeps its state.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What the numbers are for; the counter that goes with it in brackets."""
+    """Purpose of the numbers, with the meaning of the counter in brackets."""
 
     WARM_UP = 1
     """Biased random driving [step]."""
@@ -24,17 +24,18 @@ class Purpose(IntEnum):
     SAMPLING = 4
     """Rows of a batch [update]."""
     EVALUATION = 5
-    """Random baseline and routes of evaluations [0: the same every time]; who is met on a route [its name's CRC]."""
+    """Random baseline and routes of evaluations [0: the same every time]; traffic of a route [CRC of the route's name].
+    """
     DEMONSTRATIONS = 6
-    """Rows of a batch that others drove [update]."""
+    """Rows of a batch from demonstrations [update]."""
     ERASING = 7
-    """What is erased of a batch's frames [update]."""
+    """Erased rectangles of a batch's frames [update]."""
     COLLECTOR = 8
-    """The seed of all that a further collector draws [its number]."""
+    """Seed of a further collector [its number]."""
     RESET = 9
-    """Weights of a learner that begins anew [update]."""
+    """New weights of a learner that is reset [update]."""
     HALTS = 10
-    """When a drive is halted for no reason [step at its beginning]."""
+    """Halts of a drive without a cause [step at its beginning]."""
 
 
 def generator(seed: int, purpose: Purpose, counter: int) -> np.random.Generator:
@@ -43,5 +44,5 @@ def generator(seed: int, purpose: Purpose, counter: int) -> np.random.Generator:
 
 
 def derived_seed(seed: int, purpose: Purpose, counter: int) -> int:
-    """Return a 32-bit seed for something that wants an integer."""
+    """Return a 32-bit seed for code that needs an integer."""
     return int(np.random.SeedSequence([seed, purpose, counter]).generate_state(1)[0])

@@ -1,6 +1,6 @@
 """Files of JSON lines that a training appends to: its events, ``agent-events.jsonl``, and its metrics.
 
-A disk that refuses a line never stops training: the line is lost, and that is said once on stderr.
+A disk that refuses a line never stops training: the line is lost, and stderr says so once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from carla_run.records import plain
 
 
 class JsonLines:
-    """A file of JSON objects, one a line, appended to; every line is flushed."""
+    """A file of JSON objects, one per line, that is appended to; every line is flushed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -32,7 +32,7 @@ class JsonLines:
 
     def _complain(self, error: OSError) -> None:
         if not self._complained:
-            print(f"{self._path}: lines are being lost ({error.strerror}); the work goes on.", file=sys.stderr)
+            print(f"{self._path}: lines are being lost ({error.strerror}); the work continues.", file=sys.stderr)
         self._complained = True
 
 
@@ -44,9 +44,9 @@ class EventLog:
         self._clock = clock
 
     def append(self, event: str, cause: str = "", **numbers: Any) -> None:
-        """Add one event. ``event`` is an ``AgentEvent``'s word, ``cause`` a few words for a person."""
+        """Add one event. ``event`` is a name in ``AgentEvent``, ``cause`` a few words for people."""
         self._lines.append({"time": round(self._clock(), 3), "event": event, "cause": cause, **numbers})
 
     def add(self, event: Decisive) -> None:
-        """Add one event that the launcher decides by."""
+        """Add one event that the launcher uses for decisions."""
         log_by(self.append, event)

@@ -1,4 +1,4 @@
-"""Takes memory from a learner's updates: for verifications and tests alone, on the path of Python's modules.
+"""Takes memory from a learner's updates, for verifications and tests only; it must be on Python's module path.
 
 With this folder in PYTHONPATH each Python process imports this file at its start. It does nothing until a process
 imports ``carla_td3.td3.td3``; the rehearsal's update there is number 1. One of two variables says what is taken:
@@ -6,7 +6,7 @@ imports ``carla_td3.td3.td3``; the rehearsal's update there is number 1. One of 
 SHORTAGE_AT_UPDATE: before the update of this number the card's allocator is held to what it has, and room for a quarter
 of the batch. On the CPU, which has no such limit, rows beyond that quarter are refused in the words of its allocator.
 
-SHORTAGE_ROOM_MIB: the first SHORTAGE_UPDATES updates get a limit of addresses (RLIMIT_AS), so much beside what the
+SHORTAGE_ROOM_MIB: the first SHORTAGE_UPDATES updates get a limit of addresses (RLIMIT_AS), this much beyond what the
 learner keeps. What runs out is real memory in the real allocators; between updates there is no limit.
 """
 
@@ -25,12 +25,12 @@ from typing import Any
 AT_UPDATE, ROOM_MIB, UPDATES = "SHORTAGE_AT_UPDATE", "SHORTAGE_ROOM_MIB", "SHORTAGE_UPDATES"
 PATCHED = "carla_td3.td3.td3"
 LIBRARIES_MIB = 96
-"""For cuBLAS and cuDNN, which take their room at the first update."""
+"""For cuBLAS and cuDNN, which allocate at the first update."""
 CPU_FORM = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4194304 bytes. Error code 12"
 
 
 class Watch(MetaPathFinder):
-    """Sees one module come."""
+    """Watches for the import of one module."""
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
         """Return the module's own spec, with a step after its execution; None for any other module."""
@@ -51,7 +51,7 @@ class Watch(MetaPathFinder):
 
 
 def take_at_once(td3: Any) -> None:
-    """Have a class ``TD3`` run short for good before an update of a number."""
+    """Make a class ``TD3`` run out of memory for good before an update with a given number."""
     update, number = td3.update, 0
 
     def update_or_run_short(self: Any, *arguments: Any) -> Any:
@@ -65,7 +65,7 @@ def take_at_once(td3: Any) -> None:
 
 
 def take_by_update(td3: Any) -> None:
-    """Have a class ``TD3``'s first updates fail where they take more than so much."""
+    """Make a class ``TD3``'s first updates fail if they need more than a given amount."""
     from carla_td3.memory import heap
 
     whole, done = td3.update, 0
@@ -74,7 +74,7 @@ def take_by_update(td3: Any) -> None:
     def update(*arguments: Any) -> Any:
         nonlocal done
         mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        aside = sum(map(len, heap._aside))  # given up at the first shortage, for what fails then to fit
+        aside = sum(map(len, heap._aside))  # freed at the first shortage, so that the retry fits
         if done < updates:
             limit_addresses(round(mapped - aside + room_mib * 2**20))
         try:
@@ -87,12 +87,12 @@ def take_by_update(td3: Any) -> None:
 
 
 def limit_addresses(count: int) -> None:
-    """Refuse addresses beyond so many of this process."""
+    """Refuse further addresses to this process beyond ``count``."""
     resource.setrlimit(resource.RLIMIT_AS, (count, resource.RLIM_INFINITY))
 
 
 def limit_card(td3: Any, rows: int) -> None:
-    """Leave the allocator room for so many rows of an update, gradients included, beyond what it holds."""
+    """Leave the allocator room for ``rows`` rows of an update, with gradients, beyond what it holds."""
     import torch
 
     from carla_td3.memory.sizes import Networks
@@ -108,7 +108,7 @@ def limit_card(td3: Any, rows: int) -> None:
 
 
 def limit_rows(td3: Any, rows: int) -> None:
-    """Refuse gradients of more rows."""
+    """Refuse gradients of more than ``rows`` rows."""
     gradient = td3.executor._gradient
 
     def gradient_or_refusal(loss: Any, part: Any, *arguments: Any) -> Any:

@@ -54,7 +54,7 @@ def _compile(source: str, library: Path, *more: str) -> None:
 
 @dataclass
 class Figures:
-    """What the stub tells of one GPU; each change is there at the next call, whole.
+    """Figures that the stub reports for one GPU; each change applies as a whole, from the next call on.
 
     Attributes:
         second: of another GPU in the same machine, with an index of its own; None for a machine of one.

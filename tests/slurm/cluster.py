@@ -60,7 +60,7 @@ JobCompType=jobcomp/none
 
 
 class Memory(StrEnum):
-    """Who keeps a job within its memory."""
+    """The mechanism that limits a job's memory."""
 
     CGROUP = "cgroup"
     """The kernel, which kills a process of it."""

@@ -186,7 +186,7 @@ def test_where_the_kernel_keeps_the_limit_the_launcher_outlives_it_and_mends_wha
 
 
 ASKED = {"--mem=900": 900.0, "--mem-per-cpu=450": 900.0, "--mem=0": None}
-"""What a job of two cores may take of its node, MiB."""
+"""Memory that a job of two cores may take of its node, MiB."""
 
 
 def test_a_step_knows_what_it_may_take_of_its_node_however_the_job_asked_for_it(tmp_path: Path) -> None:

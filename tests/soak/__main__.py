@@ -21,7 +21,7 @@ from tests.soak.witness import Witness
 
 RESULTS = Path("benchmarks/results/soak.json")
 REFERENCE_STEPS = 600
-"""Of the undisturbed run; few runs have more at their first fault."""
+"""Limit in the undisturbed run; few runs have more at their first fault."""
 
 
 def main(
@@ -67,7 +67,7 @@ def _sweep(wanted: Mapping[Victim, int]) -> Iterator[tuple[list[Outcome], list[s
 
 
 def _sweep_cluster(count: int, first: int) -> Iterator[tuple[list[Outcome], list[str]]]:
-    """Yield the same of runs on a cluster, in each of which a victim of each kind dies."""
+    """Yield the sweeps of runs on a cluster, in each of which a victim of each kind dies."""
     with tempfile.TemporaryDirectory() as name, ray_cluster(Path(name)) as cluster:
         for _ in range(on_cluster.COLLECTORS):
             add_node(cluster)

@@ -30,7 +30,7 @@ def connected(port: int) -> carla.World:
 def main() -> None:
     port, pattern = int(sys.argv[1]), (*sys.argv[2:], "vehicle.*")[0]
     world = connected(port)
-    # Before its first snapshot a client knows of no actor; while another collector evaluates, nobody ticks this world.
+    # Before its first snapshot a client knows of no actor; while another collector evaluates, this world isn't ticked.
     world.wait_for_tick(TICK_S)
     print(len(world.get_actors().filter(pattern)), flush=True)
     os._exit(0)  # at interpreter exit the client can abort

@@ -33,7 +33,7 @@ from tests.wire.trainee import Run, running
 
 COLLECTORS = 2
 BETWEEN_STEPS = 10
-"""Of each collector, from one fault to the next; every third fault comes while the one before is being mended."""
+"""Steps of each collector between two faults; every third fault comes while the previous one is being repaired."""
 COMPARED = 200
 """Rows, the last ones; a node's ring has five times as many."""
 LONGEST_S = 4.0
@@ -42,7 +42,7 @@ SIMULATOR = "[--simulator, carla-lite, --map, Lite01, --simulator-arg=--tick-ms=
 
 
 class Victim(Enum):
-    """What is killed."""
+    """Processes to kill."""
 
     SIMULATOR = "a node's simulator"
     ACTOR = "a collector's actor"

@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Moment(Enum):
-    """What to wait for; with the longest random delay after it, in seconds."""
+    """Moment to wait for, and the longest random delay after it in seconds."""
 
     START = ("start", 6.0)
     """The victim's own start: imports, rehearsal, connecting, restoring, and what comes after them."""
@@ -41,7 +41,7 @@ class Victim(Enum):
 DEATHS = {
     Victim.LEARNER: (signal.SIGKILL,),
     Victim.SIMULATOR: (signal.SIGKILL,),
-    # The last one hangs it: a stopped process answers nobody, like a client that waits for its own Traffic Manager.
+    # The last one hangs it: a stopped process doesn't answer, like a client that waits for its own Traffic Manager.
     Victim.COLLECTOR: (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGSTOP),
 }
 CHAIN = 5

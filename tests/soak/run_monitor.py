@@ -1,4 +1,4 @@
-"""What can be seen of a run while it goes on: its exchange blocks, its checkpoints, its children.
+"""Observes a running training: its exchange blocks, its checkpoints, its child processes.
 
 Owns no process and changes nothing. What must not be lost is the witness's business.
 """
@@ -30,7 +30,7 @@ class RunMonitor:
 
     @property
     def state(self) -> CollectorState:
-        """What the collector is at."""
+        """State of the collector."""
         block = self._exchange / "status.bin"
         return Status(block).state if block.exists() else CollectorState.STARTING
 

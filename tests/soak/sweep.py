@@ -35,7 +35,7 @@ class SweepError(Exception):
 
 @dataclass
 class Outcome:
-    """What one fault did."""
+    """Effects of one fault."""
 
     victim: str
     seed: int
@@ -43,9 +43,9 @@ class Outcome:
     delay_s: float
     death: str
     phase: str = ""
-    """What the heartbeat, which beats once a second, said at the fault."""
+    """The heartbeat's last report at the fault; it is written once a second."""
     collector: str = ""
-    """What the collector was doing then."""
+    """State of the collector then."""
     saving: bool = False
     """Whether a checkpoint was half written just after the fault; a dead learner leaves it so."""
     steps_before: int = 0
@@ -58,7 +58,7 @@ class Outcome:
     updates_saved: int = 0
     """Those in the last checkpoint."""
     updates_repeated: int | None = None
-    """Of a learner: updates made before that are not in the checkpoint that it went on from."""
+    """Updates that the killed learner had made since the checkpoint from which the next one continued."""
     again_s: float | None = None
     """From the fault to the next finished step (to the end of the run where none was missing)."""
     ghosts: int = 0
@@ -255,7 +255,7 @@ def sweep(
 
 
 def undisturbed(folder: Path, steps: int) -> Witness:
-    """Return what a learner's run finishes while it is left alone, its first ``steps`` steps at least."""
+    """Return the steps that an undisturbed learner's run finishes, at least its first ``steps``."""
     with Struck(folder, Victim.LEARNER, ends=False) as run:
         while (seen := run.witness.steps) < steps:  # a busy machine takes its time, one that stands still doesn't
             until(lambda: run.witness.steps > seen, run._alive)

@@ -17,7 +17,7 @@ from tests.soak.witness import Witness
 @pytest.mark.long
 @pytest.mark.parametrize("victim", list(Victim), ids=lambda victim: victim.value)
 def test_a_run_that_is_struck_again_and_again_loses_nothing_and_goes_on(victim: Victim, tmp_path: Path) -> None:
-    # The learner's sweep alone compares rows with an undisturbed run's as well.
+    # Only the learner's sweep also compares rows with an undisturbed run's.
     reference = undisturbed(tmp_path / "undisturbed", 120) if victim is Victim.LEARNER else None
     outcomes, problems = sweep(victim, 0, tmp_path, reference)
     assert len(outcomes) == CHAIN
@@ -71,7 +71,7 @@ def test_the_witness_sees_a_changed_byte(tmp_path: Path, name: str) -> None:
     content[20] ^= 1
     (replay / name).write_bytes(content)
     assert "rows [0] have changed" in witness.problems()
-    assert Witness(replay).unlike(witness) == []  # one that has seen nothing contradicts nobody
+    assert Witness(replay).unlike(witness) == []  # a witness that has seen nothing contradicts nothing
     other = Witness(replay)
     other.look()
     assert other.unlike(witness) == ["rows from 0 on differ from an undisturbed run's"]

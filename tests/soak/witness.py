@@ -1,4 +1,4 @@
-"""What a run has finished, seen from outside: the replay's own bytes, copied before a fault and compared after it.
+"""Finished steps of a run, seen from outside: the replay's bytes, copied before a fault and compared after it.
 
 Owns the copies and the rules that rows obey. Reads the files without the replay's code: that is the accused.
 """
@@ -50,7 +50,7 @@ class Witness:
         return found + _broken(rows, frames)
 
     def unlike(self, other: Witness) -> list[str]:
-        """Return where this run's rows differ from those of a run that nobody disturbed, as far as both go."""
+        """Return where this run's rows differ from those of an undisturbed run, as far as both go."""
         count = min(len(self.rows), len(other.rows))
         other_frames = (self.frames[:count] != other.frames[:count]).any(axis=1)
         differ = other_frames | (raw(self.rows[:count]) != raw(other.rows[:count])).any(axis=1)

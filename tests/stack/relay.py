@@ -25,7 +25,7 @@ class Relay:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def shut(self) -> None:
-        """End all connections; new ones find nobody."""
+        """End all connections; new ones get no answer."""
         assert self._listener is not None
         self.path.unlink()
         for each in (self._listener, *self._open):

@@ -1,4 +1,4 @@
-"""How containers end under the Compose runtime, what can't be started, and that a run is nobody else's."""
+"""How containers end under the Compose runtime, starts that fail, and that a run belongs to one launcher."""
 
 from __future__ import annotations
 

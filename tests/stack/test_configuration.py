@@ -1,4 +1,4 @@
-"""What ``docker compose config`` makes of the files, field by field; the variables' one list; the linters."""
+"""The Compose files as ``docker compose config`` resolves them, field by field; the list of variables; the linters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the launcher reads of a real container's memory, up to a real kill by the kernel."""
+"""The launcher's readings of a real container's memory, up to a real kill by the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container finds where it runs: somebody else's runs, and the allocator's setting."""
+"""A container with existing folders: another user's runs, and the allocator's setting."""
 
 from __future__ import annotations
 

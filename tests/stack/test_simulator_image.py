@@ -281,7 +281,7 @@ def test_the_health_check_takes_a_simulator_and_no_open_port(start_server: Start
 
 
 def dumb(answer: bytes) -> bool:
-    """Return what the health check says of a port that says the same to everybody."""
+    """Return the health check's verdict on a port that always gives the same answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         held: list[socket.socket] = []
 

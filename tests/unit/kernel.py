@@ -9,7 +9,7 @@ from pathlib import Path
 MIB = 2**20
 UNLIMITED_V1 = 9223372036854771712
 KERNEL_MIB = 5
-"""What version 2 counts of the kernel's own pages that can't be dropped, in each group of this double."""
+"""The kernel's own pages that can't be dropped, which version 2 counts in each group of this double."""
 
 _V2_MOUNT = "24 23 0:22 {root} {point} rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 _V1_MOUNTS = """\

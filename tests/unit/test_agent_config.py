@@ -233,13 +233,13 @@ def test_a_bad_variable_is_named(
 
 
 def test_another_program_s_variable_is_said_unless_ours_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert config.foreign({}) == []
+    assert config.foreign_variables({}) == []
     monkeypatch.setenv("RL_BATCH_SIZE", "4")
-    (line,) = config.foreign({})
+    (line,) = config.foreign_variables({})
     assert line.startswith("RL_BATCH_SIZE is 4: td3.batch_size is that. AGENT_BATCH")
-    assert config.foreign({"td3.batch_size": 8}) == []
+    assert config.foreign_variables({"td3.batch_size": 8}) == []
     monkeypatch.setenv("AGENT_BATCH", "2")
-    assert config.foreign({}) == []
+    assert config.foreign_variables({}) == []
 
 
 def test_the_digest_follows_all_values_but_the_simulator_s_place(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the documents name is there, and what is there they name: lists with a source in code, files, keys, commands."""
+"""The documents and the code name the same lists, files, keys and commands."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ FORBIDDEN = {
     "carla_lite": {"carla_td3", "carla_run", "carla_launcher", "carla", "torch"},
 }
 EXCEPT = {"carla_lite": [("carla_lite.testing.worlds", "carla")]}
-"""What runs in a client's process."""
+"""Packages that run in a client's process."""
 
 NVML = "carla_run.memory.nvml"
 WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")

@@ -1,4 +1,4 @@
-"""What programs do at their terminal: Ctrl-C at any moment, an encoding without our characters, a reader that goes."""
+"""Programs at their terminal: Ctrl-C at any moment, an encoding without our characters, a reader that closes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests with the real client share: a connection, a car, cameras stopped without its abort, a training run."""
+"""Shared by tests with the real client: a connection, a car, cameras stopped without aborts, a training run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Drives among cars and people in a process of its own, which a Traffic Manager can abort or hang.
 
 Usage: crowd_process.py PORT. Prints one JSON line: whom two drivers met in an evaluation, who was there in drawn
-drives, where in drives paired by a seed, and how far from the start of drives that want everybody near it.
+drives, where in drives paired by a seed, and how far from the start of drives with a distance limit.
 """
 
 from __future__ import annotations

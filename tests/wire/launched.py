@@ -1,4 +1,4 @@
-"""A run under the launcher: launchers that are started, watched through the run's files, and leave nobody behind.
+"""A run under the launcher: launchers that are started, watched through the run's files, and leave no process behind.
 
 Starts local processes or, with containers' options, the stack. What goes wrong in it is the tests' business.
 """
@@ -150,7 +150,7 @@ class Launched:
         return rows(self.run / "launcher-events.jsonl", names, fields)
 
     def agent_events(self, *names: str, **fields: Any) -> list[dict[str, Any]]:
-        """Return the agent's events likewise."""
+        """Return the agent's events, all or those with these names and values."""
         return rows(self.run / "agent-events.jsonl", names, fields)
 
     def timeline(self) -> list[dict[str, Any]]:

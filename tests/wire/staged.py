@@ -1,4 +1,4 @@
-"""What the scenarios of a launched run are staged with: figures of a card, and words from outside.
+"""Staging for scenarios of a launched run: figures of a card, and messages from outside.
 
 Owns what is done to a run from beside its launcher. What goes wrong, and when, is each test's to say.
 """
@@ -35,9 +35,11 @@ QUICK: dict[str, Any] = {
 }
 """Limits of a launcher that makes up its mind sooner."""
 CARLA = f"{sys.executable} -m carla_lite --host 127.0.0.1 --port {{port}} --map Lite01"
-"""What stands for a CARLA that is installed here; the figures of a card say what it holds there."""
+"""Stands for a CARLA that is installed here; the card's figures say what it holds there."""
 PRESSED_MIB = 2048
-"""What a foreign process takes; 152 more are left beyond the reserve before, of which the run takes some 600."""
+"""Memory that a foreign process takes; before that, 152 more are left beyond the reserve, of which the run takes some
+600.
+"""
 
 MORE_MIB, LATE_S = 2048, 6.0
 
@@ -55,7 +57,7 @@ def free_ram_mib(folder: Path) -> float:
 
 
 def card_of(folder: Path, total_mib: float) -> Iterator[Figures]:
-    """Yield a card of this test alone: a launcher locks the one that it uses for all of this machine."""
+    """Yield a card for this test only: a launcher locks the card that it uses for the whole machine."""
     card = Figures(folder / "card", build(folder), total_mib=total_mib, uuid=f"GPU-stub-{os.getpid()}")
     yield card
     (SHARED / f"carla-td3-{card.uuid}.lock").unlink(missing_ok=True)

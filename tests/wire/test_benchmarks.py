@@ -84,7 +84,7 @@ def test_a_group_whose_process_is_lost_is_driven_again_and_at_last_named(tmp_pat
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
         for child in psutil.Process(process.pid).children():
-            with contextlib.suppress(psutil.Error):  # a killed one, which nobody has waited for yet
+            with contextlib.suppress(psutil.Error):  # a killed process that isn't reaped yet
                 if "spawn_main" in " ".join(child.cmdline()):
                     child.kill()
                     killed.add(child.pid)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 
 STRIKES = 8
 LONGEST_S = 0.08
-"""Of the delays after a checkpoint's folder has appeared; writing takes that long, and longer on a busy machine."""
+"""Range of delays after a checkpoint's folder has appeared: the duration of writing, longer on a busy machine."""
 # The whole network, so that a checkpoint is 29 MiB, and hardly a batch: what takes time is writing.
 SETTINGS: dict[str, Any] = {
     **SMALL,

@@ -1,4 +1,4 @@
-"""What a node does, without a cluster: a simulator, a collector in it, and its steps handed out in chunks."""
+"""A node without a cluster: a simulator, a collector in it, and its steps sent in chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from carla_run.events import CollectorEnd
 from carla_run.heartbeat import CollectorState
 from carla_td3 import config
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
-from carla_td3.cluster.node import Ask, Begin, Node, Told
+from carla_td3.cluster.node import Answer, Begin, Node, Question
 from carla_td3.cluster.simulator import Simulator
 from carla_td3.exchange.messages import Configure, EpisodeEnded, Ready, Stop
 from carla_td3.exchange.status import Snapshot
@@ -53,11 +53,11 @@ class Learner:
         begin = Begin(life, order, head, Snapshot(CollectorState.ABSENT, 0, 0, False, 0.0, 0.0))
         assert self.node.begin(begin, weights) == self.node.begin(begin, weights), "asked again, it says the same"
 
-    def question(self, limit: int, **more: Any) -> Ask:
+    def question(self, limit: int, **more: Any) -> Question:
         self.turn += 1
-        return Ask(self.life, self.turn, self.received.head, limit, **more)
+        return Question(self.life, self.turn, self.received.head, limit, **more)
 
-    def take(self, told: Told) -> Told:
+    def take(self, told: Answer) -> Answer:
         if told.chunk is not None:
             self.received.take(told.chunk)
         self.reports += told.reports
@@ -66,7 +66,7 @@ class Learner:
     def drive(self, limit: int) -> None:
         self.until(lambda _: self.received.head.steps >= limit, limit)
 
-    def until(self, condition: Callable[[Told], bool], limit: int, **more: Any) -> Told:
+    def until(self, condition: Callable[[Answer], bool], limit: int, **more: Any) -> Answer:
         deadline = time.monotonic() + LIMIT_S
         while not condition(told := self.take(self.node.exchange(self.question(limit, **more)))):
             assert told.ended is None, told
@@ -134,7 +134,7 @@ def test_a_collector_that_was_killed_leaves_all_that_it_finished_and_the_next_go
     kept = learner.received.head.steps
     assert node.exchange(learner.question(1000)).ended is not None
     learner.begin("two")
-    old = Ask("one", 99, learner.received.head, 1000)
+    old = Question("one", 99, learner.received.head, 1000)
     assert node.exchange(old).ended is not None, "of an earlier life nothing is told"
     learner.drive(kept + 20)
     steps = learner.ring.rows["step"][: learner.received.head.rows].astype(int)

@@ -1,4 +1,4 @@
-"""What the agent's cameras give: colours in order, a narrow view of the same road, frames that lie apart."""
+"""The agent's cameras: order of colours, a narrow view of the same road, spacing of frames."""
 
 from __future__ import annotations
 

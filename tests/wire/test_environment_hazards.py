@@ -1,4 +1,4 @@
-"""What the environment knows of the road ahead, read through the real client."""
+"""Hazards of the road ahead, read through the real client."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.crowd import PATIENCE_S, until
 from tests.wire.conftest import MakeEnv, spawned
 
 GO = np.array((0.0, 0.3), np.float32)
-# Far above what pytest lets a test take: whoever waits for the client's own time-out fails.
+# Far above pytest's limit for a test: code that waits for the client's own time-out fails.
 LONG_S = 2000.0
 
 

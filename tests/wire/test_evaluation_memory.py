@@ -1,4 +1,4 @@
-"""What an evaluation takes of memory: known before training, and without effect on it."""
+"""Memory of an evaluation: known before training, and without effect on it."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_disk_that_stays_full_ends_the_run_only_at_its_end(
         kept = run.events("checkpoint")[-1]
         assert process.returncode == Exit.BAD_CONFIG, out
         assert "Traceback" not in out
-        assert f"--resume goes on from step-{kept['steps']:09d} and makes " in out.splitlines()[-1]
+        assert f"--resume continues from step-{kept['steps']:09d} and repeats " in out.splitlines()[-1]
         assert run.events("failed")[0]["exit_code"] == Exit.BAD_CONFIG
         done = run.steps
         run.start(*steps, "--resume")

@@ -1,4 +1,4 @@
-"""The launcher with several simulators and a collector in each: one that dies costs nobody but its own collector."""
+"""The launcher with several simulators and a collector in each: a dying simulator affects only its collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the collector shows of a drive to whoever looks, and that it costs nothing when nobody does."""
+"""The live view of a drive, and that it costs nothing without a viewer."""
 
 from __future__ import annotations
 

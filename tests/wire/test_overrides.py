@@ -143,7 +143,7 @@ def test_a_smaller_observation_and_back(start_server: StartServer, forked_run: N
     reported = run.events("replay_reshaped", "features_adapted")
     assert [event["event"] for event in reported] == ["replay_reshaped", "features_adapted"]
     assert (reported[0]["side_before"], reported[0]["side"], reported[0]["dropped"]) == (84, 64, 0)
-    assert "as another experiment" in reported[1]["cause"]
+    assert "another frame size" in reported[1]["cause"]
     assert run.tensors["online.encoder.trunk.weight"].shape == (16, 4 * 4 * 4)
     updates = on_disk[0] + 40 - WARM_UP_STEPS
     assert run.beat["updates"] == updates

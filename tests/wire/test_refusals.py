@@ -20,7 +20,7 @@ from tests.wire.staged import card_of, overrides, taken
 pytestmark = pytest.mark.long
 
 LEFT_MIB = 40.0
-"""Of the disk beside what the agent needs: less than its own memory.reserve_mib of 64."""
+"""Free disk beside the agent's needs: less than its memory.reserve_mib of 64."""
 
 
 without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="torch is a build with CUDA")

@@ -68,7 +68,7 @@ def killed(run: Run, server: Server, start_server: StartServer) -> None:
 
 
 def killed_and_given_another_rung(run: Run, server: Server, start_server: StartServer) -> None:
-    """What the launcher may change at no cost to what is learned."""
+    """Keys that the launcher may change without changing what is learned."""
     values = {
         "device": "cpu",
         "memory.offload": ["optimizer", "targets"],

@@ -37,7 +37,7 @@ SLACK_MIB = 2200
 
 @pytest.fixture
 def foreign_process(tmp_path: Path) -> Iterator[Hog]:
-    """A program of somebody else's, by the name of ``borrower``."""
+    """A foreign program, named ``borrower``."""
     program = tmp_path / "borrower"
     program.symlink_to(sys.executable)
     with Hog(str(program), str(REPOSITORY / "tests" / "memory_hog.py")) as hog:
@@ -57,11 +57,11 @@ def reserve_all_but(folder: Path, mib: float) -> dict[str, Any]:
 def test_4_a_foreign_process_between_check_and_use_is_named_and_waited_for(
     launch: Launch, tmp_path: Path, foreign_process: Hog
 ) -> None:
-    """Scenario 4, in RAM: he takes 2 GiB after the plan, while the simulator starts."""
+    """Scenario 4, in RAM: the foreign program takes 2 GiB after the plan, while the simulator starts."""
     changes = reserve_all_but(tmp_path, SLACK_MIB)
     run = launch(100, *own_limits(tmp_path, changes), environment={"LITE_FAULTS": "slow-start:by_s=4"})
     run.until(lambda: bool(run.events("simulator_starts")))
-    # What other programs of this machine have let go of meanwhile, he takes as well.
+    # It also takes memory that other programs of this machine have freed meanwhile.
     freed_mib = free_ram_mib(tmp_path) - changes["memory.reserve_mib.ram"] - SLACK_MIB
     assert foreign_process.touch(FOREIGN_MIB + max(0, round(freed_mib)))
     run.until(lambda: bool(run.events("waiting")))

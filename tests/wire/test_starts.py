@@ -1,4 +1,4 @@
-"""Where a drive can start and where it can't: places that somebody stands on, slopes, and a slow first car."""
+"""Where a drive can start and where it can't: occupied places, slopes, and a slow first car."""
 
 from __future__ import annotations
 

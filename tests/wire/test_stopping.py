@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a run before what it is doing is done: exit code 75, a checkpoint stands, nobody is left.
+"""SIGTERM and SIGINT end a run in the middle of its work: exit code 75, a checkpoint is written, no process is left.
 
 The collector ends by itself: its grace here is longer than any test.
 

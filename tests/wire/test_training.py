@@ -64,7 +64,7 @@ def test_a_run_trains_evaluates_and_leaves_its_directory(trained: tuple[Run, str
 
 @contextlib.contextmanager
 def looking_at(run: RunPaths) -> Iterator[None]:
-    """Say all the while that somebody looks."""
+    """Keep the live view's ``wanted`` fresh all the while."""
     over = threading.Event()
 
     def look() -> None:

@@ -30,7 +30,7 @@ from tests.wire.trainee import running
 pytestmark = pytest.mark.long
 
 WITHOUT_TORCH = {"torch-sees-the-card", "doctor"}
-"""The stub deceives NVML, and nobody who would compute: the doctor says so."""
+"""Checks that fail with the stub, which deceives only NVML and not programs that compute."""
 
 
 def verify(
@@ -51,10 +51,10 @@ def unpacked(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
 
 @pytest.fixture
 def usual_port_taken() -> Iterator[None]:
-    """Let somebody have port 2000, as CARLA would."""
+    """Occupy port 2000, as CARLA would."""
     with socket.socket() as somebody:
         somebody.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):  # somebody has it
+        with contextlib.suppress(OSError):  # it is occupied
             somebody.bind(("127.0.0.1", 2000))
             somebody.listen()
         yield

@@ -1,1 +1,1 @@
-"""The command line: options, and what each command does in which order."""
+"""The command line: its options, and the steps of each command."""

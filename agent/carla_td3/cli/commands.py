@@ -1,7 +1,7 @@
 """The agent's commands, and how an error becomes one sentence and an exit code.
 
-Owns what each command does in which order. Imports torch and ``carla`` only inside the command that needs them:
-``--help`` stays quick, and training's own process never sees the client.
+Owns the order of steps in each command. Imports torch and ``carla`` only inside the command that needs them:
+``--help`` stays quick, and the training process never loads the client.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ DEBUG = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False
 
 
 def console() -> Console:
-    """Return the place to print; in a pipe or a log wide enough for a table."""
+    """Return the console to print to. In a pipe or a log it is wide enough for a table."""
     return Console(width=None if sys.stdout.isatty() else LOG_COLUMNS)
 
 
 @contextlib.contextmanager
-def sentences(debug: bool) -> Iterator[None]:
-    """Turn the errors that a person can mend into one sentence on stderr and an exit code."""
+def error_sentences(debug: bool) -> Iterator[None]:
+    """Turn the errors that a user can mend into one sentence on stderr and an exit code."""
     try:
         yield
     except StoppedAtOnce:
-        typer.echo("Stopped at once; what was kept by then stands.", err=True)
+        typer.echo("Stopped at once; everything saved by then is kept.", err=True)
         raise typer.Exit(Exit.INTERRUPTED) from None
-    except KeyboardInterrupt:  # before StopRequests, and in commands that have nothing to keep
+    except KeyboardInterrupt:  # raised before StopRequests is installed, and in commands that have nothing to save
         typer.echo("Interrupted.", err=True)
         raise typer.Exit(Exit.INTERRUPTED) from None
     except Exception as error:
@@ -59,11 +59,11 @@ def sentences(debug: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def leaving(debug: bool) -> Iterator[None]:
-    """As :func:`sentences`, for a process that used the client: left by ``os._exit`` (protocol section 5.5)."""
+def hard_exit(debug: bool) -> Iterator[None]:
+    """Like :func:`error_sentences`, for a process that used the client: exits by ``os._exit`` (protocol, 5.5)."""
     code = Exit.FINISHED
     try:
-        with sentences(debug):
+        with error_sentences(debug):
             yield
     except typer.Exit as error:
         code = Exit(error.exit_code)
@@ -75,8 +75,8 @@ def leaving(debug: bool) -> Iterator[None]:
     os._exit(code)
 
 
-def within(around: Callable[[bool], AbstractContextManager[None]]) -> Callable[[Command], Callable[..., None]]:
-    """Run a command within ``sentences`` or ``leaving``, and give it --debug; what it returns is its exit code."""
+def handling_errors(around: Callable[[bool], AbstractContextManager[None]]) -> Callable[[Command], Callable[..., None]]:
+    """Wrap a command in ``error_sentences`` or ``hard_exit`` and add ``--debug``; its return value is its exit code."""
 
     def wrapped(command: Command) -> Callable[..., None]:
         @functools.wraps(command)
@@ -95,7 +95,7 @@ def within(around: Callable[[bool], AbstractContextManager[None]]) -> Callable[[
     return wrapped
 
 
-@within(sentences)
+@handling_errors(error_sentences)
 def train(
     *,
     config: options.ConfigPath = None,
@@ -111,9 +111,9 @@ def train(
     device: options.Device = None,
     resume: options.Resume = False,
 ) -> Exit:
-    """Train a TD3 driver against the simulator at CARLA_HOST:CARLA_PORT; evaluate it; leave a run directory.
+    """Train a TD3 driver with the simulator at CARLA_HOST:CARLA_PORT, evaluate it, and write a run directory.
 
-    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 it can't fit or ran out of memory, 75 stopped on
+    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 out of memory, or it can't fit, 75 stopped on
     request.
     """
     stop = StopRequests(raise_second=True)
@@ -147,7 +147,9 @@ def train(
         collectors, capacity = resolved.training.collectors, resolved.replay.capacity
         resize_rings(run.rings(), collectors, capacity, stack, reserve_mib, log, privileged)
         if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
-            out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
+            out.print(
+                f"There is a GPU, but {admitted.cuda}. The agent trains on the CPU.", highlight=False, soft_wrap=True
+            )
         if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):
             out.print(f"{emulated}.", highlight=False, soft_wrap=True)
         training = TrainingLoop(admitted, run, out, stop)
@@ -158,12 +160,12 @@ def train(
         return training.run()
 
 
-@within(leaving)
+@handling_errors(hard_exit)
 def evaluate(
     *,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Run directory, whose latest checkpoint is taken, or one of its folders checkpoints/step-…."),
+        typer.Option(help="Run directory (its latest checkpoint is used), or one of its folders checkpoints/step-…."),
     ] = None,
     pretrained: options.PretrainedName = None,
     routes: Annotated[int, typer.Option(min=1, help="Number of held-out routes to drive.")] = 20,
@@ -172,7 +174,7 @@ def evaluate(
         str | None,
         typer.Option(
             help="Drivers to compare, separated by commas: td3; td3-greyed and td3-shuffled (td3 with useless "
-            "pictures); stop; random; pid; expert (sees all that the simulator knows); expert-noisy (expert with "
+            "pictures); stop; random; pid; expert (uses all that the simulator knows); expert-noisy (expert with "
             "exploration noise). Default: td3, td3-greyed, stop, random and pid, as far as they apply."
         ),
     ] = None,
@@ -184,12 +186,12 @@ def evaluate(
     json: Annotated[Path | None, typer.Option(help="JSON file for totals and routes.")] = None,
     video: Annotated[Path | None, typer.Option(help="MP4 file for a video of the first driver.")] = None,
 ) -> None:
-    """Drive held-out routes and print success, completion, driving score and comfort, one row per driver.
+    """Drive held-out routes and print success, completion, driving score and comfort, one column per driver.
 
-    Each drive is saved as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
-    all are driven: the same command resumes after them, whatever ended it. Ctrl-C and SIGTERM leave the table so far.
+    Each drive is saved as it ends, in NAME.drives-….jsonl beside the file of --json or --csv, otherwise in runs/. An
+    interrupted command, run again, resumes after the saved drives. Ctrl-C and SIGTERM print the table so far.
 
-    Exit codes: 0 all are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
+    Exit codes: 0 all routes are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import evaluation
 
@@ -198,10 +200,10 @@ def evaluate(
     evaluation.run(trained, names, routes, min_turns, outputs=evaluation.Outputs(csv, json, video), out=console())
 
 
-@within(leaving)
+@handling_errors(hard_exit)
 def record(
     *,
-    out: Annotated[Path, typer.Option(help="Folder for the demonstrations. replay.demonstrations then names it.")],
+    out: Annotated[Path, typer.Option(help="Folder for the demonstrations. A run reads it by replay.demonstrations.")],
     driver: Annotated[
         str,
         typer.Option(
@@ -209,18 +211,20 @@ def record(
             "random or stop."
         ),
     ] = "expert",
-    steps: Annotated[int, typer.Option(min=1, help="Total number of steps, with those that --resume finds.")] = 20_000,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Total number of steps, including those that --resume finds.")
+    ] = 20_000,
     config: options.ConfigPath = None,
     settings: options.Settings = None,
     map: options.Map = None,
     seed: options.Seed = None,
     resume: options.Resume = False,
 ) -> None:
-    """Record a driver on training routes as demonstrations, which a run can learn from beside its own steps.
+    """Record a driver on training routes, as demonstrations that runs can learn from.
 
     Every step is saved as it is taken, so that --resume continues after the last one.
 
-    Exit codes: 0 all are taken, 65 bad configuration, 69 no simulator, 75 stopped on request.
+    Exit codes: 0 all steps are recorded, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import recording
 
@@ -230,7 +234,7 @@ def record(
         recording.record(resolved, driver, steps, run, console())
 
 
-@within(sentences)
+@handling_errors(error_sentences)
 def stability(
     *,
     steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,
@@ -240,7 +244,7 @@ def stability(
         typer.Option(
             min=0,
             max=1e6,
-            help="Growth of a process in MiB, fitted over the second half of the run, that still counts as no leak.",
+            help="Largest growth of a process in MiB over the second half of the run that does not count as a leak.",
         ),
     ] = 8.0,
     config: options.ConfigPath = None,
@@ -254,7 +258,7 @@ def stability(
     return Exit.FINISHED if verdict.flat else Exit.CRASH
 
 
-@within(sentences)
+@handling_errors(error_sentences)
 def footprint(
     *,
     config: options.ConfigPath = None,
@@ -266,15 +270,15 @@ def footprint(
         str | None,
         typer.Option(
             metavar="JSON",
-            help="Further sets of keys to size, as a JSON list of objects. Implies --json; the GPU is not read.",
+            help="Variants to size, as a JSON list of objects with keys and values. Implies --json; ignores the GPU.",
         ),
     ] = None,
 ) -> Exit:
-    """Print what a configuration needs of GPU, host and disk, item by item, and whether it fits. Allocates nothing.
+    """Print the GPU memory, host memory and disk that a configuration needs, item by item, and whether they fit.
 
-    With --run-dir it also prints what that run measured, by phase.
+    It allocates nothing. With --run-dir it also prints the measurements of that run, by phase.
 
-    Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
+    Exit codes: 0 it fits, 71 it does not, 65 bad configuration.
     """
     from carla_td3.memory import estimate, preflight
 
@@ -295,7 +299,7 @@ def footprint(
     return Exit.FINISHED if found.refusal is None else Exit.OUT_OF_MEMORY
 
 
-@within(sentences)
+@handling_errors(error_sentences)
 def request(
     *,
     kind: Annotated[
@@ -309,9 +313,9 @@ def request(
     settings: options.Settings = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the request is done, and print its result.")] = False,
 ) -> None:
-    """Send a request to a running training. --set gives the values of apply.
+    """Send a request to a running training. --set gives the values for apply.
 
-    Exit codes: 0 sent, or with --wait done; 1 the run ended first; 65 refused, or no run is active there.
+    Exit codes: 0 sent, or done with --wait; 1 the run ended first; 65 refused, or the run is not active.
     """
     from carla_run import requests
 
@@ -321,14 +325,14 @@ def request(
     if answer is not None and not answer.ok:
         raise AgentError(answer.sentence, Exit.BAD_CONFIG)
     if answer is None:
-        typer.echo(f"Request {asked} waits in {run.request}.")
+        typer.echo(f"Request {asked} is waiting in {run.request}.")
     else:
         held = f", {answer.checkpoint}" if answer.checkpoint else ""
         typer.echo(f"{answer.sentence} {answer.steps} steps, {answer.updates} updates{held}.")
 
 
 def _allocate_by(resolved: AgentConfig) -> allocator.Choice:
-    """Set what PyTorch's allocator reads, and say what of the environment's own setting can't be had."""
+    """Set the allocator's environment variables, and say which part of the user's setting is not available here."""
     chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
     if chosen.dropped is not None:
         typer.echo(chosen.dropped, err=True)

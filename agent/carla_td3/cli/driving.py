@@ -11,7 +11,7 @@ import typer
 
 from carla_run.exits import Exit
 from carla_td3.cli import options
-from carla_td3.cli.commands import console, leaving, sentences, within
+from carla_td3.cli.commands import console, error_sentences, handling_errors, hard_exit
 from carla_td3.cli.own_simulator import carla_lite
 from carla_td3.cli.showing import PagePort, Show, ShowOption, shown
 
@@ -22,7 +22,7 @@ MEMORY_LIMIT_MIB = 8192.0
 """Of agent and simulator each: more is unhealthy."""
 
 
-@within(leaving)
+@handling_errors(hard_exit)
 def drive(
     *,
     pretrained: options.PretrainedName = None,
@@ -96,7 +96,7 @@ def drive(
             lights=lights,
             weather=weather,
         )
-        asked = visual.Asked(
+        asked = visual.VisualTest(
             driver=driver or TD3_DRIVER,
             steps=steps,
             video=video,
@@ -109,7 +109,7 @@ def drive(
         return Exit.FINISHED if visual.run(trained, asked, window, console()) else Exit.CRASH
 
 
-@within(sentences)
+@handling_errors(error_sentences)
 def export(
     *,
     checkpoint: Annotated[

@@ -1,6 +1,6 @@
-"""``python -m carla_td3 evaluate`` and the visual test: trained and other drivers on held-out routes, in this process.
+"""``python -m carla_td3 evaluate`` and the visual test: they drive held-out routes in this process.
 
-Owns finding a checkpoint and its configuration, and the outputs. The caller leaves by ``os._exit``.
+Finds a checkpoint with its configuration, and writes the outputs. The caller exits by ``os._exit``.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ from carla_td3.trainer import checkpoint
 from carla_td3.trainer.learner import architecture
 
 ONLINE = "online."
-"""Before the names of the driving policy's tensors, in a checkpoint."""
+"""Prefix of the driving policy's tensors in a checkpoint."""
 LOOK_S = 0.5
-"""Between two looks at what is waited for."""
+"""Seconds between two looks at what the environment waits for."""
 TICK_LOOK_S, TICK_MARGIN_S = 0.2, 1.0
-"""Between two looks at a tick under way; how long before a Traffic Manager's own time-out it is given up."""
+"""Seconds between two looks at a running tick, and by how much the limit is shorter than the Traffic Manager's
+time-out.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where results go beside the terminal."""
+    """Where the results are written, besides the terminal."""
 
     csv: Path | None = None
     json: Path | None = None
@@ -83,16 +85,16 @@ class Outputs:
 
     @property
     def named(self) -> list[Path]:
-        """Those that were asked for."""
+        """Return the output files that were requested."""
         return [path for path in (self.json, self.csv, self.video) if path is not None]
 
     @property
     def beside(self) -> Path:
-        """The one beside which drives are kept until all are driven."""
+        """Return the output file beside which the drives are saved until all are done."""
         return next(iter(self.named), RUNS / "evaluation")
 
     def leave(self, found: Sequence[Evaluation], out: Console) -> None:
-        """Print the table, and write what was asked for of it."""
+        """Print the table, and write the requested files."""
         out.print(table(found))
         if self.csv is not None:
             write_csv(found, self.csv)
@@ -100,7 +102,7 @@ class Outputs:
             write_json(found, self.json)
 
     def make_room(self) -> None:
-        """Make their folders, and see that a video can be encoded, before anybody drives.
+        """Make the folders of the outputs and check that a video can be encoded, before the first drive.
 
         Raises:
             AgentError: one can't be written, or there is no encoder.
@@ -125,7 +127,7 @@ def trained(
     """Return what a checkpoint (a run directory or one ``step-…`` of it) or a policy's file, and the options say.
 
     Raises:
-        ConfigError: of the configuration.
+        ConfigError: the configuration is wrong.
         CheckpointError: the checkpoint is missing, damaged or of another architecture.
         PolicyError: so is the policy.
         AgentError: both are given.
@@ -159,7 +161,7 @@ def _pretrained(name: str, config: Path | None, settings: Sequence[str], named: 
 def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console) -> None:
     """Let the drivers drive ``count`` held-out routes; print the table, write the outputs.
 
-    Each drive is kept as it ends, and one that is kept isn't driven again. Whatever ends this leaves the table so far.
+    Each drive is saved as it ends, and a saved one isn't driven again. The table so far is printed however this ends.
 
     Raises:
         AgentError: a signal stopped it (exit 75), or a driver is unknown.
@@ -172,19 +174,19 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
 
 
 class _Evaluating:
-    """One evaluation, and the table of what it has come to, however it ends."""
+    """One evaluation. It prints the table of the finished drives, however it ends."""
 
     def __init__(self, trained: Trained, names: Sequence[str], outputs: Outputs, out: Console) -> None:
         self._trained, self._names, self._outputs, self._out = trained, names, outputs, out
-        self._so_far: Callable[[], list[Evaluation]] = list  # nothing yet
+        self._so_far: Callable[[], list[Evaluation]] = list  # nothing driven yet
 
     def give_up(self, why: str) -> NoReturn:
-        """Leave the table so far and the process, from whichever thread."""
+        """Print the table so far and end the process; any thread may call this."""
         self._leave(self._so_far())
         _give_up(why)
 
     def run(self, env: DrivingEnv, runner: EvaluationRunner) -> None:
-        """Drive what isn't driven yet; leave the table and the files."""
+        """Drive the missing drives, then print the table and write the files."""
         routes, seed = runner.routes(), self._trained.config.seed
         kept = KeptDrives(self._outputs.beside, settings_of(self._trained, env))
         self._so_far = partial(kept.so_far, self._names, routes, env.planner.name, seed)
@@ -198,7 +200,7 @@ class _Evaluating:
         kept.remove()
 
     def _compare(self, runner: EvaluationRunner, routes: Sequence[Route], kept: KeptDrives, stop: StopRequests) -> bool:
-        """Let all drive; return whether they did, or a signal came first."""
+        """Let all drivers drive; return False if a signal stopped them."""
         found = None
         with ProgressLine(len(self._names) * len(routes), Console(stderr=True), "evaluation", "routes") as progress:
 
@@ -213,7 +215,7 @@ class _Evaluating:
         return found is not None
 
     def _film(self, runner: EvaluationRunner, routes: Sequence[Route], stop: StopRequests) -> bool:
-        """Film the first driver if that was asked for; return whether no signal came first."""
+        """Film the first driver if a video was requested; return False if a signal came first."""
         video = self._outputs.video
         if video is None:
             return True
@@ -230,7 +232,7 @@ class _Evaluating:
 
 
 def settings_of(trained: Trained, env: DrivingEnv) -> dict[str, Any]:
-    """Return all by which a drive of an evaluation would be another one, beside its driver and its route."""
+    """Return every setting, besides driver and route, that would change a drive of an evaluation."""
     config = trained.config
     return {
         "map": env.planner.name,
@@ -256,11 +258,12 @@ def _say_what_is_kept(kept: KeptDrives, count: int, wanted: int) -> None:
 
 @contextmanager
 def environment(config: AgentConfig, give_up: Callable[[str], NoReturn] | None = None) -> Iterator[DrivingEnv]:
-    """Give an environment that is connected, and the simulator back at the end.
+    """Yield a connected environment, and give the simulator back at the end.
 
     Args:
-        give_up: with cars or people of this very process, called from a thread with a sentence once the simulator has
-            ended or is silent; it leaves by ``os._exit``. By default with the sentence and ``NO_SIMULATOR``.
+        give_up: called from a thread, with a sentence, once the simulator has ended or is silent. It is used only if
+            this process drives cars or pedestrians, and must exit by ``os._exit``. Default: print the sentence and exit
+            with ``NO_SIMULATOR``.
 
     Raises:
         NoSimulator, ConfigError, RouteError: see ``DrivingEnv.planner``.
@@ -280,16 +283,16 @@ def environment(config: AgentConfig, give_up: Callable[[str], NoReturn] | None =
 def _give_up(why: str) -> NoReturn:
     try:
         os.write(2, f"{why}\n".encode())
-    finally:  # a terminal that was closed must not keep this process
+    finally:  # a closed terminal must not keep this process alive
         os._exit(Exit.NO_SIMULATOR)
 
 
 @contextmanager
 def _guarded(session: Session, give_up: Callable[[str], NoReturn]) -> Iterator[None]:
-    """Give up a tick that takes too long while the block lasts.
+    """Give up a tick that takes too long while the block runs.
 
-    A Traffic Manager's time-out would abort the process, and where its worker has missed a tick there is none: it and
-    the tick wait for each other for ever (facts, section 5).
+    A time-out of the Traffic Manager would abort the process. If its worker missed a tick there is no time-out at all:
+    worker and tick wait for each other for ever (facts, section 5).
     """
     timeout_s = session.config.timeout_s
     limit_s = max(timeout_s - TICK_MARGIN_S, timeout_s / 2)
@@ -305,7 +308,7 @@ def _guarded(session: Session, give_up: Callable[[str], NoReturn]) -> Iterator[N
 
 @contextmanager
 def _waiting(session: Session) -> Iterator[None]:
-    """Show on stderr what is waited for while the block lasts."""
+    """Show on stderr what the environment waits for, while the block runs."""
     began_s = time.monotonic()
     with ProgressLine(None, Console(stderr=True), "waiting") as line:
 
@@ -319,7 +322,7 @@ def _waiting(session: Session) -> Iterator[None]:
 
 @contextmanager
 def _meanwhile(look: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Have a thread look every so often while the block lasts."""
+    """Call ``look`` in a thread every ``every_s`` seconds while the block runs."""
     over = threading.Event()
 
     def watch() -> None:

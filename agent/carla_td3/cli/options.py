@@ -1,4 +1,4 @@
-"""The command line's options and what they mean as configuration keys.
+"""The command line's options, and the configuration keys that they set.
 
 Owns names, help texts and the order of precedence: file, then ``--set``, then the named options, then the launcher's
 ``overrides.yaml``. Knows no command.
@@ -58,7 +58,7 @@ CheckpointFreq = Annotated[
 EvalEpisodes = Annotated[
     int | None,
     typer.Option(
-        "--num-eval-episodes", help="Routes per evaluation, the last one included. Default: evaluation.episodes."
+        "--num-eval-episodes", help="Routes per evaluation, including the last one. Default: evaluation.episodes."
     ),
 ]
 Device = Annotated[
@@ -87,11 +87,11 @@ KEYS = {
     **{name: (f"environment.traffic.{name}",) for name in ("vehicles", "walkers", "lights")},
     "weather": ("environment.weather",),
 }
-"""Keys of the configuration that an option sets, by its parameter's name."""
+"""The configuration key that an option sets, by the option's parameter name."""
 
 
 def run_directory(run_dir: Path | None, run_name: str) -> RunPaths:
-    """Return the run that the options name."""
+    """Return the run directory that the options name."""
     return RunPaths(run_dir if run_dir is not None else RUNS / run_name)
 
 
@@ -99,10 +99,10 @@ def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | N
     """Return the configuration of a command.
 
     Args:
-        path: ``--config``.
-        run: whose own configuration is the default, and whose ``overrides.yaml`` comes last.
-        settings: of ``--set``.
-        named: other options, by their names in ``KEYS``; None means not given.
+        path: value of ``--config``.
+        run: its config.yaml is the default, and its ``overrides.yaml`` is applied last.
+        settings: values of ``--set``.
+        named: the other options, by their names in ``KEYS``; None if not given.
 
     Raises:
         ConfigError: a file, key or value is wrong.
@@ -122,7 +122,7 @@ def resolve_values(values: dict[str, Any], source: str, settings: Sequence[str] 
         ConfigError: a key or value is wrong; ``source`` is named in it.
     """
     overrides = _given(settings, named)
-    return _said(config.laid_over(copy.deepcopy(values), source, overrides), overrides)
+    return _said(config.merged(copy.deepcopy(values), source, overrides), overrides)
 
 
 def _given(settings: Sequence[str] | None, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _given(settings: Sequence[str] | None, named: Mapping[str, Any]) -> dict[str
 
 
 def _said(resolved: AgentConfig, overrides: Mapping[str, Any]) -> AgentConfig:
-    for sentence in config.foreign(overrides):
+    for sentence in config.foreign_variables(overrides):
         typer.echo(sentence, err=True)
     return resolved
 

@@ -1,7 +1,6 @@
-"""``python -m carla_td3 record``: one driver's steps on training routes, kept as a run's are, for others to learn from.
+"""``python -m carla_td3 record``: record a driver's steps on training routes, in the format of a run's replay.
 
-Owns the order of that. The steps go the way of a training's, warm-up and exploration apart. The caller leaves by
-``os._exit``.
+Owns the order of steps. It records as training does, without warm-up and exploration. The caller exits by ``os._exit``.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from carla_td3.trainer.towns import Station, Towns
 
 
 def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Console) -> None:
-    """Drive until the folder holds so many steps, from town to town as a training would; say how the drives ended.
+    """Drive until the folder holds ``steps`` steps, changing towns as training would; print how the drives ended.
 
     Raises:
         AgentError: a signal stopped it (exit 75).
@@ -66,8 +65,8 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
 
 
 def _with_room(steps: int, config: AgentConfig, run: RunPaths) -> Replay:
-    """Open or make the ring; one that was made for fewer steps grows."""
-    rows = MIN_CAPACITY + steps + steps // 4  # an episode takes one row more than steps
+    """Open or create the ring. One that was made for fewer steps is enlarged."""
+    rows = MIN_CAPACITY + steps + steps // 4  # an episode takes one row more than it has steps
     stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
     if (run.replay / META).exists():
         rows = max(rows, Layout.read(run.replay).capacity)
@@ -79,7 +78,7 @@ def _with_room(steps: int, config: AgentConfig, run: RunPaths) -> Replay:
 def _driven(
     config: AgentConfig, station: Station, name: str, replay: Replay
 ) -> Generator[EpisodeEnded | None, None, None]:
-    """Drive in one town until its episodes are over; yields what each step ended."""
+    """Drive in one town until its episodes are over; yield, for each step, the episode that it ended or None."""
     there = config.simulator.model_copy(update={"map": station.map})
     with environment(config.model_copy(update={"simulator": there})) as env:
         rollout = Rollout(config, env, replay, driver(name, None, config, lambda: env.hazards))

@@ -1,7 +1,7 @@
-"""Is memory flat? Trains for a while as a process of its own and reads that one's and its collector's memory.
+"""The memory-leak check: trains for a while in a child process, and reads the memory of learner and collector.
 
-Owns the measurement and the verdict. What counts is RssAnon + RssShmem: pages of mapped files (the replay) look like
-growth and are none (facts.md section 6).
+Owns the measurement and the verdict. It counts RssAnon + RssShmem: pages of mapped files (the replay) look like growth
+and are none (facts.md section 6).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from carla_td3.td3.replay.replay import Replay, ReplayError
 
 SAMPLE_S = 0.1
 WARM_UP_STEPS = 200
-"""Of random driving; the first half of the run is left for caches to fill."""
+"""Steps of random driving. Caches fill during the first half of the run, which the verdict leaves out."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Memory at a step, MiB."""
+    """Memory in MiB at one step."""
 
     step: int
     learner_mib: float
@@ -39,19 +39,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class Growth:
-    """One process from half-way to the end."""
+    """Growth of one process over the second half of the run."""
 
     process: str
     first_mib: float
     last_mib: float
     fitted_mib: float
-    """Rise of the fitted line between the two: a single sample weighs little in it."""
+    """Rise of the fitted line over that half; a single sample has little weight in it."""
     slope_mib_per_1000_steps: float
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the run showed."""
+    """Result of the check."""
 
     growths: tuple[Growth, ...]
     samples: int
@@ -63,7 +63,7 @@ class Verdict:
         return all(growth.fitted_mib <= self.tolerance_mib for growth in self.growths)
 
     def table(self) -> Table:
-        """Return the figures for a person."""
+        """Return the figures as a table."""
         word = "flat" if self.flat else "NOT flat"
         table = Table(title=f"Memory is {word} (tolerance {self.tolerance_mib:g} MiB, {self.samples} samples)")
         for column in ("process", "half-way MiB", "end MiB", "fitted growth MiB", "MiB/1000 steps"):
@@ -97,7 +97,7 @@ def measure(steps: int, run_dir: Path, tolerance_mib: float, config: Path | None
 
 
 def judge(samples: Sequence[Sample], tolerance_mib: float) -> Verdict:
-    """Return the verdict on samples of a run that has warmed up.
+    """Return the verdict on the samples of a run that has warmed up.
 
     Raises:
         AgentError: fewer than four samples, or all at one step.
@@ -125,7 +125,7 @@ def _samples(process: subprocess.Popen[bytes], run: RunPaths) -> list[Sample]:
 
 
 def _sample(run: RunPaths, pid: int) -> Sample | None:
-    """Return the memory of both processes now; None while one of them isn't there yet, or no more."""
+    """Return the memory of both processes now; None if one of them hasn't started yet or has ended."""
     beat = read_heartbeat(run.heartbeat)
     if beat is None or beat.pid != pid:
         return None
@@ -134,7 +134,7 @@ def _sample(run: RunPaths, pid: int) -> Sample | None:
         return None
     try:
         return Sample(Replay.open(run.replay).steps, learner_mib, collector_mib)
-    except ReplayError:  # the collector hasn't made it yet
+    except ReplayError:  # the collector hasn't created it yet
         return None
 
 

@@ -1,6 +1,6 @@
-"""The visual test: a driver on held-out routes, seen while it drives; a video, a contact sheet and a verdict remain.
+"""The visual test: shows a driver on held-out routes, and leaves a video, a contact sheet and a verdict.
 
-Owns its order and what it leaves, also where the simulator hangs or dies under it. The caller leaves by ``os._exit``.
+Owns the order of steps, and writes its files even if the simulator hangs or dies. The caller exits by ``os._exit``.
 """
 
 from __future__ import annotations
@@ -48,86 +48,86 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the test is to do."""
+class VisualTest:
+    """Options of the test."""
 
     driver: str
     steps: int
     video: Path
-    """Sheet (.png) and summary (.json) lie beside it, and what the live page shows."""
+    """The video. The sheet (.png), the summary (.json) and the live page's files are written beside it."""
     explain: bool
     viewing: bool
-    """Whether a camera of its own looks through the agent's lens, with more pixels: it costs the simulator memory."""
+    """Whether a second camera with the agent's lens and more pixels films the drive. It costs the simulator memory."""
     memory_limit_mib: float
 
     @property
     def sheet(self) -> Path:
-        """Where the contact sheet goes."""
+        """Path of the contact sheet."""
         return self.video.with_suffix(".png")
 
     @property
     def summary(self) -> Path:
-        """Where the summary goes."""
+        """Path of the summary."""
         return self.video.with_suffix(".json")
 
 
-def prepare(asked: Asked, trained: Trained) -> None:
-    """See that the test can be had, before anybody drives, and remove what the last one left.
+def prepare(test: VisualTest, trained: Trained) -> None:
+    """Check, before the first drive, that the test can run, and remove the last one's files.
 
     Raises:
-        AgentError: it can't.
+        AgentError: it can't run.
     """
-    if asked.explain and (trained.policy is None or asked.driver != TD3_DRIVER):
-        raise AgentError("--explain shows what a network goes by: give --checkpoint, and the driver td3.", Exit.USAGE)
-    if asked.video.suffix != ".mp4":
-        raise AgentError(f"--video {asked.video}: expected a name that ends with .mp4.", Exit.USAGE)
-    driver(asked.driver, trained.policy, trained.config, lambda: NOTHING)
-    Outputs(video=asked.video).make_room()
-    for path in (asked.video, asked.sheet, asked.summary):
+    if test.explain and (trained.policy is None or test.driver != TD3_DRIVER):
+        raise AgentError("--explain needs a network to explain: give --checkpoint, and the driver td3.", Exit.USAGE)
+    if test.video.suffix != ".mp4":
+        raise AgentError(f"--video {test.video}: expected a name that ends with .mp4.", Exit.USAGE)
+    driver(test.driver, trained.policy, trained.config, lambda: NOTHING)
+    Outputs(video=test.video).make_room()
+    for path in (test.video, test.sheet, test.summary):
         path.unlink(missing_ok=True)
 
 
-def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> bool:
-    """Drive, show, record; say what was wrong and where what remains lies; return whether the drive was healthy.
+def run(trained: Trained, test: VisualTest, window: Window | None, out: Console) -> bool:
+    """Drive, show and record. Print the problems and the paths of the files; return whether the drive was healthy.
 
     Raises:
         AgentError: a signal stopped it (exit 75).
         NoSimulator, BlockedStart, ConfigError, RouteError: one sentence each.
     """
     config, stop = trained.config, StopRequests(raise_second=True)
-    recording = Recording(asked, config)
+    recording = Recording(test, config)
 
     def give_up(why: str) -> NoReturn:
-        """End the process from a thread: the tick under way can't be interrupted."""
+        """End the process from a thread: the running tick can't be interrupted."""
         try:
             recording.health.lost = recording.health.lost or why
-            told = _told(recording.finish(), asked)
-            os.write(2, f"{told}\n".encode())
-        finally:  # a full disk, or a terminal that was closed, must not keep this process
+            text = _summary_text(recording.finish(), test)
+            os.write(2, f"{text}\n".encode())
+        finally:  # a full disk or a closed terminal must not keep this process alive
             os._exit(Exit.CRASH)
 
     with environment(config, give_up) as env:
         stop.install()
         try:
-            _drive(env, trained, asked, recording, window, stop)
+            _drive(env, trained, test, recording, window, stop)
         except SimulatorLost as loss:
             recording.health.lost = str(loss)
     found = recording.finish()
-    out.print(_told(found, asked), highlight=False, soft_wrap=True)
+    out.print(_summary_text(found, test), highlight=False, soft_wrap=True)
     if stop.signal is not None:
-        raise AgentError(f"Stopped by {stop.cause} after {found['steps']} of {asked.steps} steps.", Exit.STOPPED)
+        raise AgentError(f"Stopped by {stop.cause} after {found['steps']} of {test.steps} steps.", Exit.STOPPED)
     return bool(found["healthy"])
 
 
 class Recording:
-    """What a drive leaves. It is finished once, by whoever comes first: the drive, or the thread that gives it up."""
+    """The files of a drive. ``finish`` runs once: in the drive, or in the thread that gives it up."""
 
-    def __init__(self, asked: Asked, config: AgentConfig) -> None:
-        self.health = Health(asked.steps, asked.memory_limit_mib)
-        self.facts: dict[str, Any] = {"driver": asked.driver, "seed": config.seed, "ends": []}
-        """Of the summary, beside the verdict."""
+    def __init__(self, test: VisualTest, config: AgentConfig) -> None:
+        self.health = Health(test.steps, test.memory_limit_mib)
+        self.facts: dict[str, Any] = {"driver": test.driver, "seed": config.seed, "ends": []}
+        """Fields of the summary, besides the verdict."""
         self.metres = self.reward = 0.0
-        self._asked, self._fps = asked, 1.0 / config.simulator.fixed_delta_s
+        self._test, self._fps = test, 1.0 / config.simulator.fixed_delta_s
         self._sheet = ContactSheet(SHEET_WIDTH)
         self._stack = contextlib.ExitStack()
         self._encoder: Any = None
@@ -135,13 +135,13 @@ class Recording:
         self._summary: dict[str, Any] | None = None
 
     def add(self, picture: Picture, label: str, own: Picture, metres: float, held_mib: Mapping[str, float]) -> None:
-        """Take what a step is shown as, and what its health is judged by, see ``Health.see``."""
+        """Add a step: its picture, and the readings of ``Health.see``."""
         with self._one:
             if self._summary is not None:
                 return
             if self._encoder is None:
-                size = overlay.size_of(self._asked.explain)
-                self._encoder = self._stack.enter_context(video.encoding(self._asked.video, self._fps, size))
+                size = overlay.size_of(self._test.explain)
+                self._encoder = self._stack.enter_context(video.encoding(self._test.video, self._fps, size))
             self._encoder.send(picture)
             self._sheet.add(picture, label)
             self.health.see(own, metres, held_mib)
@@ -152,22 +152,22 @@ class Recording:
         with self._one:
             if self._summary is None:
                 self._stack.close()
-                self._sheet.write(self._asked.sheet)
+                self._sheet.write(self._test.sheet)
                 self._summary = {
                     **self.health.plain(),
                     **self.facts,
                     "seconds": round(self.health.steps / self._fps, 1),
                     "metres": round(self.metres, 1),
                     "reward": round(self.reward, 2),
-                    "video": self._asked.video.name if self._encoder else None,
-                    "sheet": self._asked.sheet.name if self._encoder else None,
+                    "video": self._test.video.name if self._encoder else None,
+                    "sheet": self._test.sheet.name if self._encoder else None,
                 }
-                write_whole(self._asked.summary, json.dumps(self._summary, indent=1) + "\n")
+                write_whole(self._test.summary, json.dumps(self._summary, indent=1) + "\n")
             return self._summary
 
 
 def _drive(
-    env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording, window: Window | None, stop: StopRequests
+    env: DrivingEnv, trained: Trained, test: VisualTest, recording: Recording, window: Window | None, stop: StopRequests
 ) -> None:
     """Drive, show and record every step, until a signal asks to stop.
 
@@ -175,23 +175,23 @@ def _drive(
         SimulatorLost: the simulator is gone, or sent no picture of a frame.
     """
     config = trained.config
-    chosen = driver(asked.driver, trained.policy, config, lambda: env.hazards)
+    chosen = driver(test.driver, trained.policy, config, lambda: env.hazards)
     routes = EvaluationRunner(config, env, trained.policy, config.evaluation.episodes).routes()
     recording.facts["map"] = env.planner.name
-    recording.facts["camera"] = "viewing" if asked.viewing else "own"
-    town, live = Town(env.planner.lanes), LiveView(RunPaths(asked.video.parent))
+    recording.facts["camera"] = "viewing" if test.viewing else "own"
+    town, live = Town(env.planner.lanes), LiveView(RunPaths(test.video.parent))
     through, processes = config.environment.camera, _processes(config)
     driven_m, began_s = 0.0, time.monotonic()
-    with ProgressLine(asked.steps, Console(stderr=True), f"{asked.driver} drives") as progress:
-        for step, front in itertools.islice(_steps(env, chosen, routes, asked.viewing), asked.steps):
+    with ProgressLine(test.steps, Console(stderr=True), f"{test.driver} drives") as progress:
+        for step, front in itertools.islice(_steps(env, chosen, routes, test.viewing), test.steps):
             info, held = step.info, {who: held_mib(pid) or 0.0 for who, pid in processes.items()}
             came_m = info["distance_m"] - driven_m
             driven_m = 0.0 if info["end"] else info["distance_m"]
             recording.reward += step.reward
             number = recording.health.steps + 1
-            where = {"title": asked.driver, "step": number, "steps": asked.steps, "held_mib": held}
+            where = {"title": test.driver, "step": number, "steps": test.steps, "held_mib": held}
             seen = Seen.of(env, step.action, step.reward, info, **where)
-            picture = overlay.composed(front, through, seen, town, _heats(trained, asked, step.observation))
+            picture = overlay.composed(front, through, seen, town, _heats(trained, test, step.observation))
             label = f"step {number}, {3.6 * seen.state.speed_mps:.0f} km/h, reward {step.reward:+.2f}"
             assert env.car is not None
             recording.add(picture, label, env.car.sensors.newest[:, :, :3], came_m, held)
@@ -207,10 +207,10 @@ def _drive(
 
 
 def _steps(env: DrivingEnv, driver: Driver, routes: Sequence[Route], viewing: bool) -> Iterator[tuple[Step, Picture]]:
-    """Drive route after route, and from the first again; yields each step, and its front view to look at.
+    """Drive the routes in turn, over and over; yield each step with its front view.
 
     Args:
-        viewing: whether that is a camera's of its own, which is put on the car as its first drive begins.
+        viewing: whether the front view comes from a second camera, put on the car as its first drive begins.
 
     Raises:
         BlockedStart: something stands at the start of each route.
@@ -234,8 +234,8 @@ def _steps(env: DrivingEnv, driver: Driver, routes: Sequence[Route], viewing: bo
             yield step, (env.car.sensors.newest if camera is None else camera.last)[:, :, :3]
 
 
-def _heats(trained: Trained, asked: Asked, seen: Observation) -> dict[str, Heat] | None:
-    if not asked.explain or trained.policy is None:
+def _heats(trained: Trained, test: VisualTest, seen: Observation) -> dict[str, Heat] | None:
+    if not test.explain or trained.policy is None:
         return None
     from carla_td3.evaluation import explain
 
@@ -254,8 +254,8 @@ def _processes(config: AgentConfig) -> dict[str, int]:
     return found
 
 
-def _told(found: dict[str, Any], asked: Asked) -> str:
-    """Return what a person reads at the end: where everything lies, and a line for each thing that was wrong."""
-    files = [asked.video, asked.sheet.name, asked.summary.name] if found["video"] else [asked.summary]
-    head = f"{asked.driver}: {found['seconds']:.1f} s, {found['metres']:.0f} m → {', '.join(map(str, files))}"
+def _summary_text(found: dict[str, Any], test: VisualTest) -> str:
+    """Return the text printed at the end: the paths of all files, and a line for each problem."""
+    files = [test.video, test.sheet.name, test.summary.name] if found["video"] else [test.summary]
+    head = f"{test.driver}: {found['seconds']:.1f} s, {found['metres']:.0f} m → {', '.join(map(str, files))}"
     return "\n".join([head, *(f"Unhealthy: {problem}" for problem in found["problems"])])

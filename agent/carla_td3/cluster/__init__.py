@@ -1,1 +1,1 @@
-"""Collectors on other machines, by Ray: the driver beside the learner, and what holds a collector on its node."""
+"""Collectors on other machines, by Ray: the driver beside the learner, and the code on a collector's node."""

@@ -1,7 +1,7 @@
 """``python -m carla_td3.cluster SOCKET PARENT RUN SETTINGS``: the run's Ray driver, started by ``trainer.remote``.
 
-A process of its own, as collectors are: a client library of a cluster, too, can end the process it lives in, and the
-learner survives that. Is handed a socket for each collector's life, and ends with its learner.
+It is a process of its own, as collectors are: a cluster's client library can end the process that loads it, and the
+learner must survive that. The learner hands it one socket per collector process. It ends with the learner.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from carla_td3.exchange.child import run_spawned
 from carla_td3.exchange.messages import Channel
 from carla_td3.exits import AgentError
 
-TOLD_S = 1.0
-"""Between two writings of ``nodes.json``."""
+WRITE_EVERY_S = 1.0
+"""Seconds between two writes of ``nodes.json``."""
 
 
 class Driver:
-    """Starts lives; all share the cluster."""
+    """Runs one ``Life`` per collector; all of them share the cluster connection."""
 
     def __init__(self, run: RunPaths, settings: ClusterConfig) -> None:
         self._run, self._settings = run, settings
@@ -43,9 +43,9 @@ class Driver:
         self._written_s = 0.0
 
     def serve(self, learner: socket.socket) -> Exit:
-        """Begin a life for each socket that the learner hands over, until it closes its end.
+        """Start a ``Life`` for each socket that the learner hands over, until the learner closes its end.
 
-        A message without one is the number of a collector whose place isn't needed any more.
+        A message without a socket is the number of a collector whose place is no longer needed.
         """
         while (given := socket.recv_fds(learner, 16, 1))[0]:
             for descriptor in given[1]:
@@ -59,29 +59,29 @@ class Driver:
 
     def _release(self, number: int) -> None:
         if (actors := self._actors()) is not None:
-            actors.let_go(number)
+            actors.end_actor(number)
         with self._lock:
             self._nodes.pop(number, None)
 
     def _actors(self) -> Any:
-        """Return the cluster, None if it isn't reached."""
+        """Return the cluster; None if it isn't connected."""
         connecting = self._connecting
         if connecting is None or not connecting.done() or connecting.exception() is not None:
             return None
         return connecting.result()
 
     def _connected(self) -> Future[Any]:
-        """Return the cluster as it will be; one that couldn't be had is tried again."""
+        """Return the future of the cluster connection. A failed connection is tried again."""
         with self._lock:
             if self._connecting is None or (self._connecting.done() and self._connecting.exception() is not None):
                 self._connecting = self._connector.submit(_connect, self._settings)
             return self._connecting
 
     def _tell(self, seen: Mapping[str, Any]) -> None:
-        """Keep what is known of a node; a disk that refuses it stops nothing."""
+        """Save what is known of a node. A full disk stops nothing."""
         with self._lock:
             self._nodes[int(seen["collector"])] = seen
-            if time.monotonic() - self._written_s >= TOLD_S:
+            if time.monotonic() - self._written_s >= WRITE_EVERY_S:
                 self._written_s = time.monotonic()
                 content = json.dumps([self._nodes[number] for number in sorted(self._nodes)], indent=1)
                 with contextlib.suppress(OSError):
@@ -90,7 +90,7 @@ class Driver:
 
 def _connect(settings: ClusterConfig) -> Any:
     try:
-        # Imported late: without Ray, a life ends with a sentence.
+        # Imported late: without Ray, a collector ends with a sentence.
         from carla_td3.cluster.actors import Actors
     except ImportError as error:
         words = f"cluster.address needs Ray, and it isn't installed here ({error}): pip install '.[ray]'"

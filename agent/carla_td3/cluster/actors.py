@@ -1,7 +1,7 @@
-"""The driver's end of Ray: the connection, one actor a collector for the whole run, and the newest weights.
+"""The driver's end of Ray: the connection, one actor per collector for the whole run, and the newest weights.
 
-The only module that imports Ray. An actor takes one ``carla`` of a node's, the nodes that have most of it free first;
-Ray starts it again elsewhere where its node is gone, and ends it with this process.
+The only module that imports Ray. An actor takes one unit of a node's ``carla`` resource; nodes with the most free units
+come first. Ray restarts an actor on another node if its node is gone, and ends it with this process.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from carla_td3.exits import AgentError
 RESOURCE = "carla"
 LOOK_S = 0.05
 LONGEST = 400
-"""Characters of Ray's words that are kept."""
+"""Longest text of a Ray error that is kept, in characters."""
 USAGE = "RAY_USAGE_STATS_ENABLED"
 
 
 class Actors:
-    """The cluster as a run uses it."""
+    """The Ray cluster, as a run uses it."""
 
     def __init__(self, settings: ClusterConfig) -> None:
         """Connect.
@@ -49,7 +49,7 @@ class Actors:
         self.address = self._connect()
 
     def actor(self, number: int) -> Any:
-        """Return a collector's actor, which may still look for its node.
+        """Return a collector's actor; it may still be waiting for its node.
 
         Raises:
             LostError: see ``answer_of``.
@@ -61,20 +61,20 @@ class Actors:
                 self._actors[number] = made.remote(self._settings.simulator)
             return self._actors[number]
 
-    def node_of(self, number: int, goes_on: Callable[[], bool], patience_s: float) -> str:
-        """Return the name of the node that a collector has, once it has one.
+    def node_of(self, number: int, still_wanted: Callable[[], bool], patience_s: float) -> str:
+        """Wait until a collector has a node, and return the node's name.
 
         Raises:
-            AgentError: none offers a simulator in this time, or the one that does has other versions (exit 69).
+            AgentError: no node offers a simulator in this time, or its versions differ (exit 69).
             GaveUpError: see ``answer_of``.
-            LostError: it is gone again.
+            LostError: the actor was lost meanwhile.
         """
         until_s = time.monotonic() + patience_s
         try:
             actor = self.actor(number)
-            node, there = self.answer_of(actor.versions.remote, lambda: goes_on() and time.monotonic() < until_s)
+            node, there = self.answer_of(actor.versions.remote, lambda: still_wanted() and time.monotonic() < until_s)
         except GaveUpError:
-            if not goes_on():
+            if not still_wanted():
                 raise
             raise AgentError(
                 f"No node of the cluster at {self.address} had a simulator free for collector {number} within "
@@ -82,12 +82,12 @@ class Actors:
                 Exit.NO_SIMULATOR,
             ) from None
         if refused := Versions.here().refusal(there, node):
-            self.let_go(number)  # the next one may find another node
+            self.end_actor(number)  # the next actor may find another node
             raise AgentError(refused, Exit.NO_SIMULATOR)
         return str(node)
 
     def newest(self, file: WeightsFile) -> tuple[int, Any]:
-        """Return the version of the newest weights, and Ray's reference to them; of older ones none is kept.
+        """Return the version of the newest weights and Ray's reference to them. References to older ones are dropped.
 
         Raises:
             AgentError, LostError: see ``answer_of``.
@@ -99,39 +99,40 @@ class Actors:
                 self._weights = (found.version, ray.put(found.flat))
             return self._weights
 
-    def answer_of(self, method: Callable[..., Any], goes_on: Callable[[], bool], *arguments: Any) -> Any:
-        """Return what an actor's method returns. It is called again where the answer was lost, and may have been run.
+    def answer_of(self, method: Callable[..., Any], still_wanted: Callable[[], bool], *arguments: Any) -> Any:
+        """Return the result of an actor's method. If the answer is lost, the method is called again, so it may run
+        twice.
 
         Args:
             method: with Ray's ``remote``.
-            goes_on: looked at while it isn't there yet.
+            still_wanted: polled while the answer isn't there; False gives up.
             arguments: of the method.
 
         Raises:
-            LostError: the actor has died, or Ray lost what it was asked or answered.
-            AgentError: the cluster takes this run's token no more (65).
-            RuntimeError: a mistake of ours on the node.
-            GaveUpError: ``goes_on`` says no.
+            LostError: the actor has died, or Ray lost the question or the answer.
+            AgentError: the cluster no longer accepts this run's token (65).
+            RuntimeError: a bug of ours on the node.
+            GaveUpError: ``still_wanted`` returned False.
         """
         while True:
             with contextlib.suppress(exceptions.ActorUnavailableError), _in_words():
                 asked = method(*arguments)
                 while not ray.wait([asked], timeout=LOOK_S)[0]:
-                    if not goes_on():
+                    if not still_wanted():
                         raise GaveUpError
                 return ray.get(asked)
             time.sleep(LOOK_S)
-            if not goes_on():
+            if not still_wanted():
                 raise GaveUpError
 
-    def let_go(self, number: int) -> None:
-        """End a collector's actor, if it has one; with it its simulator ends."""
+    def end_actor(self, number: int) -> None:
+        """End a collector's actor if it has one. Its simulator ends with it."""
         with self._lock:
             if (actor := self._actors.pop(number, None)) is not None:
                 ray.kill(actor)
 
     def close(self) -> None:
-        """Let go of all."""
+        """End all actors."""
         ray.shutdown()
 
     def _connect(self) -> str:
@@ -147,7 +148,7 @@ class Actors:
             ) from None
         except (ConnectionError, exceptions.RayError) as error:
             raise AgentError(f"No Ray cluster answers at {address}: {_in_short(error)}", Exit.NO_SIMULATOR) from None
-        except RuntimeError as error:  # its own check of Python and Ray; it has no class of its own
+        except RuntimeError as error:  # Ray's own check of Python and Ray versions has no class of its own
             words = " ".join(str(error).split())
             raise AgentError(f"The cluster at {address} can't be used: {words}", Exit.BAD_CONFIG) from None
         found = str(context.address_info["gcs_address"])
@@ -159,9 +160,9 @@ class Actors:
 
 @contextlib.contextmanager
 def _in_words() -> Iterator[None]:
-    """Turn Ray's errors into ours, by its hierarchy: all but a mistake of ours and a token mean that something is lost.
+    """Turn Ray's errors into ours. Every error of Ray means a loss, except a refused token and a bug of ours.
 
-    An actor that answers again soon (``ActorUnavailableError``) is left as it is.
+    ``ActorUnavailableError`` is passed on unchanged: the actor will answer again soon.
 
     Raises:
         LostError, AgentError, RuntimeError: see ``Actors.answer_of``.
@@ -173,7 +174,7 @@ def _in_words() -> Iterator[None]:
     except exceptions.AuthenticationError as error:
         raise AgentError(f"The cluster refuses the token: {_in_short(error)}", Exit.BAD_CONFIG) from None
     except exceptions.RayTaskError as error:
-        # Of a task that Ray itself couldn't run (its arguments are lost, say) this is a RayError's class, too.
+        # If Ray itself couldn't run the task (its arguments are lost, say), this has a RayError's class, too.
         if isinstance(error.cause, exceptions.RayError):
             raise LostError(_in_short(error.cause)) from None
         raise RuntimeError(f"on its node: {_in_short(error)}") from None
@@ -182,6 +183,6 @@ def _in_words() -> Iterator[None]:
 
 
 def _in_short(error: BaseException) -> str:
-    """Return the first line of what Ray says, and the last, which has the cause."""
+    """Return the first and the last line of a Ray error; the last line has the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return " … ".join(dict.fromkeys((lines[0], lines[-1])))[:LONGEST]

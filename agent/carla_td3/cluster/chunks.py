@@ -1,6 +1,7 @@
-"""Steps on their way from the ring of a collector's node to its ring here: which rows go, and that each comes once.
+"""Transfer of steps from a node's ring to the learner's ring: which rows to send, and that each arrives once.
 
-The node's ring begins where ours ends, so a row has the same number in both; that is its sequence. Owns no connection.
+The node's ring begins where the learner's ends, so a row has the same number in both; that is its sequence number. Owns
+no connection.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from carla_td3.td3.replay.reader import ADVANCE
 from carla_td3.td3.replay.ring import Ring
 
 STEPS = 16
-"""Of a chunk; fewer where the collector waits or ends, or after a second."""
+"""Steps in a chunk. A chunk is smaller if the collector waits or ends, or after a second."""
 UNACKNOWLEDGED = 64
-"""Steps that a collector may be ahead of what is known to lie on the learner's disk: what a kill may cost."""
+"""Steps that a collector may be ahead of the learner's disk. A kill loses at most this many."""
 ROWS = 1024
-"""Of a node's ring: far more than that, with the first observations of as many episodes."""
+"""Rows in a node's ring: room for the unacknowledged steps and the first observations of as many episodes."""
 GATHERED_S = 0.05
-"""A batch is read in less: while one is, ``ADVANCE`` rows of a ring that has come round may be overwritten."""
+"""Limit for reading a batch: after this time, ``ADVANCE`` rows of a full ring may be overwritten."""
 
 
 class GapError(ReplayError):
-    """A chunk that doesn't follow what is here; nothing of it was taken."""
+    """A chunk doesn't follow the last row here. None of it was stored."""
 
 
 @dataclass(frozen=True)
@@ -40,33 +41,33 @@ class Head:
 
     @classmethod
     def of(cls, ring: Ring) -> Head:
-        """Return where this one ends; a ring of a node's has no more than that at first."""
+        """Return the end of this ring. A node's ring begins with only this."""
         rows = int(ring.published[0])
         return cls(rows, int(ring.rows["step"][(rows - 1) % ring.layout.capacity]) if rows else 0)
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows and their frames, as they lie in a ring; the last one is a transition."""
+    """Rows and their frames, as in a ring. The last row is a transition."""
 
     first: int
-    """The first one's number."""
+    """Number of the first row."""
     rows: NDArray[Any]
     frames: NDArray[np.uint8]
 
 
 def begin_at(ring: Ring, head: Head) -> None:
-    """Make a new ring go on where another one ends, without its rows."""
+    """Make a new ring continue where another one ends, without its rows."""
     if head.rows:
         ring.rows["step"][(head.rows - 1) % ring.layout.capacity] = head.steps
         ring.published[0] = head.rows
 
 
 def cut(ring: Ring, acknowledged: int) -> Chunk | None:
-    """Return the rows from that number on, copied; None if there are none.
+    """Return copies of the rows from ``acknowledged`` on; None if there are none.
 
     Raises:
-        GapError: the ring doesn't hold them any more, or never did.
+        GapError: the ring no longer holds them, or never did.
     """
     end, capacity = int(ring.published[0]), ring.layout.capacity
     if not end - capacity < acknowledged <= end:
@@ -78,11 +79,11 @@ def cut(ring: Ring, acknowledged: int) -> Chunk | None:
 
 
 class Received:
-    """A ring of the learner's machine, whose rows come from another one.
+    """The learner's copy of a ring on another machine.
 
     Args:
         ring: open for writing.
-        sleep: waits; until a ring has come round, nothing does.
+        sleep: used to wait; nothing waits until the ring is full.
     """
 
     def __init__(self, ring: Ring, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -90,18 +91,18 @@ class Received:
 
     @property
     def head(self) -> Head:
-        """Where it ends: what is here, and so acknowledged."""
+        """End of the stored rows; everything before it is acknowledged."""
         return Head.of(self._ring)
 
     def take(self, chunk: Chunk) -> int:
-        """Append what isn't here yet, and return how many rows that was; they are finished when this returns.
+        """Append the rows that are new, and return how many; they are published when this returns.
 
         Raises:
             GapError: rows before them are missing.
         """
         here, capacity = self.head.rows, self._ring.layout.capacity
         if chunk.first > here:
-            raise GapError(f"{self._ring.directory}: rows {here} to {chunk.first - 1} never came.")
+            raise GapError(f"{self._ring.directory}: rows {here} to {chunk.first - 1} are missing.")
         numbers = range(here, chunk.first + len(chunk.rows))
         for number in numbers:
             row = chunk.rows[number - chunk.first]
@@ -114,6 +115,6 @@ class Received:
         return len(numbers)
 
     def close(self) -> None:
-        """Let another writer in."""
+        """Release the ring to another writer."""
         if self._ring.lock is not None:
             self._ring.lock.close()

@@ -1,8 +1,8 @@
-"""One collector's life as seen from the learner's machine: begun on a node, asked again and again, ended.
+"""One collector on a node, seen from the learner's machine: started, polled, ended.
 
-Stands where a local collector's process would: takes the learner's orders and gives it reports, writes the collector's
-ring, and says in its status block what the node's says. Its last report is its end. Owns the bookkeeping of what is
-acknowledged; one thread each.
+It stands in for a local collector process. It takes the learner's orders, sends it reports, writes the collector's
+ring, and copies the node's status into the local status block. Its last report says how it ended. Owns the
+acknowledgements. Each runs in a thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from carla_run.heartbeat import CollectorState
 from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
-from carla_td3.cluster.node import Ask, Begin, Told
+from carla_td3.cluster.node import Answer, Begin, Question
 from carla_td3.cluster.waiting import GaveUpError, LostError
 from carla_td3.exchange import messages
 from carla_td3.exchange.messages import Channel, ChannelClosedError, Ended, Order, Report
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from carla_td3.cluster.actors import Actors
 
 WAIT_S = 0.002
-"""Before the next question, while the collector has taken all steps that it may and nobody orders anything."""
+"""Seconds before the next question, while the collector has taken all steps that it may and there are no orders."""
 LONGEST_WAIT_S = 0.05
 LAST_ANSWER_S = 5.0
-"""For the last steps of a collector that was killed."""
+"""Seconds to wait for the last steps of a collector that was killed."""
 CONFIGURE_S = 60.0
 
 Tell = Callable[[Mapping[str, Any]], None]
@@ -51,9 +51,9 @@ class Life:
     """One collector of one run.
 
     Args:
-        actors: connects to the cluster, if nobody has yet.
-        channel: to the learner, as a collector's process has it.
-        tell: takes what is known of the collector's node.
+        actors: returns the cluster; connects if needed.
+        channel: to the learner, like a collector process's.
+        tell: called with the state of the collector's node.
     """
 
     def __init__(self, actors: Callable[[], Future[Actors]], channel: Channel, tell: Tell) -> None:
@@ -65,14 +65,14 @@ class Life:
         self._killed = False
 
     def run(self) -> None:
-        """Live it to its end, and tell the learner; where the learner is gone, nobody."""
+        """Run until the collector ends, and report its end to the learner if the learner is still there."""
         with contextlib.suppress(ChannelClosedError):
-            self._channel.send(self._lived_to_its_end())
+            self._channel.send(self._run_to_end())
         self._channel.close()
 
-    def _lived_to_its_end(self) -> Ended:
+    def _run_to_end(self) -> Ended:
         try:
-            return self._lived()
+            return self._exchange_all()
         except ChannelClosedError:
             raise
         except GaveUpError:
@@ -85,7 +85,7 @@ class Life:
             self._channel.send(messages.Failed(code=code, sentence=sentence(error)))
             return _exited(sentence(error), code)
 
-    def _lived(self) -> Ended:
+    def _exchange_all(self) -> Ended:
         order = self._channel.receive(CONFIGURE_S)
         assert isinstance(order, messages.Configure), f"the first order is {order!r}, expected Configure"
         settings = config.validate(order.config, source="the learner's configuration")
@@ -126,56 +126,56 @@ class Life:
             self._rest()
             ask = self._question()
             newest, reference = actors.newest(file)
-            told = self._answered(actors, actor, ask, reference if newest != version else None)
+            answer = self._answered(actors, actor, ask, reference if newest != version else None)
             version = newest
-            ended = self._take(told)
-            self._tell({**where, "steps": told.steps, "seen": dict(told.simulator)})
+            ended = self._take(answer)
+            self._tell({**where, "steps": answer.steps, "seen": dict(answer.simulator)})
             if ended is not None:
                 return ended
 
-    def _question(self) -> Ask:
+    def _question(self) -> Question:
         self._turn += 1
         self._limit = self._pace.step_limit
         self._heard()
         orders, self._orders = tuple(self._orders), []
-        return Ask(self._id, self._turn, self._received.head, self._limit, orders, end=self._killed)
+        return Question(self._id, self._turn, self._received.head, self._limit, orders, end=self._killed)
 
-    def _answered(self, actors: Actors, actor: Any, ask: Ask, weights: Any) -> Told:
-        """Return the answer. Killed while it is waited for, what the collector has finished is still fetched."""
+    def _answered(self, actors: Actors, actor: Any, ask: Question, weights: Any) -> Answer:
+        """Return the answer. If the collector is killed meanwhile, its finished steps are still fetched."""
         if not ask.end:
             with contextlib.suppress(GaveUpError):
-                told: Told = actors.answer_of(actor.exchange.remote, self._is_wanted, ask, weights)
-                return told
+                answer: Answer = actors.answer_of(actor.exchange.remote, self._is_wanted, ask, weights)
+                return answer
             self._turn += 1
-            ask = Ask(self._id, self._turn, ask.head, 0, end=True)
+            ask = Question(self._id, self._turn, ask.head, 0, end=True)
         until_s = time.monotonic() + LAST_ANSWER_S
         try:
-            last: Told = actors.answer_of(actor.exchange.remote, lambda: time.monotonic() < until_s, ask, None)
+            last: Answer = actors.answer_of(actor.exchange.remote, lambda: time.monotonic() < until_s, ask, None)
         except GaveUpError:
-            raise LostError("it doesn't answer any more") from None
+            raise LostError("it no longer answers") from None
         return last
 
-    def _take(self, told: Told) -> Ended | None:
-        """Take an answer in: the steps first, for a report may say that they are there."""
-        if told.ended is not None and told.ended.end is CollectorEnd.LOST:
-            raise LostError(told.ended.cause)
-        if told.log:
+    def _take(self, answer: Answer) -> Ended | None:
+        """Store an answer: the steps first, since a report may refer to them."""
+        if answer.ended is not None and answer.ended.end is CollectorEnd.LOST:
+            raise LostError(answer.ended.cause)
+        if answer.log:
             with self._run.log_of(self._number).open("ab") as log:
-                log.write(told.log)
-        if told.chunk is not None:
-            self._received.take(told.chunk)
-        self._seen_steps = told.steps
-        self._status.mirror(told.snapshot)
-        for name, content in told.files.items():
+                log.write(answer.log)
+        if answer.chunk is not None:
+            self._received.take(answer.chunk)
+        self._seen_steps = answer.steps
+        self._status.mirror(answer.snapshot)
+        for name, content in answer.files.items():
             path = self._run.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        for report in told.reports:
+        for report in answer.reports:
             self._channel.send(report)
-        return told.ended
+        return answer.ended
 
     def _lost(self, cause: str) -> Ended:
-        """Say what was lost with the node: at most what it was allowed beyond what is here."""
+        """Return what was lost with the node: at most the steps that were not acknowledged."""
         here = self._received.head.steps
         at_most = max(0, min(self._limit - here, UNACKNOWLEDGED))
         if at_most:
@@ -186,7 +186,7 @@ class Life:
         return Ended(cause=f"lost with its place on {where}: {cause}", end=CollectorEnd.LOST)
 
     def _rest(self) -> None:
-        """Wait a moment where there is nothing to ask: the collector has taken all its steps, and all are here."""
+        """Wait a moment while the collector has taken all its steps and all have arrived."""
         until_s = time.monotonic() + LONGEST_WAIT_S
         while (
             self._status.state is CollectorState.WAITING
@@ -197,7 +197,7 @@ class Life:
             pass
 
     def _waits(self) -> bool:
-        """Say that it lives, though nothing drives yet; return whether that is still wanted."""
+        """Report a sign of life though nothing drives yet; return whether the collector is still wanted."""
         self._status.alive()
         return self._is_wanted()
 
@@ -206,7 +206,7 @@ class Life:
         return not self._killed
 
     def _heard(self, timeout_s: float = 0.0) -> bool:
-        """Return whether there are orders to pass on or to obey."""
+        """Return whether orders have arrived."""
         while (order := self._channel.receive(timeout_s)) is not None:
             if isinstance(order, messages.Kill):
                 self._killed = True

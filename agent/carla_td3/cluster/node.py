@@ -1,7 +1,8 @@
-"""A collector's node: what a Ray actor does there. Holds the simulator, and one collector's process after another.
+"""The part of a collector that runs on its node, in a Ray actor: the simulator, and one collector process after
+another.
 
-The collector is the very process that a learner's own machine runs, held by the same ``CollectorProcess``; its ring is
-a small one that begins where the learner's ends, and what it publishes there goes out in chunks. Knows no Ray.
+The collector is the same program as on the learner's machine, started by the same ``CollectorProcess``. It writes a
+small ring that begins where the learner's ends; finished rows are sent in chunks. Knows no Ray.
 """
 
 from __future__ import annotations
@@ -36,63 +37,63 @@ from carla_td3.td3.replay.ring import Ring
 from carla_td3.trainer.collector_process import CollectorProcess
 
 PREFIX = "carla-td3-collector-"
-"""Of the folders of this machine's temporary files, followed by the id of the process that made it."""
+"""Prefix of the temporary folders of this module; the id of the process that made them follows."""
 LOOK_S = 0.02
 ANSWER_S = 0.25
-"""A question is answered after this long at the latest, with nothing if there is nothing."""
+"""Seconds until a question is answered at the latest, even with nothing."""
 OLDEST_S = 1.0
-"""A finished step waits so long for others of its chunk."""
+"""Seconds that a finished step waits for others to fill its chunk."""
 LOG_BYTES = 1 << 16
-"""Of what a collector says, with each answer."""
+"""Bytes of the collector's log that an answer carries."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """A collector's start."""
+    """Order to start a collector."""
 
     life: str
-    """Its id: no other one's questions are answered."""
+    """Id of this collector's process. Questions with another id are refused."""
     order: Configure
     head: Head
-    """Where the learner's ring ends."""
+    """End of the learner's ring."""
     seen: Snapshot
-    """Where its episodes and ticks go on."""
+    """Counts of episodes and ticks so far."""
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A question."""
+class Question:
+    """One question of the learner's machine."""
 
     life: str
     turn: int
-    """Its number. Asked again, where the answer was lost, it gets the same answer."""
+    """Number of the question. If the answer was lost, the same number gets the same answer again."""
     head: Head
-    """What lies on the learner's disk, and so is acknowledged."""
+    """End of the rows on the learner's disk, which are acknowledged."""
     step_limit: int
     orders: tuple[Order | Report, ...] = ()
     end: bool = False
-    """Kill the collector, and hand out the rest."""
+    """Whether to kill the collector and return its last steps."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """An answer."""
+class Answer:
+    """One answer of the node."""
 
     snapshot: Snapshot
     steps: int
-    """In the node's ring."""
+    """Rows in the node's ring."""
     chunk: Chunk | None = None
     reports: tuple[Order | Report, ...] = ()
     ended: Ended | None = None
-    """After this nothing follows."""
+    """How the collector ended; set in the last answer."""
     log: bytes = b""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Of the run's directory: what an evaluation left."""
+    """Files of the run directory that an evaluation wrote."""
     simulator: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Life:
-    """One collector."""
+    """One collector process on this node."""
 
     def __init__(self, begin: Begin, folder: Path, settings: Mapping[str, Any], weights: FloatArray) -> None:
         self.id, self._number = begin.life, begin.order.collector
@@ -103,7 +104,7 @@ class _Life:
         with_lock = Ring.create(run.ring(self._number), ROWS, stack, privileged_numbers(config.environment))
         begin_at(with_lock, begin.head)
         assert with_lock.lock is not None
-        with_lock.lock.close()  # the collector's from here on
+        with_lock.lock.close()  # the collector's lock from here on
         self._ring = Ring.open(run.ring(self._number), writable=False)
         self._status, self._pace = Status.of(run.exchange, self._number), Pace.of(run.exchange, self._number)
         self._status.episodes, self._status.ticks = begin.seen.episodes, begin.seen.ticks
@@ -112,12 +113,12 @@ class _Life:
         self._process = CollectorProcess(config, run, self._status, self._number)
         self._process.start(settings, begin.order.until_episode, begin.order.rehearse)
         self._log_read = 0
-        self._turn, self._told = -1, Told(self._status.read(), begin.head.steps)
+        self._turn, self._told = -1, Answer(self._status.read(), begin.head.steps)
         self._waits_since_s: float | None = None
-        """How long ago the oldest finished step that wasn't sent was seen."""
+        """When the oldest finished step that wasn't sent was first seen."""
 
-    def answer(self, ask: Ask, weights: FloatArray | None, simulator: Simulator) -> Told:
-        """Take orders, weights and acknowledgement; return what there is, or what comes in a moment."""
+    def answer(self, ask: Question, weights: FloatArray | None, simulator: Simulator) -> Answer:
+        """Pass on orders, weights and acknowledgement; return the news, waiting a moment for some."""
         if ask.turn == self._turn:
             return self._told
         if weights is not None:
@@ -134,16 +135,16 @@ class _Life:
         return self._told
 
     def close(self) -> None:
-        """End it; its files go."""
+        """End the collector and remove its files."""
         self._process.close()
         if self._ring.lock is not None:
             self._ring.lock.close()
         shutil.rmtree(self._run.path, ignore_errors=True)
 
-    def _found(self, acknowledged: Head, simulator: Simulator) -> Told:
+    def _found(self, acknowledged: Head, simulator: Simulator) -> Answer:
         until_s = time.monotonic() + ANSWER_S
         while True:
-            # Its end first, its words and steps after it: then they are the last ones.
+            # The end is read first, log and steps after it: so these are complete.
             ended = self._process.ended()
             reports = tuple(self._process.reports(0.0 if ended else LOOK_S))
             chunk = self._chunk(acknowledged, at_once=bool(ended or reports))
@@ -153,7 +154,7 @@ class _Life:
             simulator.restart()
         files = self._files() if any(isinstance(each, Evaluated) for each in reports) else {}
         steps = Head.of(self._ring).steps
-        return Told(self._status.read(), steps, chunk, reports, ended, self._log(), files, simulator.seen)
+        return Answer(self._status.read(), steps, chunk, reports, ended, self._log(), files, simulator.seen)
 
     def _chunk(self, acknowledged: Head, at_once: bool) -> Chunk | None:
         steps, now_s = Head.of(self._ring).steps, time.monotonic()
@@ -171,7 +172,7 @@ class _Life:
 
     @property
     def _rests(self) -> bool:
-        """Whether it has taken all steps that it may: it waits for the next question."""
+        """Whether it has taken all steps that it may, and waits for the next question."""
         return self._status.state is CollectorState.WAITING and Head.of(self._ring).steps >= self._pace.step_limit
 
     def _log(self) -> bytes:
@@ -191,7 +192,7 @@ class _Life:
 
 
 class Node:
-    """One collector's place on a node; ``incarnation`` tells one from the next.
+    """The place of one collector on a node; ``incarnation`` differs after each restart of the actor.
 
     Args:
         simulator: options of ``launch.py simulator``.
@@ -206,17 +207,17 @@ class Node:
         atexit.register(self.close)
 
     def versions(self) -> tuple[str, Versions]:
-        """Return this node's name, and what it runs."""
+        """Return this node's name and its versions."""
         return socket.gethostname(), Versions.here()
 
     def begin(self, begin: Begin, weights: FloatArray) -> Placed | Failed:
-        """Start a collector, in the place of the last one, or say why it can't be started here.
+        """Start a collector and end the last one; or return why it can't start here.
 
-        Asked again, where the answer was lost, it says the same again.
+        If the answer was lost, the same question gets the same answer.
         """
         try:
             return self._begun(begin, weights)
-        except ExitError as error:  # in words: an exception loses its code on the way
+        except ExitError as error:  # as a message: an exception loses its code on the way
             return Failed(code=error.code, sentence=str(error))
 
     def _begun(self, begin: Begin, weights: FloatArray) -> Placed:
@@ -230,16 +231,16 @@ class Node:
             self._life = _Life(begin, self._folder / begin.life, settings, weights)
         return Placed(node=socket.gethostname(), incarnation=self.incarnation, simulator=f"{host}:{port}")
 
-    def exchange(self, ask: Ask, weights: FloatArray | None = None) -> Told:
-        """Take orders, weights and acknowledgement; return what there is, or what comes in a moment."""
+    def exchange(self, ask: Question, weights: FloatArray | None = None) -> Answer:
+        """Pass on orders, weights and acknowledgement; return the news, waiting a moment for some."""
         if self._life is None or self._life.id != ask.life:
             nobody = Snapshot(CollectorState.ABSENT, 0, 0, in_call=False, silent_s=0.0, limit_s=0.0)
-            lost = Ended(cause="its node knows nothing of it", end=CollectorEnd.LOST)
-            return Told(nobody, ask.head.steps, ended=lost)
+            lost = Ended(cause="its node no longer has it", end=CollectorEnd.LOST)
+            return Answer(nobody, ask.head.steps, ended=lost)
         return self._life.answer(ask, weights, self._simulator)
 
     def close(self) -> None:
-        """End the collector and the simulator; their files go."""
+        """End the collector and the simulator, and remove their files."""
         self._end()
         self._simulator.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -251,7 +252,7 @@ class Node:
 
 
 def _sweep() -> None:
-    """Remove the folders of processes that are gone."""
+    """Remove the folders of processes that have ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         pid = folder.name.removeprefix(PREFIX).partition("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():

@@ -1,6 +1,6 @@
-"""The simulator beside a collector on its node: asked for, looked at, ended with it.
+"""The simulator beside a collector on its node: started, observed, and ended with it.
 
-A command of the launcher's starts it, watches it and starts it again; this process holds the command by its standard
+The launcher's command `simulator` starts, watches and restarts it. This process holds the command by its standard
 input, which closes when this process ends, however that happens.
 """
 
@@ -20,12 +20,12 @@ from carla_run.readers import last_lines, read_object
 from carla_td3.exits import AgentError
 
 START_LIMIT_S = 60.0
-"""Until the command has chosen a port; the simulator itself takes its time after that."""
+"""Seconds until the command must have chosen a port. The simulator then takes more time to start."""
 STOP_LIMIT_S = 15.0
 
 
 class Simulator:
-    """One simulator of this node's.
+    """A simulator on this node.
 
     Args:
         folder: where the command writes ``simulator.json`` and logs.
@@ -39,7 +39,7 @@ class Simulator:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> tuple[str, int]:
-        """Have the command run, and return host and port of its simulator, which may still be starting.
+        """Start the command; return host and port of its simulator, which may still be starting.
 
         Raises:
             AgentError: it can't be started on this node (exit 69).
@@ -60,11 +60,11 @@ class Simulator:
 
     @property
     def seen(self) -> Mapping[str, Any]:
-        """What the command says of it; empty before its first word."""
+        """Return what the command reports of it; empty before its first report."""
         return read_object(self._folder / "simulator.json")
 
     def restart(self) -> None:
-        """Have it started again: what it was last asked it didn't answer."""
+        """Restart the simulator: it didn't answer the last call."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGUSR1)
 

@@ -1,4 +1,4 @@
-"""Whether a node can work with this one: the same Python, Ray and project."""
+"""Checks that a node can work with this machine: the same Python, Ray and project."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import carla_td3
 
 @dataclass(frozen=True)
 class Versions:
-    """What must be the same on both sides."""
+    """Versions that must be the same on both sides."""
 
     python: str
     ray: str
     project: str
-    """A digest of what both run of it."""
+    """Digest of the project files that both run."""
 
     @classmethod
     def here(cls) -> Versions:
-        """Return this process's."""
+        """Return this process's versions."""
         return cls(platform.python_version(), version("ray"), _digest())
 
     def refusal(self, there: Versions, node: str) -> str:
-        """Return a sentence on what a node has otherwise; empty if it can be used."""
+        """Return a sentence that names the node's differing versions; empty if there are none."""
         ours, theirs = asdict(self), asdict(there)
         differ = [f"{name} {theirs[name]} (here {ours[name]})" for name in ours if ours[name] != theirs[name]]
         if not differ:

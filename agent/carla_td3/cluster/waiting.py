@@ -1,11 +1,11 @@
-"""How a wait for a node's answer ends without one."""
+"""Errors that end a wait for a node's answer."""
 
 from __future__ import annotations
 
 
 class LostError(Exception):
-    """The actor is gone, with its node or alone; Ray starts another."""
+    """The actor is gone, with or without its node; Ray starts another."""
 
 
 class GaveUpError(Exception):
-    """Whoever waited for an answer doesn't any more."""
+    """The caller no longer waits for the answer."""

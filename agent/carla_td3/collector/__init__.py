@@ -1,1 +1,3 @@
-"""The process that drives: rollout, warm-up, evaluations on order. The only one that touches the ``carla`` client."""
+"""The process that drives: rollout, warm-up, evaluations on order. Only this process uses the ``carla`` client in
+training.
+"""

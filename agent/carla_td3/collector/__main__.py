@@ -1,6 +1,6 @@
-"""``python -m carla_td3.collector SOCKET PARENT``: the collector's process, started by ``trainer.collector_process``.
+"""``python -m carla_td3.collector SOCKET PARENT``: the collector process, started by ``trainer.collector_process``.
 
-Ends with its learner.
+It ends with its learner.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from carla_td3.exits import exit_code, sentence
 
 
 def _obey(learner: socket.socket) -> Exit:
-    """Run a collector and return its exit code; what a new one couldn't mend is reported first."""
+    """Run a collector and return its exit code. An error that a new collector couldn't mend is reported first."""
     channel = Channel(learner)
     try:
         order = channel.receive(timeout_s=60.0)
@@ -35,7 +35,7 @@ def _obey(learner: socket.socket) -> Exit:
     except Exception as error:
         code = exit_code(error)
         if code is None:
-            raise  # a mistake of ours, or a chance event: the learner tries another collector
+            raise  # a bug of ours, or a chance event: the learner tries another collector
         channel.send(Failed(code=code, sentence=sentence(error)))
         return code
     return Exit.FINISHED

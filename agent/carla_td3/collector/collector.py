@@ -1,7 +1,7 @@
 """The collector's loop: drive and store a step, evaluate on order, wait, stop.
 
-Owns the environment and the writing end of the replay. Orders are looked at between two steps, never inside one; a call
-that hangs ends with the process, which the trainer kills. Never trains.
+Owns the environment and the writing end of the replay. It reads orders between two steps, never inside one. A call that
+hangs ends with the process, which the trainer kills. Never trains.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from carla_td3.td3.replay.layout import privileged_numbers
 from carla_td3.td3.replay.replay import Replay
 
 WAIT_S = 0.001
-"""The collector's look at the step limit while it may not step; an order ends the wait earlier."""
+"""Seconds between two looks at the step limit while no step is allowed; an order ends the wait earlier."""
 
 
 class Collector:
     """Takes orders from one trainer, over ``channel``.
 
     Args:
-        config: as the trainer made it for this collector.
-        run: whose files it maps and writes.
+        config: made by the trainer for this collector.
+        run: the run whose files it maps and writes.
         channel: to the trainer.
-        number: among the run's collectors; what a person watches is the first one's drive.
+        number: of this collector in the run. The live view shows number 0.
         until_episode: see ``Configure``.
     """
 
@@ -65,10 +65,10 @@ class Collector:
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
 
     def run(self, rehearse: bool) -> None:
-        """Rehearse an evaluation if that is wanted, then drive and evaluate until a stop is ordered.
+        """Rehearse an evaluation if ``rehearse`` is set, then drive and evaluate until a stop is ordered.
 
         Raises:
-            NoSimulator, ConfigError, RouteError: a new collector couldn't do better.
+            NoSimulator, ConfigError, RouteError: errors that a new collector would meet, too.
             ChannelClosedError: the learner is gone.
         """
         self._channel.send(Ready(steps=self._replay.steps))
@@ -95,13 +95,13 @@ class Collector:
 
     @property
     def _rests(self) -> bool:
-        """Whether the next episode is another collector's."""
+        """Whether ``until_episode`` is reached: another collector drives the next episode."""
         if self._until_episode is None or self._rollout.in_episode:
             return False
         return self._replay.episodes >= self._until_episode
 
     def _stop_ordered(self, timeout_s: float = 0.0) -> bool:
-        """Take in new orders; return whether the learner wants the simulator given back."""
+        """Read new orders; return whether the learner wants the simulator given back."""
         self._status.alive()
         while not self._stopping and (order := self._channel.receive(timeout_s)) is not None:
             self._stopping = isinstance(order, Stop)
@@ -117,12 +117,12 @@ class Collector:
             self._channel.send(found)
 
     def _step(self) -> None:
-        if self._env.session.connected:  # until then another collector gets what this one may step
+        if self._env.session.connected:  # until then another collector gets this one's steps
             self._status.state = CollectorState.STEPPING
         self._take_weights()
         if not self._rollout.in_episode:
             self._rollout.begin()
-            return  # that may have waited for a simulator: whether a step may be taken is looked at anew
+            return  # that may have waited for a simulator: whether a step is allowed must be checked again
         ended = self._rollout.step()
         if ended is not None:
             self._status.episodes += 1
@@ -137,20 +137,22 @@ class Collector:
             self._weights_version = weights.version
 
     def _evaluate(self, order: Evaluate) -> None:
-        """Break the training episode off and evaluate; nothing of this enters the replay."""
+        """Abort the training episode and evaluate. Nothing of this enters the replay."""
         self._rollout.abandon()
         self._take_weights()
         self._report(self._evaluations.evaluate(order))
 
 
 def _leave() -> None:
-    """Leave before the Traffic Manager's time-out aborts the process: the tick under way can't be interrupted.
+    """Exit before the Traffic Manager's time-out aborts the process: the running tick can't be interrupted.
 
-    With people on foot too: a process's second crowd doesn't walk quite as its first, and a resumed run would differ.
+    With pedestrians, too: a second crowd in one process doesn't walk quite like the first, so a resumed run would
+    differ.
     """
     try:
         print(
-            "The simulator closed its connection; cars and people can't outlive that, this collector ends.", flush=True
+            "The simulator closed its connection. This collector ran cars or pedestrians in it, so it ends, too.",
+            flush=True,
         )
-    finally:  # a full disk must not keep this process
+    finally:  # a full disk must not keep this process alive
         os._exit(Exit.CRASH)

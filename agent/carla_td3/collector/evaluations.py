@@ -1,6 +1,6 @@
 """The evaluations of a training run: rehearsed before training, driven when ordered, in the collector's environment.
 
-Owns how many routes and which drivers an order means, the results' files and the video.
+Owns how many routes and which drivers an order means, the result files and the video.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TABLE_COLUMNS = 80
 
 
 class RunEvaluations:
-    """Evaluates one policy, which its owner keeps new; ``say`` sends word of each route."""
+    """Evaluates one policy, whose weights its owner updates; ``say`` is called as each route begins."""
 
     def __init__(
         self,
@@ -62,11 +62,12 @@ class RunEvaluations:
         return self._most > 0
 
     def rehearse(self) -> Steps[Rehearsed]:
-        """Allocate what evaluations need beyond driving, and say what that is; the simulator takes no step.
+        """Allocate the memory that evaluations need beyond driving, and return how much that is; the simulator takes no
+        step.
 
         Raises:
             NoSimulator, ConfigError: see ``Session.connect``.
-            RouteError: the map has too few held-out routes for the evaluations to come.
+            RouteError: the map has too few held-out routes for the run's evaluations.
         """
         self._status.state = CollectorState.REHEARSING
         yield
@@ -78,13 +79,13 @@ class RunEvaluations:
         routes = self._runner.routes()
         _text(())
         if self._settings.video and video.missing():
-            print(video.missing(), flush=True)  # into the collector's log; the run goes on without
+            print(video.missing(), flush=True)  # into the collector's log; the run continues without a video
         encoder_mib = video.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None
         after_mib = held_mib(os.getpid())
         return Rehearsed(before_mib=before_mib, after_mib=after_mib, encoder_mib=encoder_mib, routes=len(routes))
 
     def evaluate(self, order: Evaluate) -> Steps[Evaluated]:
-        """Drive the held-out routes and return how it went; a final evaluation also writes files, and films."""
+        """Drive the held-out routes and return the figures. A final evaluation also writes files and a video."""
         self._status.state = CollectorState.EVALUATING
         yield
         routes = self._runner.routes()[: self._settings.final_episodes if order.final else self._settings.episodes]
@@ -119,7 +120,7 @@ class RunEvaluations:
         return self._settings.video and self._settings.final_episodes > 0 and not video.missing()
 
     def _film(self, routes: Sequence[Route]) -> Steps[VideoSummary]:
-        """Film the trained driver; where it hardly moves, also one that does, so that there is something to watch."""
+        """Film the trained driver. If it hardly moves, also film one that does, so that there is something to watch."""
         self._status.state = CollectorState.RECORDING
         film = yield from self._runner.film(TD3_DRIVER, routes, self._run.videos / f"{TD3_DRIVER}.mp4")
         if film.metres < WATCHABLE_M:
@@ -128,7 +129,7 @@ class RunEvaluations:
 
 
 def _text(found: Sequence[Evaluation]) -> str:
-    """Return the table as text: the learner, which has the terminal, can't import what makes it."""
+    """Return the table as text: the learner, which has the terminal, can't import what formats it."""
     page = Console(file=io.StringIO(), width=TABLE_COLUMNS)
     with page.capture() as capture:
         page.print(table(found))

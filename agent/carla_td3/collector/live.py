@@ -1,8 +1,8 @@
-"""What a person sees of the drive while it happens: ``live/frame.jpg``, ``state.json`` and ``map.json``.
+"""The live view of a drive: writes ``live/frame.jpg``, ``state.json`` and ``map.json``.
 
-Written while ``live/wanted`` is fresh, ten times a second at most; nothing is asked of the simulator, drawn or written
-when nobody looks, and training's course never depends on whether somebody does. A disk that refuses, or a simulator
-that dies meanwhile, is somebody else's to notice.
+It writes at most ten times a second, and only while ``live/wanted`` is fresh. Otherwise it neither asks the simulator
+nor draws, and training runs the same with and without a viewer. Errors of the disk, or of a simulator that dies
+meanwhile, are ignored: other parts report them.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from carla_td3.env.route_line import FloatArray, Route
 
 EVERY_S = 0.1
 ASK_EVERY_S = 0.5
-"""Between two looks at ``wanted``, while nobody looks."""
+"""Seconds between two looks at ``wanted`` while there is no viewer."""
 FRESH_S = 3.0
 ACTORS_EVERY_S = 1.0
-"""Between two questions which actors there are; where they are, each frame says by itself."""
+"""Seconds between two queries for the list of actors. Their poses are in each frame."""
 NEAR_M = 150.0
 """Actors farther from the car aren't shown."""
 LANE_POINT_M, ROUTE_POINT_M = 4, 3
-"""Every so many points of a line are kept: they lie about a metre apart."""
+"""Every n-th point of a line is kept; points are about a metre apart."""
 JPEG_QUALITY = 85
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """An actor, and what of it never changes."""
+    """An actor and its constant properties."""
 
     actor: Any
     kind: str
@@ -48,7 +48,7 @@ class _Shown:
 
 
 class LiveView:
-    """Writes for one collector; its folder is made here, and touched by whoever looks."""
+    """Writes the live view of one collector. It creates the folder; the viewer touches ``wanted``."""
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
@@ -61,12 +61,12 @@ class LiveView:
         self._route: tuple[Route | None, list[list[float]]] = (None, [])
 
     def show(self, env: DrivingEnv, action: Action, reward: float, info: Mapping[str, Any]) -> None:
-        """Write the frame that a step came to, if somebody looks and the last one is long enough ago.
+        """Write the frame after a step, if there is a viewer and the last frame is old enough.
 
         Args:
             env: just stepped, by the thread that steps it.
-            action: that was taken.
-            reward: that it brought; ``info`` as the step returned it.
+            action: the action taken.
+            reward: its reward; ``info`` as the step returned it.
         """
         now_s = time.monotonic()
         if now_s < self._next_s:
@@ -132,7 +132,7 @@ class LiveView:
 
 
 def _thinned(line: FloatArray, every: int) -> list[list[float]]:
-    """Return every so many points of an (n, 2) line, its last one always among them."""
+    """Return every ``every``-th point of an (n, 2) line, always with the last one."""
     kept = np.concatenate([line[:-1:every], line[-1:]])
     return [[round(float(x), 1), round(float(y), 1)] for x, y in kept]
 
@@ -142,7 +142,7 @@ def _pose(x_m: float, y_m: float, yaw_deg: float) -> list[float]:
 
 
 def _actors(env: DrivingEnv) -> list[_Shown]:
-    """Return the vehicles, walkers and lights that there are but for the car itself."""
+    """Return all vehicles, walkers and lights except the car itself."""
     kinds = {"vehicle.": "vehicle", "walker.": "walker", "traffic.traffic_light": "light"}
     assert env.car is not None
     found = []
@@ -155,7 +155,7 @@ def _actors(env: DrivingEnv) -> list[_Shown]:
 
 
 def _around(env: DrivingEnv, actors: list[_Shown], state: DriverState) -> dict[str, list[Any]]:
-    """Return what is near the car: ``others`` with pose and half size, ``lights`` with their state."""
+    """Return the actors near the car: ``others`` with pose and half size, ``lights`` with their state."""
     snapshot = env.session.world.get_snapshot()
     others: list[Any] = []
     lights: list[Any] = []

@@ -1,6 +1,6 @@
-"""A child process that must not outlive its parent.
+"""Ties a child process to its parent.
 
-Owns the one system call for that. Linux only, like the mapped blocks and the locks around it.
+Owns the one system call for that. Linux only, like the mapped blocks and the locks.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent_pid: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends; end at once if that has happened.
+    """Have the kernel kill this process when the thread that started it ends; exit at once if that has happened.
 
-    SIGKILL, since the client library can hold the process so that nothing else ends it (facts.md section 5).
+    It uses SIGKILL: the client library can block every other way to end the process (facts.md section 5).
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:

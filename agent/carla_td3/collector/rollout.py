@@ -1,7 +1,7 @@
-"""Training episodes: act, step, store. One call a step.
+"""Training episodes: act, step, store. One call per step.
 
-Owns the order in which an observation, an action and their transition come to lie in the replay, and the choice
-between warm-up and actor. Every draw is a function of the seed and the step (``carla_td3.seeding``).
+Owns the order in which an observation, an action and their transition are written to the replay, and the choice between
+warm-up and actor. Every random draw is a function of the seed and the step (``carla_td3.seeding``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from carla_td3.td3.replay.replay import Replay
 
 @dataclass
 class _Episode:
-    """What is summed up while one runs."""
+    """Running sums of one episode."""
 
     observation: Observation
     noise: GaussianNoise
@@ -38,7 +38,7 @@ class _Episode:
 
 
 class Rollout:
-    """Drives training episodes into one ring."""
+    """Drives training episodes and writes them to one ring."""
 
     def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: Driver) -> None:
         self._config = config
@@ -49,17 +49,17 @@ class Rollout:
 
     @property
     def in_episode(self) -> bool:
-        """Whether the next step goes on with an episode."""
+        """Whether the next step continues an episode."""
         return self._episode is not None
 
     def abandon(self) -> None:
-        """Break off: the next step begins an episode. What was driven so far is in the replay."""
+        """Abort the episode: the next step begins a new one. The steps so far are in the replay."""
         self._episode = None
 
     def step(self) -> EpisodeEnded | None:
-        """Take one step and publish it, beginning an episode if none is open; return the one that ended with it.
+        """Take one step and publish it, beginning an episode if none is open; return the episode if the step ended it.
 
-        A step in which the simulator was lost is none: nothing is stored, the episode has ended.
+        If the simulator is lost in the step, the episode ends and nothing is stored.
         """
         episode = self._episode or self.begin()
         episode.action = self._action(episode)
@@ -74,7 +74,7 @@ class Rollout:
         return self._ended(episode, info) if terminated or truncated else None
 
     def begin(self) -> _Episode:
-        """Begin an episode: reach the simulator if need be, and send the car off."""
+        """Begin an episode: connect to the simulator if needed, and reset the environment."""
         steps, seed = self._replay.steps, self._config.seed
         observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
         self._replay.start_episode(self._env.picture, observation["vector"], observation.get("privileged"))

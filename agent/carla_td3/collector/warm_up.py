@@ -1,4 +1,4 @@
-"""The actions of the warm-up, before there is a policy worth following."""
+"""The actions of the warm-up, before there is a useful policy."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from carla_td3.env.observation import SPEED_SCALE_MPS, Vector
 
 
 def warmup_action(rng: np.random.Generator, previous: Action, vector: Vector, environment: EnvironmentConfig) -> Action:
-    """Return an action that really moves the car and stays on the road for a while, with much variety.
+    """Return a random action that moves the car and keeps it on the road for a while.
 
     Independent uniform throttle and brake cancel (the car never moves, and the replay holds one picture); here the
     throttle is positive on average, the noise is correlated over about a second, and a third point of the route gives
     the steering its direction.
 
     Args:
-        previous: the episode's last action, zeros at its start.
+        previous: the last action of this episode, zeros at its start.
         vector: the observation's (53,) vector.
-        environment: says how far route points are apart and how far the wheels turn.
+        environment: gives the distance between route points and the largest wheel angle.
     """
     steer_range = environment.action_rate.steer_range
     speed = float(vector[0]) * SPEED_SCALE_MPS

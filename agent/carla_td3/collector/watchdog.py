@@ -1,6 +1,6 @@
 """The environment as the collector uses it: every call that may hang is marked, so that the learner can see it.
 
-Owns the marks in the status block. Adds nothing to the environment's behaviour.
+Owns the marks in the status block, and leaves the environment's behaviour as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WatchdogEnv(DrivingEnv):
     Args:
         status: the block in which calls are marked.
         on_lost: see ``Session``.
-        live: shows each step to whoever looks.
+        live: the live view, which gets each step.
     """
 
     def __init__(
@@ -60,26 +60,26 @@ class WatchdogEnv(DrivingEnv):
         """Drive one step."""
         with self._calling():
             result = super().step(action)
-            if self._live is not None:  # it may ask the simulator, and so hang
+            if self._live is not None:  # the live view may ask the simulator, and so hang
                 self._live.show(self, action, result[1], result[4])
         return result
 
     def _ticked(self) -> None:
-        """Count a tick, after which the simulator is there: from now on the limit is that of one call, not of a wait.
+        """Count a tick. After the first one the simulator is there, and the limit is that of a call instead of a wait.
 
-        A reset of many ticks, each of them slow, so isn't killed as hung, and one that hangs is found soon.
+        So a reset of many slow ticks isn't killed as hung, and one that hangs is found soon.
         """
         self._status.ticks += 1
         self._status.alive(self._call_limit_s)
 
     def _connecting(self) -> None:
-        """Say that the call under way waits for a simulator, which is no hang."""
+        """Mark the running call as waiting for a simulator, which is no hang."""
         self._status.state = CollectorState.CONNECTING
         self._status.alive(self._connect_limit_s)
 
     @contextlib.contextmanager
     def _calling(self) -> Iterator[None]:
-        """Mark a call that isn't part of another; what the collector was at before, it is at again after it."""
+        """Mark an outermost call; afterwards the collector's earlier state is restored."""
         if self._status.in_call:
             yield
             return

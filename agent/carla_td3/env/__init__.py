@@ -1,7 +1,7 @@
 """The driving environment: everything that touches the ``carla`` client.
 
 Owns connection, sensors, routes, reward and the gymnasium environment. Never imports ``torch`` or the networks:
-it can be used by any learner. Importing it registers ``CarlaTD3/Driving-v0``; the client loads on first use.
+any learner can use it. Importing it registers ``CarlaTD3/Driving-v0``; the client loads on first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The car's wheel and pedal, which take their time to follow what is asked of them.
+"""The car's steering wheel and pedals, which follow an action with a delay.
 
-Pure. The action that is asked for is what a replay keeps: how far it is followed belongs to the environment, and where
-wheel and pedal are belongs to the state (``observation``).
+Pure. A replay stores the action, not the applied control: the delay belongs to the environment, and the positions of
+wheel and pedals belong to the state (``observation``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Actuators:
     """Steering and pedal of one car.
 
     Args:
-        config: what they are limited to; nothing by default.
+        config: their limits; none by default.
         seconds: simulated duration of a step.
     """
 
@@ -24,10 +24,11 @@ class Actuators:
         self._left = math.exp(-seconds / config.lag_s) if config.lag_s > 0.0 else 0.0
         self._range = config.steer_range
         self.applied = (0.0, 0.0)
-        """Where they are, as actions: steering and pedal, -1 to 1; straight ahead, no foot on a pedal at first."""
+        """Present steering and pedal as actions, -1 to 1. A new drive begins straight ahead, with both pedals released.
+        """
 
     def follow(self, steer: float, pedal: float) -> tuple[float, float]:
-        """Return what a step applies of what is asked for: the wheels' share of their whole turn, and the pedal."""
+        """Return the control of this step: steering as a share of the largest wheel angle, and the pedal."""
         (before_steer, before_pedal), (most_steer, most_pedal) = self.applied, self._most
         self.applied = self._toward(before_steer, steer, most_steer), self._toward(before_pedal, pedal, most_pedal)
         return self.applied[0] * self._range, self.applied[1]

@@ -1,7 +1,7 @@
-"""The agent's car: one vehicle that is teleported to each route's start and never replaced while the simulator lives.
+"""The agent's car: one vehicle, teleported to each route's start and kept while the simulator lives.
 
-Owns the vehicle and, through ``SensorRig``, its sensors. Reusing them leaks less than respawning: CARLA keeps memory
-of destroyed sensors (facts, section 4). Knows nothing of rewards and observations.
+Owns the vehicle and, through ``SensorRig``, its sensors. Reusing them leaks less than respawning: CARLA keeps memory of
+destroyed sensors (facts, section 4). Knows nothing of rewards and observations.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from carla_td3.env.session import ROLE_PREFIX, BlockedStart, Session, SimulatorL
 
 ROLE = f"{ROLE_PREFIX}ego"
 BLUEPRINT = "vehicle.tesla.model3"
-# A car put down level on a slope would stick in it (half its length times the gradient: 0.48 m at 20 %), and a
-# simulator refuses one that does (facts, section 5). So it is dropped from here, and braked until it has fallen
-# (0.32 s) and its springs have come to rest.
+# A car that is put down level on a slope would stick in the road (half its length times the gradient: 0.48 m at 20 %),
+# and a simulator refuses that (facts, section 5). So it is dropped from this height, and braked until it has fallen
+# (0.32 s) and its springs are at rest.
 DROP_M = 0.5
 SETTLE_S = 1.0
 SOLID = ("vehicle.", "walker.pedestrian.")
-# Two cars whose centres are nearer than all three overlap: lengths, a lorry's too; widths; and storeys of a road.
+# Cars overlap if their centres are nearer than all three: lengths (of a lorry, too), widths, and levels of a road.
 AHEAD_M, BESIDE_M, ABOVE_M = 6.0, 2.3, 3.0
-# Farther from the start than a car rolls while it settles: it was pushed off something that stands there.
+# A car that is farther from the start than it rolls while it settles was pushed off something that stands there.
 STRAY_M = 0.5
 
 
 @dataclass(frozen=True)
 class Motion:
-    """The car in one frame: metres, radians, metres a second, in the world's frame."""
+    """Motion of the car in one frame, in the world frame: metres, radians, metres per second."""
 
     frame: int
     x_m: float
@@ -56,7 +56,7 @@ class Car:
         route: where the car appears.
 
     Raises:
-        BlockedStart: something stands where it is to appear.
+        BlockedStart: something stands where the car is to appear.
         SimulatorLost: the simulator gave no car, or no sensor.
     """
 
@@ -74,11 +74,11 @@ class Car:
         """Put the car at rest on the route's start and return its motion in the frame that shows it there.
 
         Raises:
-            BlockedStart: another vehicle or a pedestrian is there, or the car came to lie elsewhere.
+            BlockedStart: another vehicle or a pedestrian is there, or the car ended up elsewhere.
             SimulatorLost: see ``Session.tick``.
         """
         still, start = carla.Vector3D(), start_of(route)
-        # Looked at first, and in a new frame: a car that is moved into another one throws it aside, and is thrown.
+        # Check first, in a new frame: a car that is moved into another one throws it aside, and is thrown aside itself.
         self._session.tick()
         if self._is_taken(start):
             raise BlockedStart(start.location)
@@ -94,7 +94,7 @@ class Car:
         return motion
 
     def _is_taken(self, start: carla.Transform) -> bool:
-        """Return whether somebody else stands where the car would, as the newest frame shows it."""
+        """Return whether another actor stands at the start in the newest frame."""
         axes = (
             (start.get_forward_vector(), AHEAD_M),
             (start.get_right_vector(), BESIDE_M),
@@ -106,7 +106,7 @@ class Car:
         return any(all(abs(gap.dot(axis)) < reach_m for axis, reach_m in axes) for gap in gaps)
 
     def add_view(self, pixels: int) -> FrameCamera:
-        """Put one more camera on the car, see ``SensorRig.add_view``."""
+        """Add another camera to the car, see ``SensorRig.add_view``."""
         return self.sensors.add_view(self.actor, pixels)
 
     def drive(self, steer: float, pedal: float) -> Motion:
@@ -126,7 +126,7 @@ class Car:
         """Return the motion in the newest frame, which must be ``frame``.
 
         Raises:
-            SimulatorLost: the car isn't in it, or one of its sensors.
+            SimulatorLost: the car or one of its sensors isn't in it.
         """
         snapshot = self._session.world.get_snapshot()
         seen = snapshot.find(self.actor.id)
@@ -137,7 +137,7 @@ class Car:
         return Motion(frame, pose.location.x, pose.location.y, math.radians(pose.rotation.yaw), velocity.x, velocity.y)
 
     def abandon(self) -> None:
-        """Stop listening to a simulator that is gone: its streams must not reconnect to the next one."""
+        """Stop listening to a lost simulator: its streams must not reconnect to the next one."""
         self.sensors.stop()
         del self.sensors, self.actor
 

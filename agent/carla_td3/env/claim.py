@@ -1,8 +1,8 @@
-"""A claim on a simulator, so that no two environments tick one world.
+"""A claim on a simulator, so that no two environments tick the same world.
 
-A lock on a file by the simulator's address, in the folder for temporary files: it holds among all processes and users
-of a machine, and ends with the process that has it, however that ends. Containers that don't share that folder, and
-other machines, don't see it.
+It locks a file in the folder for temporary files, named after the simulator's address. The lock holds among all
+processes and users of a machine, and ends with its process. Containers with another folder, and other machines, don't
+see it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Occupied(ExitError):  # noqa: N818 (a state of the world, not a mistake)
 
 
 class Claim:
-    """Held until ``release``, until nothing refers to it any more, or until its process ends.
+    """A claim that is held until ``release``, until nothing refers to it any more, or until its process ends.
 
     Raises:
         Occupied: another environment has the simulator.
@@ -47,24 +47,24 @@ class Claim:
             lock: Lock | None = Lock(_path(host, port), of_all_users=True)
         except HeldError as held:
             raise Occupied(host, port, held.holder) from None
-        except OSError:  # no such folder, or none that can be written: there is nothing to go by
+        except OSError:  # without a writable folder there can be no lock
             lock = None
         self._giving_back = weakref.finalize(self, partial(_release, lock, os.getpid()))
 
     def release(self) -> None:
-        """Give it back; more than once does nothing."""
+        """Release the claim; a second call does nothing."""
         self._giving_back()
 
 
 def _path(host: str, port: int) -> Path:
-    """Return the lock's file: one for all names of a host."""
+    """Return the path of the lock file: the same for all names of a host."""
     with contextlib.suppress(OSError):
         host = socket.gethostbyname(host)
     return Path(tempfile.gettempdir()) / FILE.format(host=host.replace("/", "_"), port=port)
 
 
 def _release(lock: Lock | None, owner: int) -> None:
-    """Give the lock back, also where a child that was forked meanwhile has inherited its descriptor."""
+    """Release the lock, even if a child process that was forked meanwhile has inherited its descriptor."""
     if lock is not None and os.getpid() == owner:
         fcntl.flock(lock.descriptor, fcntl.LOCK_UN)
         lock.release()

@@ -1,7 +1,7 @@
-"""One drive: the car under way on its route, what it sees, and what becomes of it step by step.
+"""One drive: the car on its route, its observations, and the result of each step.
 
-Exists from the car's being put on its route to the next reset. Owns the order of a step; rules and rewards are the
-episode's.
+Exists from the moment the car is put on its route until the next reset. Owns the order of a step; rules and rewards are
+the episode's.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from carla_td3.env.observation import Frames, Observation, Stack
 from carla_td3.env.route_line import Route
 from carla_td3.env.scene import Scene
 from carla_td3.env.session import SimulatorLost
-from carla_td3.env.stop_signs import StopWatch
+from carla_td3.env.stop_signs import StopSignWatch
 from carla_td3.env.traffic_lights import LightWatch
 
 
 class Drive:
-    """Puts the car on the route's start, and follows it from there.
+    """Puts the car on the route's start, and drives it from there.
 
     Args:
         scene: populated and set for this drive.
-        rng: of what changes on the way.
+        rng: for random changes on the way.
 
     Raises:
         BlockedStart: something stands where the route starts.
@@ -49,7 +49,7 @@ class Drive:
         self._around: World | None = None
         self._hazards: Hazards | None = None
         self.motion = car.place(route)
-        """The car in the newest frame."""
+        """Motion of the car in the newest frame."""
         self.picture: Frames = car.sensors.picture(self.motion.frame)
         """The newest frame, (planes, S, S)."""
         self._stack = Stack(config.camera.stack, self.picture)
@@ -58,22 +58,22 @@ class Drive:
         told = config.privileged
         self._expert = Expert(target_mps, delta_s, lambda: self.hazards, config.action_rate) if told else None
         self._lights = LightWatch(scene.session, car.actor) if config.traffic.lights else None
-        self._stops = StopWatch(scene.signs)
+        self._stops = StopSignWatch(scene.signs)
         self._events(hazards.NOTHING)
 
     @property
     def around(self) -> World:
-        """Everybody else around the car, and the lights, in the newest frame, read at most once a step."""
+        """Return the other actors around the car and the lights in the newest frame; read once per step at most."""
         if self._around is None:
             try:
                 self._around = replace(self._scene.surroundings.world(), stop_signs=self._stops.asking)
             except SimulatorLost:
-                self._around = World()  # the next step will find out
+                self._around = World()  # read again in the next step
         return self._around
 
     @property
     def hazards(self) -> Hazards:
-        """What lies on the route ahead in the newest frame."""
+        """Return the hazards on the route ahead in the newest frame."""
         if self._hazards is None:
             state = self.episode.state
             self._hazards = hazards.hazards(state.route, state.place, self.motion, self.around)
@@ -86,8 +86,8 @@ class Drive:
             SimulatorLost: the drive has ended with its simulator.
         """
         applied = self._actuators.follow(steer, pedal)
-        # What the action could know of: a reward that went by what only came after it would be no fault of its.
-        ahead = self.hazards if self._config.traffic.anyone else hazards.NOTHING
+        # Hazards before the step: the reward must not depend on what the action could not know.
+        ahead = self.hazards if self._config.traffic.can_be_blocked else hazards.NOTHING
         try:
             if self.episode.steps % self._second == 0:
                 self._change(ahead)
@@ -100,7 +100,7 @@ class Drive:
         return self.episode.advance(self.motion, applied, events)
 
     def observation(self) -> Observation:
-        """Return what the agent sees of the newest frame, in new arrays."""
+        """Return the observation of the newest frame, in new arrays."""
         state = self.episode.state
         vector = observation.vector(state, self._config.route.point_spacing_m, self._actuators.applied)
         seen: Observation = {"image": self._stack.image, "vector": vector}
@@ -113,7 +113,7 @@ class Drive:
         return seen
 
     def _change(self, ahead: Hazards) -> None:
-        """Let people step out and restless lights change, once a simulated second."""
+        """Let pedestrians step out and restless lights change, once per simulated second."""
         state = self.episode.state
         if self._scene.walkers is not None:
             self._scene.walkers.send_across(hazards.Ahead(state.route, state.place.s_m), state.speed_mps)
@@ -126,16 +126,16 @@ class Drive:
         self.motion, self._around, self._hazards = motion, None, None
 
     def _events(self, ahead: Hazards) -> Events:
-        """Return what happened in the newest frame, with what the car had to do with lights, cars and people."""
+        """Return the events of the newest frame, with those of lights, cars and pedestrians."""
         after, sensors = self.episode.start_frame, self._car.sensors
         own = Events(
             collisions=tuple(sensors.collisions(after)),
             lane_invasions=sensors.lane_invasions(after),
             ran_stop_sign=self._stops.look(self.motion),
         )
-        if not self._config.traffic.anyone:
+        if not self._config.traffic.can_be_blocked:
             return own
-        compared = self._scene.traffic if self.episode.rules.goes_on else None
+        compared = self._scene.traffic if self.episode.rules.continue_after_infractions else None
         return replace(
             own,
             light=Light.NONE if self._lights is None else self._lights.look(self.motion),

@@ -1,7 +1,7 @@
 """The gymnasium environment ``CarlaTD3/Driving-v0``: drive a route with steering and one pedal.
 
-Owns the connection, what is there while it stands (``scene``), and the drive under way (``drive``); decides nothing
-itself. One environment a simulator: evaluation shares it, because a second one would destroy this one's actors.
+Owns the connection, the scene that lives as long as it (``scene``), and the current drive (``drive``); decides nothing
+itself. There is one environment per simulator: evaluation shares it, because a second one would destroy its actors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from carla_td3.env.session import BlockedStart, NoSimulator, Session, SimulatorL
 Action = NDArray[np.float32]
 
 LOSSES_A_RESET = 3
-# Routes drawn for one drive while somebody stands on their starts; each takes ticks, so what only passes by has gone.
+# Routes drawn for one drive while something stands on their starts. Each try takes ticks, so passing cars move on.
 STARTS_A_RESET = 10
 
 
@@ -40,14 +40,14 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     Observation: see ``carla_td3.env.observation``. Action: ``Box(-1, 1, (2,))``, steering (positive to the right) and
     throttle (positive) or brake (negative). ``terminated`` means collision, off the road or route finished, and with
-    the product reward also a red light or blocked; ``truncated`` any other end. The simulator is reached at the first
-    ``reset``.
+    the product reward also a red light or blocked; ``truncated`` means any other end. It connects to the simulator at
+    the first ``reset``.
 
     Args:
-        config: rules; the defaults if None.
+        config: the task; the defaults if None.
         simulator: address, map and time-outs; the defaults if None.
         seed: of routes (until ``reset`` gives another) and of traffic.
-        on_lost: see ``Session``; for a process that must leave when a Traffic Manager's simulator dies.
+        on_lost: see ``Session``; for a process that must exit when a Traffic Manager's simulator dies.
         on_wait, ports: see ``Session``.
     """
 
@@ -75,7 +75,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self.observation_space = observation.space(self.config.camera, extra)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.loss = ""
-        """How the simulator was lost the last time; empty before."""
+        """How the simulator was last lost; empty before."""
         self._seed = seed
         self._scene: Scene | None = None
         self._drive: Drive | None = None
@@ -91,19 +91,19 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     @property
     def scene(self) -> Scene:
-        """What the simulator holds for this environment; connects if needed."""
+        """Return the actors of this environment in the simulator; connects if needed."""
         self._connected()
         assert self._scene is not None
         return self._scene
 
     @property
     def car(self) -> Car | None:
-        """The car; None before the first reset and without a simulator."""
+        """Return the car; None before the first reset and without a simulator."""
         return None if self._scene is None else self._scene.car
 
     @property
     def drive(self) -> Drive:
-        """The drive under way, or that has just ended.
+        """Return the current drive, or the last one.
 
         Raises:
             ResetNeeded: none has begun.
@@ -114,22 +114,22 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     @property
     def state(self) -> DriverState:
-        """The car on its route, for drivers that aren't networks."""
+        """Return the state of the car on its route, for drivers that aren't networks."""
         return self.drive.episode.state
 
     @property
     def hazards(self) -> Hazards:
-        """What lies on the route ahead in the newest frame."""
+        """Return the hazards on the route ahead in the newest frame."""
         return self.drive.hazards
 
     @property
     def frame(self) -> int:
-        """Number of the newest frame."""
+        """Return the number of the newest frame."""
         return self.drive.motion.frame
 
     @property
     def picture(self) -> Frames:
-        """The newest frame, (planes, S, S): what a replay keeps of an observation's image."""
+        """Return the newest frame, (planes, S, S), as a replay stores it."""
         return self.drive.picture
 
     def reset(
@@ -138,15 +138,15 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Begin a drive.
 
         Args:
-            seed: of what training draws from here on: routes, how many cars and people, weather.
-            options: of this drive alone, all optional. ``route``: a ``Route``, else a training route is drawn.
-                ``limit_s``: simulated seconds, else by the configuration. ``goes_on``: collisions and lanes left are
-                listed in ``info["infractions"]`` and don't end it. ``seed``: cars, people and weather are replaced by
-                those that belong to this number, so that two drivers meet the same. After it, whoever a fresh
-                environment would find comes back.
+            seed: for training's draws from here on: routes, numbers of cars and pedestrians, weather.
+            options: for this drive only, all optional. ``route``: a ``Route``, else a training route is drawn.
+                ``limit_s``: simulated seconds, else as configured. ``continue_after_infractions``: infractions don't
+                end the drive, and are listed in ``info["infractions"]``. ``seed``: cars, pedestrians and weather of
+                this drive, so that two drivers meet the same ones; the next drive without it has those of a fresh
+                environment.
 
         Raises:
-            BlockedStart: something stands where the given route starts, or where each of a few drawn ones does.
+            BlockedStart: something stands where the given route starts, or at the start of each drawn one.
             ConfigError, Occupied: see ``Session.connect`` and ``Walkers``.
             NoSimulator: no simulator within the patience, or it died at each of a few attempts.
         """
@@ -168,7 +168,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         return self.drive.observation(), reward, terminated, episode.end is not None and not terminated, episode.info()
 
     def close(self) -> None:
-        """Remove every actor of ours and leave the simulator in asynchronous mode."""
+        """Remove all actors of this environment and leave the simulator in asynchronous mode."""
         if self._scene is not None:
             self._scene.close()
         self._scene = None
@@ -182,19 +182,23 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             self._scene = Scene(self.session, self.config, self._seed)
 
     def _begun(
-        self, route: Route | None = None, limit_s: float | None = None, goes_on: bool = False, seed: int | None = None
+        self,
+        route: Route | None = None,
+        limit_s: float | None = None,
+        continue_after_infractions: bool = False,
+        seed: int | None = None,
     ) -> Drive:
-        """Return a drive on the given route, or on one drawn; on another one while somebody stands on its start."""
-        wanted = conditions.drawn(self.config, self.np_random) if seed is None else conditions.paired(self.config, seed)
+        """Return a drive on the given route, or on a drawn one; draw another if its start is taken."""
+        wanted = conditions.draw(self.config, self.np_random) if seed is None else conditions.of_seed(self.config, seed)
         for _ in range(1 if route else STARTS_A_RESET):
             try:
-                return self._begun_though_lost(route, wanted, Rules(limit_s, goes_on))
+                return self._begun_though_lost(route, wanted, Rules(limit_s, continue_after_infractions))
             except BlockedStart as blocked:
                 last = blocked
         raise last
 
     def _begun_though_lost(self, route: Route | None, wanted: Conditions, rules: Rules) -> Drive:
-        """Return a drive on the given route, or on one drawn; on the same one again if the simulator dies."""
+        """Return a drive on the given or a drawn route; retry the same route if the simulator dies."""
         for _ in range(LOSSES_A_RESET):
             try:
                 route = route or self.planner.sample(self.np_random, self.config.route)
@@ -212,7 +216,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._scene.populate(route, wanted)
 
     def _lose(self) -> None:
-        """Let go of everything that belonged to a dead simulator."""
+        """Drop every reference to a lost simulator."""
         if self._scene is not None:
             self._scene.abandon()
         self._scene = None

@@ -1,6 +1,6 @@
-"""One drive along a route: follows the car's projection, counts what happened, decides reward and end.
+"""One drive along a route: follows the car's projection, records events, decides reward and end.
 
-Pure bookkeeping over ``Motion`` values; owns no simulator, so that every rule can be tested without one.
+Pure bookkeeping over ``Motion`` values, without a simulator, so that every rule can be tested.
 """
 
 from __future__ import annotations
@@ -23,45 +23,47 @@ TERMINAL: dict[str, frozenset[End]] = {
     "sum": frozenset({"collision", "off_road", "finished"}),
     "product": frozenset({"collision", "red_light", "off_road", "blocked", "finished"}),
 }
-"""The ends that are states of the task, by the reward's form; the others break a drive off."""
+"""Ends that terminate an episode, by the reward's form; all other ends truncate it."""
 
 FINISH_M = 2.0
 PROGRESS_M = 1.0
 STUCK_S, BLOCKED_S, BLOCKED_MPS = 15.0, 180.0, 0.1
-# A drive that goes on after an infraction ends here, as the Leaderboard's InRouteTest has it.
+# A drive that continues after infractions ends here, as in the Leaderboard's InRouteTest.
 OFF_ROUTE_M = 30.0
-# Training's own line at a red light: the front this far over it, where the light is still among what is seen ahead. The
-# judgement's is the rear's, by when neither picture nor privileged numbers tell of a light: no state to learn it from.
+# In training, running a red light ends the drive when the front is this far over the line: the light is still in view.
+# The Leaderboard judges at the rear, when neither picture nor privileged numbers show the light any more, so nothing
+# could be learned from it.
 OVER_LINE_M = 0.5
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Of one drive, where they differ from training's."""
+    """Rules of one drive, where they differ from training's."""
 
     limit_s: float | None = None
-    """Simulated; None: by ``environment.time_limit``."""
-    goes_on: bool = False
-    """Whether infractions are only listed: the drive ends at the route's end, 30 m beside it, blocked or in time."""
+    """Limit in simulated seconds; None means ``environment.time_limit``."""
+    continue_after_infractions: bool = False
+    """Whether infractions are only listed. The drive then ends at the route's end, 30 m off it, blocked or out of time.
+    """
 
 
 @dataclass(frozen=True)
 class Events:
-    """What was seen in a step."""
+    """Events of one step."""
 
     collisions: tuple[Collision, ...] = ()
     lane_invasions: int = 0
     light: Light = Light.NONE
-    """The one before whose line the car stands, or over whose line it is driving."""
+    """State of the light whose stop line the car stands before or is driving over."""
     faced: Light = Light.NONE
-    """The one that it comes to."""
+    """State of the light that the car is coming to."""
     line_gap_m: float = math.inf
-    """From the front bumper to that one's stop line; negative over it."""
+    """Distance from the front bumper to that light's stop line; negative past it."""
     ran_stop_sign: bool = False
     traffic_mps: float | None = None
     """Mean speed of the other cars."""
     allowed_mps: float = math.inf
-    """The speed that cars, lights and people ahead allow."""
+    """Speed that cars, lights and pedestrians ahead allow."""
     ttc_s: float = math.inf
     """Time to collision with any of them."""
 
@@ -84,9 +86,9 @@ class Episode:
         self.steps = 0
         self.lane_invasions = 0
         self.red_lights_met = 0
-        """How many lights were red when the car came to them."""
+        """Number of lights that were red when the car came to them."""
         self.collision: Collision | None = None
-        """The first."""
+        """The first collision."""
         self.terms: dict[str, float] = {}
         self.jerk_mps3 = 0.0
         self.record = Record()
@@ -95,7 +97,7 @@ class Episode:
         limit = config.time_limit
         limit_s = self.rules.limit_s or limit.constant_s + limit.s_per_m * route.length_m
         self._limit_steps = math.ceil(limit_s / seconds - 1e-6)
-        self._blocked_s = config.blocked_s or (BLOCKED_S if config.traffic.anyone else STUCK_S)
+        self._blocked_s = config.blocked_s or (BLOCKED_S if config.traffic.can_be_blocked else STUCK_S)
         self._light = Light.NONE
         self._met_red = False
         self._line_gap_m = math.inf
@@ -118,7 +120,7 @@ class Episode:
 
     @property
     def terminated(self) -> bool:
-        """Whether the drive has ended in a state of the task, not by being broken off."""
+        """Whether the drive has ended in a terminal state, not by truncation."""
         return self.end in TERMINAL[self._config.reward.form]
 
     def advance(self, motion: Motion, action: tuple[float, float], events: Events) -> float:
@@ -152,13 +154,13 @@ class Episode:
         return sum(self.terms.values())
 
     def lose(self, wheel: float) -> None:
-        """End with the simulator: nothing of the step under way counts but where the wheel is by then."""
+        """End the drive because the simulator was lost. Of the current step, only the wheel's position is taken."""
         self.end = "simulator_lost"
         self.state = replace(self.state, wheel=wheel)
         self.terms = dict.fromkeys(self.terms, 0.0)
 
     def info(self) -> dict[str, Any]:
-        """Return what a step reports beside observation and reward."""
+        """Return the ``info`` dictionary of a step."""
         return {
             "reward_terms": self.terms,
             "route": self.route.name,
@@ -200,13 +202,13 @@ class Episode:
             self._counted_s_m, self._got_on_step = self._best_s_m, self.steps
 
     def _gets_on(self, motion: Motion) -> bool:
-        """Return whether the car isn't held up: where somebody may hold it, to creep is enough."""
-        if self._config.traffic.anyone and motion.speed_mps >= BLOCKED_MPS:
+        """Return whether the car makes progress. If something may hold it up, creeping is enough."""
+        if self._config.traffic.can_be_blocked and motion.speed_mps >= BLOCKED_MPS:
             return True
         return self._best_s_m >= self._counted_s_m + PROGRESS_M
 
     def _hit(self, events: Events) -> bool:
-        """Record this step's collisions and return whether there is one of its own."""
+        """Record this step's collisions and return whether there is a new one."""
         fresh = [each for each in events.collisions if self.record.collide(each, self.state.place.s_m, self.time_s)]
         self.collision = self.collision or (fresh[0] if fresh else None)
         return bool(fresh)
@@ -230,12 +232,15 @@ class Episode:
             self.record.add("stop_sign", self.state.place.s_m, self.time_s)
 
     def _decide(self, hit: bool, passed_red: bool) -> End | None:
-        """Return why the episode ends; an infraction in the last step is one, even at the route's end."""
-        goes_on = self.rules.goes_on
+        """Return why the episode ends, if it does. An infraction in the last step counts, even at the route's end."""
+        continue_after_infractions = self.rules.continue_after_infractions
         ends: dict[End, bool] = {
-            "collision": hit and not goes_on,
-            "red_light": passed_red and not goes_on and "red_light" in TERMINAL[self._config.reward.form],
-            "off_road": abs(self.state.place.lateral_m) > (OFF_ROUTE_M if goes_on else self._config.off_road_m),
+            "collision": hit and not continue_after_infractions,
+            "red_light": passed_red
+            and not continue_after_infractions
+            and "red_light" in TERMINAL[self._config.reward.form],
+            "off_road": abs(self.state.place.lateral_m)
+            > (OFF_ROUTE_M if continue_after_infractions else self._config.off_road_m),
             "finished": self.state.place.s_m >= self.route.length_m - FINISH_M,
             "time": self.steps >= self._limit_steps,
             "blocked": (self.steps - self._got_on_step) * self._seconds >= self._blocked_s,

@@ -1,7 +1,7 @@
-"""How rules drive: along the route, and the expert, who knows what lies ahead as well.
+"""Drivers by rules: a route follower, and an expert that also knows what lies ahead.
 
-They see a car's state on its route and hazards, no picture and no client. What the expert would do in a drive's every
-step is privileged knowledge for those who learn (``carla_td3.env.privileged``); both are drivers to compare with, too.
+They read the car's state on its route and the hazards, no picture and no client. Both are drivers to compare with. The
+expert's action at every step is also privileged knowledge for learners (``carla_td3.env.privileged``).
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from carla_td3.env.observation import DriverState, Observation
 
 Action = NDArray[np.float32]
 
-# Accelerations that it chooses in comfort, if it must, and at worst; how fast they may change.
+# The expert's accelerations: in comfort, if necessary, and at worst; and how fast they may change.
 ACCELERATION_MPS2, COMFORTABLE_MPS2, HARD_MPS2, EMERGENCY_MPS2, JERK_MPS3 = 1.5, 2.0, 3.0, 8.0, 3.0
 HEADWAY_S, IDM_GAP_M = 1.0, 1.5
 ROOM_M, CREEPING_MPS = 10.0, 1.0
-# A car that stands keeps its brake until this much is wanted: the rules want next to nothing for ever before a line,
-# and who learns from a foot that hovers over the throttle there rolls across it.
+# A car at rest keeps its brake on until this acceleration is wanted. Before a line the rules want almost nothing for a
+# long time, and a learner that imitates a foot hovering over the throttle rolls across the line.
 STANDING_MPS, HOLDING_BRAKE, STARTING_MPS2 = 0.2, 0.5, 0.3
-# Who stands behind a line or a car stands on until there is so much to gain: to start is to have seen that it may go.
+# A car that waits behind a line or another car starts only for a gain this large: starting then means that it may go.
 WORTH_STARTING_M = 5.0
-# About what a passenger car's pedals come to.
+# About the acceleration that a passenger car's pedals give.
 FULL_THROTTLE_MPS2, FULL_BRAKE_MPS2 = 5.0, 11.0
 
-# CARLA's Tesla Model 3: steering 1 turns the front wheels by this much; the distance between its axles.
+# CARLA's Tesla Model 3: wheel angle of steering 1, and wheelbase.
 MAX_STEER_RAD, WHEELBASE_M = math.radians(70.0), 2.875
-# By which part of the lag of wheel and pedals later the car is driven for: as it is now, it swings to the outside of
-# one bend after another until it is on the lane's edge; all of it later, it cuts them (tests/unit/agent).
+# Share of the actuators' lag by which the expert predicts the car's pose. Without prediction the car swings to the
+# outside of bends until it is on the lane's edge; with the whole lag it cuts them (tests/unit/agent).
 PREVIEW = 0.5
 
 
 class PidPurePursuit:
-    """Steers to a point of the route ahead, and slows down in time for its curves.
+    """Steers to a point of the route ahead, and slows down in time for bends.
 
-    Pure pursuit (Coulter 1992) with a look-ahead that grows with speed; a PI controller on the speed that the
+    Pure pursuit (Coulter 1992) with a look-ahead that grows with speed; a PI controller follows the speed that the
     route's curvature allows within braking distance.
 
     Args:
         target_mps: speed on straight road.
-        lateral_mps2: comfortable acceleration in curves.
+        lateral_mps2: comfortable acceleration in bends.
         braking_mps2: comfortable deceleration before them.
         actuators: how wheel and pedals follow; the defaults if None.
     """
@@ -78,12 +78,12 @@ class PidPurePursuit:
     def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
         """Return steering towards the look-ahead point, and the pedal for the allowed speed."""
         if state.place.s_m < 1.0:
-            self._integral = 0.0  # a new route
+            self._integral = 0.0  # a new route has begun
         later = self.later(state)
         return np.array((self.steer(later), self._pedal(later)), np.float32)
 
     def later(self, state: DriverState) -> DriverState:
-        """Return the car that it drives: on the arc that the wheel is set to, at the speed it has, a moment later."""
+        """Return the car's predicted state a moment later, on the present arc at the present speed."""
         if self._ahead_s == 0.0:
             return state
         way_m = state.speed_mps * self._ahead_s
@@ -98,7 +98,7 @@ class PidPurePursuit:
         reach = min(max(2.0 + 0.5 * state.speed_mps, 3.0), 10.0)
         (x, y), *_ = state.route.ahead(state.place.s_m, 1, reach)
         bearing = math.atan2(y - state.y_m, x - state.x_m) - state.yaw
-        # The rear axle is what follows the arc; it lies half a wheelbase behind the car's origin.
+        # The rear axle follows the arc; it is half a wheelbase behind the car's origin.
         distance = math.hypot(x - state.x_m, y - state.y_m) + WHEELBASE_M / 2.0
         if state.route.length_m - state.place.s_m < reach:
             bearing = state.place.yaw - state.yaw  # past the end there is no point to pursue
@@ -112,7 +112,7 @@ class PidPurePursuit:
         return min(0.75, max(-1.0, pedal))
 
     def allowed(self, state: DriverState) -> float:
-        """Return the speed, m/s, from which every curve ahead can still be slowed down for."""
+        """Return the speed, m/s, from which the car can still slow down for every bend ahead."""
         route, s_m = state.route, state.place.s_m
         first, last = route.s.searchsorted((s_m, s_m + 5.0 + self._target**2 / (2.0 * self._braking)))
         bends = np.abs(route.curvature[first:last])
@@ -122,10 +122,11 @@ class PidPurePursuit:
 
 
 class Expert:
-    """Drives by rules with privileged knowledge: a ceiling to measure others by, and their teacher.
+    """Drives by rules with privileged knowledge: an upper bound for other drivers, and their teacher.
 
     Pure pursuit along the route, and the Intelligent Driver Model (Treiber et al. 2000) behind cars and before lights,
-    walkers and whoever crosses, as CARLA's BehaviorAgent and PDM-Lite do in their ways. Accelerations change gradually.
+    walkers and crossing traffic; CARLA's BehaviorAgent and PDM-Lite work in similar ways. Accelerations change
+    gradually.
 
     Args:
         target_mps: speed on straight road.
@@ -157,7 +158,7 @@ class Expert:
         return np.array((self._line.steer(later), self._pedal(wanted, state.speed_mps)), np.float32)
 
     def _obstacles(self, seen: Hazards, speed_mps: float) -> list[tuple[float, float]]:
-        """Return gap and speed of what there is to stand behind, each gap less what is kept to such a thing."""
+        """Return gap and speed of each obstacle; the distance to keep is already subtracted from the gap."""
         found = [(seen.lead_gap_m - STAND_BEFORE_CAR_M, max(0.0, seen.lead_speed_mps))]
         if self._stops(seen, speed_mps) or _is_full(seen):
             found.append((seen.light_gap_m - STAND_BEFORE_LINE_M, 0.0))
@@ -166,12 +167,12 @@ class Expert:
         found.append((seen.sign_gap_m - STAND_BEFORE_LINE_M, 0.0))
         if not _passes(seen, speed_mps):
             found.append((seen.walker_gap_m - STAND_BEFORE_WALKER_M, 0.0))
-        if seen.crossing_gap_m > 0.0:  # to stand in the other's way helps nobody
+        if seen.crossing_gap_m > 0.0:  # to stop in the other vehicle's way would block both
             found.append((seen.crossing_gap_m - STAND_BEFORE_CAR_M, 0.0))
         return found
 
     def _stops(self, seen: Hazards, speed_mps: float) -> bool:
-        """Return whether the light is to be stopped for: once it turns yellow too near, the car goes through."""
+        """Return whether to stop for the light. If it turns yellow too near to stop, the car drives on."""
         if seen.light not in (Light.YELLOW, Light.RED):
             self._goes_through = False
         elif self._light not in (Light.YELLOW, Light.RED):
@@ -181,13 +182,13 @@ class Expert:
         return self._light in (Light.YELLOW, Light.RED) and not self._goes_through
 
     def _pedal(self, wanted_mps2: float, speed_mps: float) -> float:
-        """Return throttle or brake for an acceleration that follows the wanted one, hard braking at once."""
+        """Return throttle or brake for an acceleration that approaches the wanted one; hard braking comes at once."""
         change = 1.0 if wanted_mps2 < -HARD_MPS2 else JERK_MPS3 * self._step_s
         self._mps2 += min(JERK_MPS3 * self._step_s, max(-change, wanted_mps2 - self._mps2))
         if speed_mps < STANDING_MPS and wanted_mps2 < STARTING_MPS2:
             self._mps2 = self._wanted_mps = 0.0
             return -HOLDING_BRAKE
-        # What the pedals come to differs by car and slope: a reference speed that the car is led along makes up for it.
+        # A pedal's effect differs by car and slope; following a reference speed corrects for it.
         wanted = self._wanted_mps + self._mps2 * self._step_s
         self._wanted_mps = min(speed_mps + 1.0, max(speed_mps - 1.0, wanted, 0.0))
         full = FULL_THROTTLE_MPS2 if self._mps2 > 0.0 else FULL_BRAKE_MPS2
@@ -196,7 +197,7 @@ class Expert:
 
 
 def _following(speed_mps: float, gap_m: float, leading_mps: float) -> float:
-    """Return the Intelligent Driver Model's acceleration with ``gap_m`` left before where the car is to stand."""
+    """Return the Intelligent Driver Model's acceleration for a gap of ``gap_m`` to where the car must stand."""
     closing = speed_mps * (speed_mps - leading_mps) / (2.0 * math.sqrt(ACCELERATION_MPS2 * COMFORTABLE_MPS2))
     kept = IDM_GAP_M + max(0.0, speed_mps * HEADWAY_S + closing)
     there = max(gap_m + IDM_GAP_M, 0.1)
@@ -204,13 +205,15 @@ def _following(speed_mps: float, gap_m: float, leading_mps: float) -> float:
 
 
 def _is_full(seen: Hazards) -> bool:
-    """Return whether who stands behind the stop line leaves the car no room: the light may turn red meanwhile."""
+    """Return whether queueing cars leave no room behind the stop line: the light may turn red meanwhile."""
     room_m = seen.lead_gap_m - seen.light_gap_m
     return 0.0 < room_m < ROOM_M and seen.light_gap_m > 0.0 and seen.lead_speed_mps < CREEPING_MPS
 
 
 def _passes(seen: Hazards, speed_mps: float) -> bool:
-    """Return whether the car is by before the walker is on its path, or the walker off it before the car comes."""
+    """Return whether the car passes before the walker enters its path, or the walker leaves the path before the car
+    comes.
+    """
     beside = abs(seen.walker_lateral_m) - HALF_WIDTH_M - WALKER_MARGIN_M
     towards = -math.copysign(1.0, seen.walker_lateral_m) * seen.walker_lateral_mps
     pace = max(speed_mps, 3.0)

@@ -1,7 +1,7 @@
-"""What lies on the route ahead: the car in front, the light or stop sign, a walker, somebody who crosses in a junction.
+"""Hazards on the route ahead: the car in front, the light or stop sign, a walker, a vehicle that crosses in a junction.
 
 Pure: a ``World`` of plain data in, the nearest of each kind out; ``env.surroundings`` reads it from the client.
-More than can be seen from a car: for rewards, critics, auxiliary losses and the expert, never for an actor.
+It knows more than a driver can see: for rewards, critics, auxiliary losses and the expert, never for an actor.
 
 Metres, seconds and radians in CARLA's frame (y and laterals positive to the right). Gaps are along the route, from the
 car's front bumper. Nothing ahead within ``RANGE_M`` is an infinite gap.
@@ -19,34 +19,35 @@ from numpy.typing import NDArray
 
 from carla_td3.env.car import Motion
 from carla_td3.env.route_line import FloatArray, Projection, Route, wrapped
-from carla_td3.env.stop_signs import Hold
+from carla_td3.env.stop_signs import StopBox
 
 RANGE_M, BEHIND_M = 60.0, 15.0
 NEXT_LANE_M = 10.0
-# CARLA's Tesla Model 3, from its origin.
+# CARLA's Tesla Model 3: distances from its origin.
 FRONT_M, HALF_WIDTH_M = 2.4, 1.09
-# The path: what the car covers, and how near to it others may come.
+# Half width of the path that the car covers, and the distance to keep from others.
 CAR_MARGIN_M, WALKER_MARGIN_M = 0.3, 0.6
-# A stop line that the front has passed by less than this still holds the car; the junction begins behind it.
+# A stop line holds the car until the front has passed it by this much; the junction begins behind it.
 PAST_LINE_M = 2.5
 SAME_WAY_RAD = math.radians(60.0)
-# How far others' motion is followed on, and how fast a car that waits at a junction would drive into it.
+# How far ahead in time others' motion is extrapolated, and how fast a car that waits at a junction would enter it.
 HORIZON_S, STEP_S, STARTING_MPS = 4.0, 0.5, 4.0
 CROSSING_MARGIN_S = 1.0
-# Conflicts are looked for in junctions alone: elsewhere a car that meets a bend would seem to come straight on.
+# Conflicts are looked for only in junctions: elsewhere an oncoming car in a bend would seem to cross the path.
 JUNCTION_MARGIN_M = 4.0
 STANDING_MPS = 0.3
 BEARINGS = np.radians(np.arange(-55.0, 56.0, 10.0))
-"""Edges of the directions in which it is told who is there: radians from the car's nose, positive to the right."""
+"""Edges of the directions in which others are reported: radians from the car's nose, positive to the right."""
 
-# So far before each kind of hazard the target speed is 0: the idea of Roach (2108.08265), the distances our own.
-# 3 m before a light's line it is at most 23° aside in Town02 (38° from 1 m), so that a camera needs no fisheye.
+# Distance before each kind of hazard at which the target speed is 0. The idea is Roach's (2108.08265), the distances
+# are ours. 3 m before its line a light is at most 23° to the side in Town02 (38° from 1 m), so a camera needs no
+# fisheye.
 STAND_BEFORE_CAR_M, STAND_BEFORE_LINE_M, STAND_BEFORE_WALKER_M = 3.0, 3.0, 4.0
 BRAKING_MPS2 = 2.5
 
 
 class Light(Enum):
-    """What a traffic light shows; ``NONE``: no light on the route ahead, or one that is off."""
+    """State of a traffic light; ``NONE``: no light on the route ahead, or one that is off."""
 
     NONE = "none"
     GREEN = "green"
@@ -56,25 +57,26 @@ class Light(Enum):
 
 @dataclass(frozen=True)
 class Hazards:
-    """The nearest of each kind on the route ahead."""
+    """The nearest hazard of each kind on the route ahead."""
 
     lead_gap_m: float = math.inf
-    """To the rear of the next vehicle on the path."""
+    """Gap to the rear of the next vehicle on the path."""
     lead_speed_mps: float = 0.0
-    """Its speed along the route; negative if it comes towards us."""
+    """That vehicle's speed along the route; negative if it is oncoming."""
     light: Light = Light.NONE
     light_gap_m: float = math.inf
-    """To its stop line; down to ``-PAST_LINE_M``."""
+    """Gap to the light's stop line; down to ``-PAST_LINE_M``."""
     sign_gap_m: float = math.inf
-    """To the line before which a stop sign asks the car to stand; infinite once it has stood there."""
+    """Gap to the line of a stop sign; infinite once the car has stopped there."""
     walker_gap_m: float = math.inf
-    """To a walker who is on the path, or will be within ``HORIZON_S``."""
+    """Gap to a walker who is on the path, or will be within ``HORIZON_S``."""
     walker_lateral_m: float = 0.0
     walker_lateral_mps: float = 0.0
     crossing_gap_m: float = math.inf
-    """To where a vehicle, going on as it does, will be on the path in a junction just when the car gets there."""
+    """Gap to where a vehicle, at constant speed and turn, enters the path in a junction just when the car gets there.
+    """
     crossing_s: float = math.inf
-    """Until it is there."""
+    """Seconds until that vehicle is there."""
 
 
 NOTHING = Hazards()
@@ -85,7 +87,7 @@ class Others:
     """n boxes on the road."""
 
     place: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
-    """(n, 2) middles."""
+    """(n, 2) centres."""
     yaw: FloatArray = field(default_factory=lambda: np.empty(0))
     half: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
     """(n, 2) half length and half width."""
@@ -93,34 +95,34 @@ class Others:
     yaw_rate: FloatArray = field(default_factory=lambda: np.empty(0))
 
     def of(self, which: NDArray[Any]) -> Others:
-        """Return those of a mask or of indices."""
+        """Return the boxes that a mask or indices select."""
         return Others(self.place[which], self.yaw[which], self.half[which], self.velocity[which], self.yaw_rate[which])
 
 
 @dataclass(frozen=True)
 class StopLine:
-    """Where a light holds a lane."""
+    """A stop line of a light, in one lane."""
 
     x_m: float
     y_m: float
     yaw: float
-    """Of travel over it."""
+    """Direction of travel over the line."""
     light: Light
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Everybody else around the car, and the lights, in one frame."""
+    """The other actors around the car, and the lights, in one frame."""
 
     vehicles: Others = field(default_factory=Others)
     walkers: Others = field(default_factory=Others)
     stop_lines: tuple[StopLine, ...] = ()
-    stop_signs: tuple[Hold, ...] = ()
-    """In which the car hasn't stood yet."""
+    stop_signs: tuple[StopBox, ...] = ()
+    """Stop signs at which the car hasn't stopped yet."""
 
 
 def hazards(route: Route, place: Projection, motion: Motion, world: World) -> Hazards:
-    """Return what the car at ``place`` on its route has before it."""
+    """Return the hazards ahead of the car at ``place`` on its route."""
     path = Ahead(route, place.s_m)
     lead = _lead(path, world.vehicles)
     light = _light(path, world.stop_lines)
@@ -130,9 +132,8 @@ def hazards(route: Route, place: Projection, motion: Motion, world: World) -> Ha
 
 
 def by_bearing(motion: Motion, others: Others) -> FloatArray:
-    """Return the metres from the car's middle to the nearest middle of another in each of ``BEARINGS``, from the left.
-
-    Infinite where nobody is within ``RANGE_M``. It asks neither for the route nor for what hides whom.
+    """Return the distance from the car's centre to the nearest other centre in each of ``BEARINGS``, from the left.
+    Infinite if there is none within ``RANGE_M``. It ignores the route and what hides the view.
     """
     nearest = np.full(len(BEARINGS) - 1, np.inf)
     if len(others.yaw):
@@ -146,9 +147,9 @@ def by_bearing(motion: Motion, others: Others) -> FloatArray:
 
 
 def target_speed(seen: Hazards, allowed_mps: float) -> float:
-    """Return the speed that the hazards leave of ``allowed_mps``: as in Roach it falls to 0 before each of them.
+    """Return the speed that the hazards allow, at most ``allowed_mps``; as in Roach it falls to 0 before each of them.
 
-    It is the speed from which comfortable braking (``BRAKING_MPS2``) still ends where the car should stand.
+    It is the speed from which comfortable braking (``BRAKING_MPS2``) still stops where the car should stand.
     """
     bounds = [
         _slowing_to(seen.lead_speed_mps, seen.lead_gap_m - STAND_BEFORE_CAR_M),
@@ -162,7 +163,7 @@ def target_speed(seen: Hazards, allowed_mps: float) -> float:
 
 
 def time_to_collision(seen: Hazards, speed_mps: float) -> float:
-    """Return the seconds until the car, going on at its speed, meets another one or a walker; infinite if it won't."""
+    """Return the seconds until the car, at constant speed, meets a vehicle or walker; infinite if it doesn't."""
     closing = speed_mps - seen.lead_speed_mps
     times = [
         seen.lead_gap_m / closing if closing > 0.0 else math.inf,
@@ -173,12 +174,12 @@ def time_to_collision(seen: Hazards, speed_mps: float) -> float:
 
 
 def _slowing_to(speed_mps: float, metres: float) -> float:
-    """Return the speed from which comfortable braking comes to ``speed_mps`` within so many metres."""
+    """Return the speed from which comfortable braking reaches ``speed_mps`` within ``metres``."""
     return math.sqrt(max(0.0, max(0.0, speed_mps) ** 2 + 2.0 * BRAKING_MPS2 * metres))
 
 
 class Ahead:
-    """The route's points from ``BEHIND_M`` behind the car to ``RANGE_M`` before it, and straight on at both ends."""
+    """The route's points from ``BEHIND_M`` behind the car to ``RANGE_M`` before it, extended straight at both ends."""
 
     def __init__(self, route: Route, s_m: float) -> None:
         first = int(np.searchsorted(route.s, s_m - BEHIND_M))
@@ -190,7 +191,7 @@ class Ahead:
         self._junctions = self._gap[route.junction[first:last]]
 
     def project(self, places: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return gap, lateral and the path's yaw of (n, 2) places, (n,) each: by the nearest point's tangent."""
+        """Return gap, lateral offset and the path's yaw at (n, 2) places, (n,) each, by the nearest point's tangent."""
         best = np.argmin(self._squares - 2.0 * (places @ self._points.T), axis=1)
         yaw, (dx, dy) = self._yaw[best], (places - self._points[best]).T
         cos, sin = np.cos(yaw), np.sin(yaw)
@@ -198,7 +199,7 @@ class Ahead:
 
     @property
     def junction_ahead(self) -> bool:
-        """Whether any of it lies in a junction."""
+        """Whether any part of it lies in a junction."""
         return len(self._junctions) > 0
 
     def in_junction(self, gap_m: FloatArray) -> NDArray[np.bool_]:
@@ -226,15 +227,15 @@ def _lead(path: Ahead, vehicles: Others) -> tuple[float, float]:
 
 
 def _light(path: Ahead, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
-    """Return the next light of the route's own lane, and the gap to its line."""
+    """Return the next light of the route's lane, and the gap to its line."""
     lit = [line for line in lines if line.light is not Light.NONE]
     gap, lateral, same_way = _poses(path, [(line.x_m, line.y_m, line.yaw) for line in lit])
     best = _nearest(gap, same_way & (np.abs(lateral) < HALF_WIDTH_M) & (gap > -PAST_LINE_M))
     return (Light.NONE, math.inf) if best is None else (lit[best].light, float(gap[best]))
 
 
-def _sign(path: Ahead, holds: tuple[Hold, ...]) -> float:
-    """Return the gap to the line at which the next stop sign's box holds the car's middle."""
+def _sign(path: Ahead, holds: tuple[StopBox, ...]) -> float:
+    """Return the gap to the line of the next stop sign."""
     gap, lateral, same_way = _poses(path, [(hold.x_m, hold.y_m, hold.travel) for hold in holds])
     across, along = np.array([(hold.half_x_m, hold.half_y_m) for hold in holds]).reshape(-1, 2).T
     best = _nearest(gap, same_way & (np.abs(lateral) < across) & (gap + FRONT_M > -along))
@@ -270,7 +271,7 @@ def _crossing(path: Ahead, speed_mps: float, vehicles: Others) -> tuple[float, f
     own_mps = max(speed_mps, STARTING_MPS)
     arrives_s, leaves_s = (gap - deep) / own_mps, (gap + deep + 2.0 * FRONT_M) / own_mps
     met = on & (gap + deep > 0.0) & (arrives_s < times + CROSSING_MARGIN_S) & (leaves_s > times - CROSSING_MARGIN_S)
-    # Who is on the path by now is ahead of the car, or behind it.
+    # A vehicle on the path by now is ahead of the car, or behind it.
     met &= path.in_junction(gap) & ~on[:, :1]
     gaps = (gap - deep).ravel()
     best = _nearest(gaps, met.ravel())
@@ -278,7 +279,7 @@ def _crossing(path: Ahead, speed_mps: float, vehicles: Others) -> tuple[float, f
 
 
 def _poses(path: Ahead, poses: list[tuple[float, float, float]]) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
-    """Return gap and lateral of poses (x, y, yaw), and which of them go the path's way."""
+    """Return gap and lateral offset of poses (x, y, yaw), and which of them point along the path."""
     x, y, yaw = np.array(poses).reshape(-1, 3).T
     gap, lateral, along = path.project(np.stack((x, y), axis=1))
     return gap, lateral, np.cos(yaw - along) > math.cos(SAME_WAY_RAD)
@@ -291,7 +292,7 @@ def _nearest(gap_m: FloatArray, which: NDArray[np.bool_]) -> int | None:
 
 
 def _beside(path: Ahead, others: Others, metres: float) -> Others:
-    """Return those whose middles are within so many metres of the path."""
+    """Return the boxes whose centres are within ``metres`` of the path."""
     return others.of(np.abs(path.project(others.place)[1]) < metres)
 
 
@@ -299,7 +300,7 @@ SIGNS = np.array(((1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)))
 
 
 def corners(place: FloatArray, yaw: FloatArray, half: FloatArray) -> FloatArray:
-    """Return the (n, 4, 2) corners of boxes; see ``Others`` for what they are given as."""
+    """Return the (n, 4, 2) corners of boxes; see ``Others`` for the arguments."""
     along, beside = np.moveaxis(half[:, None] * SIGNS, 2, 0)
     cos, sin = np.cos(yaw)[:, None], np.sin(yaw)[:, None]
     offsets = np.stack((along * cos - beside * sin, along * sin + beside * cos), axis=-1)
@@ -308,7 +309,7 @@ def corners(place: FloatArray, yaw: FloatArray, half: FloatArray) -> FloatArray:
 
 
 def _followed(others: Others, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return places (n, t, 2) and yaws (n, t) of others that go on with today's speed and turn."""
+    """Return places (n, t, 2) and yaws (n, t) of boxes that keep their present speed and turn."""
     turned = others.yaw_rate[:, None] * times_s
     chord = turned / 2.0
     metres = times_s * np.sinc(chord / math.pi)

@@ -1,4 +1,4 @@
-"""A second, idle TCP connection to the simulator, whose end says that the simulator died.
+"""A second, idle TCP connection to the simulator, which shows at once when the simulator dies.
 
 The ``carla`` client notices a dead server only after its whole time-out (protocol section 5.1); this connection sees
 the end-of-file milliseconds after a SIGKILL (facts, section 5). Never sends a byte.
@@ -26,7 +26,7 @@ class Lifeline:
 
     def __init__(self, host: str, port: int, on_lost: Callable[[], None] | None = None) -> None:
         self.lost = False
-        """Whether the simulator ended the connection. A plain attribute: it is read at every tick."""
+        """Whether the simulator ended the connection. A plain attribute, because every tick reads it."""
         self._closed = False
         self._on_lost = on_lost
         self._socket = socket.create_connection((host, port), timeout=CONNECT_S)

@@ -1,6 +1,6 @@
-"""What the agent sees: a few frames, and a vector of speed, lane position and route points in the car's frame.
+"""The agent's observation: a few frames, and a vector of speed, lane position and route points in the car's frame.
 
-Pure: numbers in, arrays out. Every array returned is fresh, so that a replay may keep it. Knows no client.
+Pure: numbers in, arrays out. Every returned array is new, so that a replay may keep it. Knows no client.
 
 A frame has a plane (grey) or three (red, green, blue) of each view, the narrow one last. The image has the planes of
 ``camera.stack.frames`` frames that lie ``every`` steps apart, the newest frame last: by default 4 grey planes.
@@ -8,7 +8,7 @@ A frame has a plane (grey) or three (red, green, blue) of each view, the narrow 
 The vector's 53 entries, all clipped to [-2, 2]:
 
 ======= ============================================================ =====================================
-index   what                                                         scale
+index   meaning                                                      scale
 ======= ============================================================ =====================================
 0       speed, ≥ 0                                                   ``SPEED_SCALE_MPS``
 1       distance from the route's line, positive to its right        half the lane's width
@@ -16,8 +16,8 @@ index   what                                                         scale
         when it points to the right
 3 + 2k  k-th route point ahead: metres forward of the car            (k + 1) × ``point_spacing_m``
 4 + 2k  k-th route point ahead: metres right of the car              (k + 1) × ``point_spacing_m``
-51      where the wheel is, on which depends what an action comes to a steering of 1
-52      where the pedal is (``carla_td3.env.actuators``)                 full throttle
+51      position of the wheel (``carla_td3.env.actuators``)          a steering of 1
+52      position of the pedal                                        full throttle
 ======= ============================================================ =====================================
 
 Each point is measured by its own distance along the route, so that its second entry is the sine of its bearing where
@@ -47,13 +47,13 @@ _NUMBERS = np.arange(1.0, ROUTE_POINTS + 1.0)
 
 Vector = NDArray[np.float32]
 Frames = NDArray[np.uint8]
-# The keys are those of ``space``; gymnasium types a Dict space as dict[str, Any].
+# The keys are those of ``space``. gymnasium types a Dict space as dict[str, Any].
 Observation = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class DriverState:
-    """The car on its route, in metres, radians and seconds: what drivers that aren't networks may look at."""
+    """State of the car on its route, in metres, radians and seconds, for drivers that aren't networks."""
 
     route: Route
     place: Projection
@@ -62,7 +62,7 @@ class DriverState:
     yaw: float
     speed_mps: float
     wheel: float = 0.0
-    """Where the wheel is, -1 to 1; it differs from what was asked for last where it takes its time."""
+    """Position of the wheel, -1 to 1. It differs from the last action if steering has a delay."""
 
     @property
     def heading_error(self) -> float:
@@ -94,7 +94,7 @@ def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] = 
     """Return the (53,) float32 vector of this module's table.
 
     Args:
-        applied: where steering and pedal are, -1 to 1.
+        applied: positions of steering and pedal, -1 to 1.
     """
     values = np.empty(VECTOR_SIZE, np.float32)
     values[0] = state.speed_mps / SPEED_SCALE_MPS
@@ -110,7 +110,7 @@ def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] = 
 
 
 class Stack:
-    """The frames of one drive that its images are made of; before the ``first`` there was nothing but that one."""
+    """The frames of one drive that make its images. Before the first frame, that frame is repeated."""
 
     def __init__(self, config: StackConfig, first: Frames) -> None:
         reach = (config.frames - 1) * config.every + 1
@@ -123,5 +123,5 @@ class Stack:
 
     @property
     def image(self) -> Frames:
-        """A new array (frames · planes, S, S), the newest last."""
+        """Return a new array (frames · planes, S, S), the newest frame last."""
         return np.concatenate(list(self._frames)[:: self._every])

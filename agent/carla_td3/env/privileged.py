@@ -1,17 +1,18 @@
-"""What the simulator knows as a vector, for critics and losses in training; no driver ever receives it.
+"""Privileged knowledge of the simulator as a vector, for critics and losses in training; no driver receives it.
 
-The hazards ahead; who is where, in the directions in which a camera may look; and what the expert, who knows all of it,
-would do now (DAgger's label, Ross et al. 2011).
+It holds the hazards ahead, the nearest walker and vehicle in each direction of the camera's view, and the expert's
+action now (DAgger's label, Ross et al. 2011).
 
 All entries are clipped to [-2, 2]. ``…_near`` is 1 (a walker's 2) at the front bumper and falls to 0 at ``RANGE_M`` (a
 walker's at ``WALKER_SEEN_M``), or with nothing there; ``walker_lateral`` in half widths of a road,
 ``walker_lateral_speed`` in walking speeds, positive to the right. ``walker_at_N`` and ``vehicle_at_N`` say how
 near the nearest is in the ten degrees around N, positive to the right of the nose (0 from ``VEHICLE_SEEN_M`` on).
 
-Encoders learn to tell these numbers by their squared errors (``td3.auxiliary``), so a light's state and a walker are
-told where a camera can make them out, else 0 (what can't be seen is learned by heart, town by town), and what is rare
-weighs more: cars are before six times as many reds as greens, and before a walker in one step of fifty. Such a walker
-alone is learned by heart as well; somebody is in sight in most rows (what all that changed: docs/benchmarks.md).
+Encoders learn to predict these numbers by their squared errors (``td3.auxiliary``). So a light's state and a walker
+count only where a camera can make them out, else they are 0: an encoder learns what it can't see by heart, town by
+town. Rare cases weigh more: a car is before a red light six times as often as before a green one, and before a walker
+in one step of fifty. Rows with such a walker are too few, and are learned by heart as well; but some walker is in sight
+in most rows (results: docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def vector(seen: Hazards, walkers_m: FloatArray, vehicles_m: FloatArray, state: 
     """Return the (SIZE,) float32 vector of ``NAMES``.
 
     Args:
-        seen: what lies on the route ahead.
-        walkers_m, vehicles_m: who is how far away in each direction (``hazards.by_bearing``).
-        state: of the car.
+        seen: hazards on the route ahead.
+        walkers_m, vehicles_m: distance to the nearest in each direction (``hazards.by_bearing``).
+        state: state of the car.
         advised: the expert's action.
     """
     place = state.place.lateral_m / state.place.half_lane_m, state.heading_error / (math.pi / 2.0)

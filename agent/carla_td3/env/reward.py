@@ -1,10 +1,10 @@
-"""What a step is worth: named terms, whose sum is the reward. Two forms, chosen by ``reward.form``.
+"""The reward: a sum of named terms, in one of two forms (``reward.form``).
 
-Pure: a ``Step`` in, terms out. Only progress along the route pays (by arc length, so that no shortcut and no circle
-does), and the route's end. In the **sum** everything else costs by itself. In the **product**, after CaRL (2504.17838),
-faults take away from what progress pays, so that driving badly is never worth more than standing; what must not happen
-ends the drive. There the speed is held against what the road ahead allows, which falls to 0 before a hazard as in Roach
-(2108.08265). Waiting where that is right costs nothing in either.
+Pure: a ``Step`` in, terms out. Only progress along the route (by arc length, so that neither shortcuts nor circles pay)
+and the route's end are rewarded. In the **sum**, each fault has its own cost. In the **product**, after CaRL
+(2504.17838), faults reduce the reward of progress, so that bad driving is never worth more than standing, and serious
+faults end the drive. It compares the speed with the one that the road ahead allows, which falls to 0 before a hazard as
+in Roach (2108.08265). Waiting for a good reason costs nothing in either form.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from carla_td3.config import RewardConfig
 
 IDLE_BELOW_MPS = 1.0
 TTC_S = 2.0
-"""A collision further off than this is none to come."""
+"""A later collision isn't counted as imminent."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What happened in one step of ``seconds``."""
+    """Events of one step of ``seconds``."""
 
     seconds: float
     progress_m: float
     """Change of the projected arc length; negative when driving back."""
     gained_m: float
-    """By how much that arc length has become larger than ever; ≥ 0."""
+    """By how much the arc length exceeds its earlier maximum; ≥ 0."""
     speed_mps: float
     lateral: float
-    """Distance from the line in half lanes, any sign."""
+    """Distance from the line in half lanes; either sign."""
     heading_error: float
-    """Radians, any sign."""
+    """Radians; either sign."""
     action_change: float
     """Sum of the absolute changes of steering and pedal, 0 to 4."""
     collision: bool
     off_road: bool
     finished: bool
     allowed_mps: float = math.inf
-    """What cars, lights and people ahead allow."""
+    """Speed that cars, lights and pedestrians ahead allow."""
     ttc_s: float = math.inf
     """Time to collision."""
     red_light: bool = False
@@ -47,7 +47,7 @@ class Step:
 
 
 def terms(step: Step, config: RewardConfig) -> dict[str, float]:
-    """Return the weighted terms, by the names of ``RewardConfig``."""
+    """Return the weighted terms, by the names in ``RewardConfig``."""
     return (_sum if config.form == "sum" else _product)(step, config)
 
 
@@ -55,7 +55,7 @@ def _sum(step: Step, config: RewardConfig) -> dict[str, float]:
     """``progress`` lies in [-weight, weight]; ``finish`` is ≥ 0; all others are ≤ 0."""
     target = config.target_speed_mps
     advance = step.progress_m / (target * step.seconds)
-    # To wait is right where at most half of the target speed is allowed: at a light, in a queue, also a few metres off.
+    # Waiting is right where at most half of the target speed is allowed: at a light, in a queue, also a few metres off.
     free = max(0.0, 2.0 * min(step.allowed_mps, target) / target - 1.0)
     return {
         "progress": config.progress * max(-1.0, min(1.0, advance)),
@@ -88,7 +88,7 @@ def _product(step: Step, config: RewardConfig) -> dict[str, float]:
 
 
 def _faults(step: Step, config: RewardConfig) -> dict[str, float]:
-    """Return how badly the car is held on its line, each ≤ 0."""
+    """Return the faults in holding the line, each ≤ 0."""
     pace = min(step.speed_mps / config.target_speed_mps, 1.0)
     return {
         "lateral": -config.lateral * abs(step.lateral) * pace,

@@ -28,7 +28,7 @@ LaneKey = tuple[int, int, int]
 LANE_STEP_M = 1.0
 SPAWN_SPACING_M = 20.0
 SIGNS, BEFORE_SIGN_M = ("205", "206"), 60.0
-"""OpenDRIVE's types of signs that ask the car to give way or to stop, and from how far a drive begins before one."""
+"""OpenDRIVE's types of yield and stop signs, and how far before one a drive begins."""
 TURN_RAD, U_TURN_RAD = math.radians(45.0), math.radians(150.0)
 
 
@@ -48,7 +48,7 @@ class LanePiece:
 
 @dataclass(frozen=True)
 class Place:
-    """A point on a lane from which or to which routes lead."""
+    """A point on a lane where routes start or end."""
 
     lane: LaneKey
     index: int
@@ -88,12 +88,12 @@ class Planner:
     def sample(
         self, rng: np.random.Generator, config: RouteConfig, split: Split = "train", min_turns: int | None = None
     ) -> Route:
-        """Return a random route of the split with the configured length and at least ``min_turns`` turns.
+        """Return a random route of the split, of configured length and with at least ``min_turns`` turns.
 
-        Training's begin before a sign as often as configured, where the map has any.
+        A share of training routes begins before a sign, as configured, if the map has any.
 
         Raises:
-            RouteError: the map has none.
+            RouteError: the map has no such route.
         """
         turns = config.min_turns if min_turns is None else min_turns
         starts = rng.permutation(len(self.places))
@@ -142,7 +142,7 @@ class Planner:
                 yield route
 
     def _ends(self, start: Place, config: RouteConfig) -> list[Place]:
-        """Return the places whose way from ``start`` has about the configured length."""
+        """Return the places to which the way from ``start`` has about the configured length."""
         if start.lane not in self._reachable:
             self._reachable[start.lane] = dict(nx.single_source_dijkstra_path_length(self._graph, start.lane))
         metres = self._reachable[start.lane]
@@ -178,7 +178,7 @@ class Planner:
         self._graph.add_edge(_key(entry), _key(successor), weight=length)
 
     def _places(self, map: carla.Map) -> tuple[list[Place], NDArray[np.bool_]]:
-        """Return where routes begin and end, and which of these places lie before a sign."""
+        """Return the places where routes begin and end, and which of them lie before a sign."""
         waypoints = [map.get_waypoint(spawn.location) for spawn in map.get_spawn_points()]
         if not waypoints:
             waypoints = [w for w in map.generate_waypoints(SPAWN_SPACING_M) if not w.is_junction]
@@ -220,7 +220,7 @@ def held_out_routes(
 
 
 def split_of(start: Place, end: Place, held_out_fraction: float) -> Split:
-    """Return which split a pair of places belongs to: a hash of their names, the same in every process."""
+    """Return the split of a pair of places, by a hash of their names that is the same in every process."""
     digest = hashlib.blake2b(f"{start.name}>{end.name}".encode(), digest_size=4).digest()
     return "held_out" if int.from_bytes(digest, "big") < held_out_fraction * 2**32 else "train"
 
@@ -231,7 +231,7 @@ def _key(waypoint: carla.Waypoint) -> LaneKey:
 
 def _piece(entry: carla.Waypoint) -> LanePiece:
     waypoints = [entry, *entry.next_until_lane_end(LANE_STEP_M)]
-    # The client walks on to the end of the road; this piece ends with its lane section.
+    # The client follows the lane to the end of the road; this piece ends with its lane section.
     waypoints = [w for w in waypoints if _key(w) == _key(entry)]
     return LanePiece(
         line=np.array([_xyz(w) for w in waypoints]),

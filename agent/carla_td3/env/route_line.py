@@ -47,7 +47,7 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """A line of n points about ``RESOLUTION_M`` apart; point i lies at arc length ``s[i]``."""
+    """A line of n points about ``RESOLUTION_M`` apart; point i is at arc length ``s[i]``."""
 
     name: str
     """Start and end as stable text; names the route in tables and decides its split."""
@@ -103,7 +103,7 @@ class Route:
 
     @property
     def junctions(self) -> int:
-        """How many junctions it goes through."""
+        """Number of junctions on the route."""
         return int(np.count_nonzero(np.diff(self.junction.astype(np.int8), prepend=0) == 1))
 
     def project(self, x: float, y: float, hint_s_m: float | None = None) -> Projection:
@@ -119,7 +119,7 @@ class Route:
             low = max(0, min(high - 1, int((hint_s_m - WINDOW_BACK_M) / step)))
             high = min(high, max(low + 1, int((hint_s_m + WINDOW_AHEAD_M) / step) + 1))
         nearest, least = (low, 0.0, 0.0, 0.0), math.inf
-        # Python's own numbers: for so few pieces numpy's calls take three times as long.
+        # Python's own numbers: for so few segments numpy's calls take three times as long.
         for i, (from_x, from_y, dx, dy, square) in enumerate(self._pieces[low:high], low):
             share = min(max(((x - from_x) * dx + (y - from_y) * dy) / square, 0.0), 1.0)
             gap_x, gap_y = x - from_x - share * dx, y - from_y - share * dy
@@ -130,8 +130,8 @@ class Route:
     def ahead(self, s_m: float, count: int, spacing_m: float) -> FloatArray:
         """Return (count, 2) points ``spacing_m``, 2·``spacing_m`` … beyond ``s_m``; past the end straight on.
 
-        Points that heap up at the end would be an end to be seen, which drivers hardly ever learn from: training leaves
-        most drives long before.
+        If the points piled up at the end, the policy would see an end that it has hardly trained on: most training
+        drives end earlier.
         """
         wanted = s_m + spacing_m * np.arange(1, count + 1)
         before = self.s.searchsorted(wanted, "right") - 1
@@ -140,18 +140,18 @@ class Route:
 
     @cached_property
     def _pieces(self) -> list[tuple[float, float, float, float, float]]:
-        """From each point to the next: the former's x and y, the differences, the square of the distance."""
+        """For each segment between points: x and y of its start, the differences, the squared length."""
         rows = zip(self.points[:-1].tolist(), np.diff(self.points, axis=0).tolist(), strict=True)
         return [(x, y, dx, dy, dx * dx + dy * dy) for (x, y), (dx, dy) in rows]
 
     @cached_property
     def _numbers(self) -> list[tuple[float, float, float]]:
-        """Arc length, heading and half the lane's width of each point."""
+        """For each point: arc length, heading and half the lane's width."""
         return list(zip(self.s.tolist(), self.yaw.tolist(), self.half_lane.tolist(), strict=True))
 
     @cached_property
     def _slopes(self) -> FloatArray:
-        """(n, 2) metres a metre of arc length from each point on; the last one's go straight on."""
+        """(n, 2) change of position per metre of arc length after each point; the last segment continues straight."""
         straight = math.cos(self.yaw[-1]), math.sin(self.yaw[-1])
         return np.concatenate((np.diff(self.points, axis=0) / np.diff(self.s)[:, None], (straight,)))
 
@@ -170,18 +170,18 @@ def arc_length(points: FloatArray) -> FloatArray:
 
 
 def turned(x: Number, y: Number, yaw: float) -> tuple[Number, Number]:
-    """Return an offset, numbers or arrays of them, as seen along ``yaw``: forward and to the right."""
+    """Return an offset (numbers or arrays) in the frame of ``yaw``: forward and to the right."""
     cos, sin = math.cos(yaw), math.sin(yaw)
     return cos * x + sin * y, cos * y - sin * x
 
 
 def wrapped(angle: Number) -> Number:
-    """Return ``angle``, a number or an array of them, in [-π, π)."""
+    """Return ``angle`` (a number or an array) wrapped to [-π, π)."""
     return (angle + math.pi) % (2.0 * math.pi) - math.pi
 
 
 def _smoothed(points: FloatArray) -> FloatArray:
-    """Return a moving average that keeps both ends: lanes meet with small steps, which would read as curvature."""
+    """Return a moving average that keeps both ends: small steps between lanes would read as curvature."""
     half = SMOOTHING_POINTS // 2
     smooth: FloatArray = points.copy()
     kernel = np.full(SMOOTHING_POINTS, 1.0 / SMOOTHING_POINTS)

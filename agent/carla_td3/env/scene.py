@@ -1,7 +1,7 @@
-"""What a connected simulator holds for the environment: the car, other cars and people, lights, signs and routes.
+"""The actors and map of one connection: the car, other cars and pedestrians, lights, signs and routes.
 
-Lives as long as its connection: after a loss there is another one. Owns what a drive finds when it begins, and who goes
-at the end. Follows no drive.
+It lives as long as its connection; after a loss there is a new one. Owns the actors that a drive begins with, and their
+removal at the end. Follows no drive.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from carla_td3.env.conditions import Conditions
 from carla_td3.env.route import Planner
 from carla_td3.env.route_line import Route
 from carla_td3.env.session import Session, SimulatorLost
-from carla_td3.env.stop_signs import Hold, stop_signs
+from carla_td3.env.stop_signs import StopBox, stop_signs
 from carla_td3.env.surroundings import Surroundings
 from carla_td3.env.traffic import Traffic
 from carla_td3.env.traffic_lights import LightCycles
 from carla_td3.env.walkers import Walkers
 
-# An interpreter that ends sooner after a sensor's stop() can abort (protocol section 5.5).
+# An interpreter that exits sooner after a sensor's stop() can abort (protocol section 5.5).
 AFTER_STOP_S = 0.2
 
 
@@ -32,7 +32,7 @@ class Scene:
 
     Args:
         session: connected.
-        seed: of cars and people, in drives that bring none.
+        seed: for cars and pedestrians, in drives without a seed.
     """
 
     def __init__(self, session: Session, config: EnvironmentConfig, seed: int) -> None:
@@ -49,22 +49,22 @@ class Scene:
         return Planner(self.session.map)
 
     @cached_property
-    def signs(self) -> list[Hold]:
-        """What the map's stop signs hold."""
+    def signs(self) -> list[StopBox]:
+        """The areas in which the map's stop signs hold cars."""
         return stop_signs(self.session)
 
     @cached_property
     def surroundings(self) -> Surroundings:
-        """Reads everybody around the car."""
+        """The reader of the actors around the car."""
         assert self.car is not None
         return Surroundings(self.session, self.car.actor)
 
     def populate(self, route: Route, wanted: Conditions) -> None:
-        """Have the car, and as many others as the drive is to find, none of them where it starts.
+        """Spawn the car, and the cars and pedestrians of the drive, none of them at its start.
 
         Raises:
             BlockedStart: something stands where the car is to appear.
-            ConfigError: the map has no navigation mesh for people.
+            ConfigError: the map has no navigation mesh for pedestrians.
             SimulatorLost: the simulator doesn't answer.
         """
         asked, start = self._config.traffic, (float(route.points[0, 0]), float(route.points[0, 1]))
@@ -81,7 +81,7 @@ class Scene:
             self.walkers.resize(wanted.walkers, start)
 
     def set(self, route: Route, wanted: Conditions) -> None:
-        """Set lights and weather; call it once all are there.
+        """Set lights and weather; call it after ``populate``.
 
         Raises:
             SimulatorLost: the simulator doesn't answer.
@@ -93,7 +93,7 @@ class Scene:
                 self.session.world.set_weather(getattr(carla.WeatherParameters, wanted.weather))
 
     def close(self) -> None:
-        """Remove every actor of ours."""
+        """Remove every actor of this environment."""
         if self.car is None:
             return
         try:
@@ -103,18 +103,18 @@ class Scene:
                 self.traffic.destroy()
             self.car.destroy()
         except SimulatorLost:
-            self.session.abandon()  # nothing is left to remove, nor to be told
+            self.session.abandon()  # nothing is left to remove, nor to notify
         vars(self).clear()
         time.sleep(AFTER_STOP_S)
 
     def abandon(self) -> None:
-        """Let go of everything of a dead simulator, also for a drive that still refers to this scene."""
+        """Drop the actors of a lost simulator, even if a drive still refers to this scene."""
         if self.car is not None:
             self.car.abandon()
         vars(self).clear()
 
     def _send_off(self, route: Route, seed: int) -> None:
-        """Leave nobody but the car, and that at the route's start: where it stood, another can't appear."""
+        """Remove all actors but the car, and move it to the route's start: no other could be spawned where it stood."""
         there = [others for others in (self.walkers, self.traffic) if others is not None]
         for others in there:
             others.empty()

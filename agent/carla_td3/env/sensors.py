@@ -1,6 +1,6 @@
 """Sensors on the car: cameras whose images are matched to the tick, and collision and lane-invasion records.
 
-Owns the sensors' life: creation, first image, draining before ``stop()``, destruction before the car. Knows no
+Owns the sensors' lifecycle: creation, first image, draining before ``stop()``, destruction before the car. Knows no
 time-out (the session waits) and nothing of rewards.
 """
 
@@ -22,7 +22,7 @@ from carla_td3.env.session import ROLE_PREFIX, Session, SimulatorLost
 Planes = NDArray[np.uint8]
 
 FIRST_IMAGE_TICKS = 20
-# ``stop()`` while a message is being received aborts the process; ≥ 0.3 ms after the last one it doesn't (5.5).
+# ``stop()`` while a message is being received aborts the process; ≥ 0.3 ms after the last message it is safe (5.5).
 QUIET_BEFORE_STOP_S = 0.002
 
 
@@ -31,10 +31,10 @@ class FrameCamera:
 
     Args:
         transform: pose in the car's frame.
-        width, height: pixels, asked of the simulator; nothing is resized.
+        width, height: size of the simulator's pictures in pixels; nothing is resized.
 
     Raises:
-        SimulatorLost: the simulator doesn't answer, or has no such car any more.
+        SimulatorLost: the simulator doesn't answer, or no longer has that car.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class FrameCamera:
         self.actor.listen(self._arrivals.put)
 
     def image(self, frame: int) -> NDArray[np.uint8]:
-        """Return the (height, width, 4) BGRA picture of ``frame``, valid until the next one is asked for.
+        """Return the (height, width, 4) BGRA picture of ``frame``, valid until the next call.
 
         Raises:
             SimulatorLost: it does not come.
         """
-        # Held on to: the client reads a later message into the memory of one that nobody holds.
+        # Keep a reference: the client reuses the memory of a message that nothing refers to.
         self._message = self._session.receive(self._arrivals, frame)
         return self.last
 
     @property
     def last(self) -> NDArray[np.uint8]:
-        """The newest picture that was asked for."""
+        """The picture that ``image`` returned last."""
         message = self._message
         assert message is not None
         return np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
@@ -75,13 +75,13 @@ class FrameCamera:
         return np.ascontiguousarray(np.moveaxis(image[..., 2::-1], 2, 0))
 
     def destroy(self) -> None:
-        """Stop, its last image taken, and destroy."""
+        """Receive the last image, stop the sensor and destroy it."""
         time.sleep(QUIET_BEFORE_STOP_S)
         self.actor.stop()
         self._session.destroy([self.actor])
 
     def wait_for_first(self) -> int:
-        """Tick until a tick's own image arrives (the first may beat the subscription, 2.6); return its frame.
+        """Tick until a tick's own image arrives (the first may be sent before the subscription, 2.6); return its frame.
 
         Raises:
             SimulatorLost: no image in ``FIRST_IMAGE_TICKS`` ticks.
@@ -99,18 +99,18 @@ class FrameCamera:
 
 @dataclass(frozen=True)
 class Collision:
-    """A contact: the other actor, and the frame it happened in."""
+    """A contact: the other actor, and the frame."""
 
     frame: int
     kind: str
-    """``vehicle``, ``pedestrian`` or ``static``: the penalties of the driving score tell these apart."""
+    """``vehicle``, ``pedestrian`` or ``static``: the driving score has a penalty for each."""
     other_id: int = 0
     impulse_ns: float = 0.0
     """Newton seconds."""
 
 
 class SensorRig:
-    """The agent's sensors on one car: its views, collision, lane invasion. Survives teleports of the car."""
+    """The agent's sensors on one car: cameras, collision, lane invasion. They survive teleports of the car."""
 
     def __init__(self, session: Session, car: Any, config: CameraConfig) -> None:
         self._session, self._config = session, config
@@ -129,14 +129,14 @@ class SensorRig:
             camera.wait_for_first()
 
     def picture(self, frame: int) -> Planes:
-        """Return the (planes, height, width) picture of ``frame``, all views' planes one behind the other."""
+        """Return the (planes, height, width) picture of ``frame``, with the planes of all views in order."""
         views = [camera.planes(frame, channels) for camera, channels in self._views]
         for camera in self._added:
             camera.image(frame)
         return views[0] if len(views) == 1 else np.concatenate(views)
 
     def are_in(self, snapshot: Any) -> bool:
-        """Return whether a frame has them all: without its sensor a collision would be none."""
+        """Return whether a frame has all sensors: without its sensor, a collision would be missed."""
         return all(map(snapshot.has_actor, self._ids))
 
     @property
@@ -145,12 +145,12 @@ class SensorRig:
         return self._views[0][0].last
 
     def add_view(self, car: Any, pixels: int) -> FrameCamera:
-        """Put one more camera on the car, with the front view's place and lens; that takes ticks.
+        """Add another camera to the car, with the front view's place and lens; that takes ticks.
 
-        Each frame then waits for its picture, and it stops and goes with the others.
+        Each frame then waits for its picture too, and it is stopped and destroyed with the others.
 
         Args:
-            pixels: of its pictures, both ways.
+            pixels: width and height of its pictures.
 
         Raises:
             SimulatorLost: the simulator doesn't answer, or sends no picture.
@@ -163,24 +163,24 @@ class SensorRig:
         return camera
 
     def collisions(self, after_frame: int) -> list[Collision]:
-        """Return the contacts since last asked that are later than ``after_frame``; ask after the frame's image."""
+        """Return the contacts after ``after_frame`` since the last call; call it after the frame's image."""
         return [_collision(event) for event in _drained(self._collisions) if event.frame > after_frame]
 
     def lane_invasions(self, after_frame: int) -> int:
-        """Return how many times a line was crossed since last asked, later than ``after_frame``."""
+        """Return the number of lane lines crossed after ``after_frame`` since the last call."""
         return sum(event.frame > after_frame for event in _drained(self._invasions))
 
     def stop(self) -> None:
-        """Stop every sensor, its last image taken.
+        """Receive each sensor's last image and stop it.
 
-        On a lost simulator too: the streams would otherwise reconnect to the next one (3.2).
+        Also on a lost simulator: the streams would otherwise reconnect to the next one (3.2).
         """
         time.sleep(QUIET_BEFORE_STOP_S)
         for sensor in self._all:
             sensor.stop()
 
     def destroy(self) -> None:
-        """Stop every sensor, then destroy them all; the car may go after this."""
+        """Stop every sensor, then destroy them all; the car may be destroyed after this."""
         self.stop()
         self._session.destroy(self._all)
 

@@ -23,15 +23,15 @@ from carla_td3.env.lifeline import Lifeline
 
 ROLE_PREFIX = "td3-"
 RIDERS = ("sensor.", "controller.")
-"""Kinds that ride on another actor, whose role name says whose they are."""
-# Without a Traffic Manager a time-out of a live server is harmless (protocol section 5.2), so a tick is waited for in
-# slices this long: a server that died under a tick is noticed after one slice, not after the whole time-out. A tick
-# alone: what else is asked can't be asked again, and a first spawn from a cold disk takes longer than a slice.
+"""Kinds of actors that are attached to another one, whose role name tells whose they are."""
+# Without a Traffic Manager a time-out of a live server is harmless (protocol section 5.2), so a tick waits in slices
+# this long: a dead server is noticed after one slice, not after the whole time-out. Only ticks do this: other calls
+# can't be repeated, and a first spawn from a cold disk takes longer than a slice.
 SLICE_S = 1.0
 # Back-to-back ticks can deadlock a synchronous Traffic Manager; 100 µs between them do not (facts, section 5).
 TRAFFIC_PAUSE_S = 150e-6
 RETRY_FIRST_S, RETRY_LONGEST_S = 0.1, 2.0
-# A process that was just killed may hold its simulator for a moment longer, on a busy machine for seconds.
+# A process that was just killed may hold its simulator a moment longer, on a busy machine for seconds.
 OCCUPIED_S = 10.0
 
 
@@ -46,7 +46,7 @@ class SimulatorLost(Exception):  # noqa: N818 (the same)
 
 
 class BlockedStart(ExitError):  # noqa: N818 (the same)
-    """The simulator is well, but something stands where the car is to start; another place or another time may do."""
+    """The simulator works, but something stands where the car is to start; try another place or another time."""
 
     code = Exit.NO_SIMULATOR
 
@@ -59,13 +59,13 @@ class Session:
 
     Args:
         config: address, map and time-outs.
-        traffic: whether a Traffic Manager will live in this process; ticks are then spaced and waited for in one go,
+        traffic: whether a Traffic Manager will run in this process. Ticks are then spaced and wait without slices,
             because any time-out would abort the process (protocol section 5.5).
         on_lost: called from a watcher thread as soon as the simulator's connection ends. A process with a Traffic
-            Manager has to leave (``os._exit``) from here: its tick can't be interrupted.
-        on_wait: called with a sentence as soon as it turns out that a simulator has to be waited for.
-        ports: of simulators on this host, of which the session takes the first that no other environment has; empty:
-            the configuration's port.
+            Manager must exit (``os._exit``) in this call: its tick can't be interrupted.
+        on_wait: called with a sentence when the session begins to wait for a simulator.
+        ports: ports of simulators on this host. The session takes the first one that no other environment uses.
+            Default: the configuration's port.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Session:
         self.ticks = 0
         """Ticks made since construction, over all connections."""
         self.tick_started_s = 0.0
-        """``time.monotonic()`` at which the outstanding tick began; 0 when none is in flight."""
+        """``time.monotonic()`` at which the running tick began; 0 when none is running."""
         self.waiting_for = ""
-        """Why no ticks happen just now; empty while all is well."""
+        """Why no ticks happen now; empty while all is well."""
         self.on_tick: Callable[[], None] | None = None
         """Called after each tick."""
         self.on_connect: Callable[[], None] | None = None
-        """Called before a simulator is sought, which may be waited for."""
+        """Called before connecting, which may take long."""
         self.client: Any = None
         """The ``carla.Client``; None without a connection."""
         self.world: Any = None
@@ -108,7 +108,7 @@ class Session:
 
     @property
     def connected(self) -> bool:
-        """Whether a world is held and its simulator's connection still stands."""
+        """Whether there is a world and its simulator's connection still stands."""
         return self.world is not None and self._lifeline is not None and not self._lifeline.lost
 
     @property
@@ -118,7 +118,7 @@ class Session:
             return self.world.get_map()
 
     def connect(self) -> None:
-        """Connect, load the wanted map, remove what a dead predecessor left, and go synchronous.
+        """Connect, load the wanted map, remove a dead predecessor's actors, and set synchronous mode.
 
         Raises:
             NoSimulator: nothing usable answered within ``patience_s``.
@@ -195,7 +195,7 @@ class Session:
                 raise SimulatorLost(f"The simulator at {self.address} skipped the image of frame {frame}.")
 
     def seen(self, actors: Iterable[Any]) -> dict[int, Any]:
-        """Return those of the actors that the newest frame has, by id, as it shows them."""
+        """Return the snapshots of those actors that the newest frame has, by id."""
         snapshot = self.world.get_snapshot()
         return {actor.id: shown for actor in actors if (shown := snapshot.find(actor.id))}
 
@@ -206,7 +206,7 @@ class Session:
             BlockedStart: the simulator has no room for it there.
             SimulatorLost: it doesn't answer.
         """
-        # As a batch, whose reply tells a refusal from a time-out: spawn_actor raises RuntimeError for both.
+        # As a batch: its reply tells a refusal from a time-out, spawn_actor raises RuntimeError for both.
         with self.answered():
             (reply,) = self.client.apply_batch_sync([carla.command.SpawnActor(blueprint, pose)], False)
             if reply.has_error():
@@ -217,9 +217,9 @@ class Session:
         return car
 
     def destroy(self, actors: list[Any]) -> None:
-        """Destroy actors, or those with these ids, in the given order (sensors belong before what carries them).
+        """Destroy actors, or those with these ids, in the given order (sensors before the actor that carries them).
 
-        One that is gone already is none the less.
+        Actors that are already gone are ignored.
         """
         if actors and self.connected:
             with self.answered():
@@ -227,14 +227,14 @@ class Session:
 
     @contextlib.contextmanager
     def answered(self) -> Iterator[None]:
-        """Raise ``SimulatorLost`` where the client raises ``RuntimeError``: a call without an answer, or refused."""
+        """Turn the client's ``RuntimeError`` (no answer, or a refusal) into ``SimulatorLost``."""
         try:
             yield
         except RuntimeError as error:
             raise SimulatorLost(f"The simulator at {self.address} did not answer: {error}.") from None
 
     def abandon(self) -> None:
-        """Forget the connection without a word to the simulator (it's dead, or about to be reconnected)."""
+        """Drop the connection without a call to the simulator (it is dead, or about to be reconnected)."""
         if self._lifeline is not None:
             self._lifeline.close()
         self._lifeline = self.client = self.world = None
@@ -242,7 +242,7 @@ class Session:
     def close(self) -> None:
         """Leave the simulator in asynchronous mode, so that it doesn't wait for ticks that never come."""
         if self.connected:
-            # If it died meanwhile, nothing is left to restore.
+            # if it died meanwhile, there is nothing to restore
             with contextlib.suppress(RuntimeError):
                 self._set_synchronous(False)
         self.abandon()
@@ -251,7 +251,7 @@ class Session:
             self._claim = None
 
     def _claimed(self) -> Claim:
-        """Have the configuration's simulator, or the first of ``ports`` that is free, for this session."""
+        """Claim the configured simulator for this session, or the first free one of ``ports``."""
         deadline = time.monotonic() + min(OCCUPIED_S, self.config.patience_s)
         while True:
             for port in self._ports or (self.config.port,):
@@ -269,8 +269,8 @@ class Session:
 
     def _open(self) -> None:
         self._lifeline = Lifeline(self.config.host, self.config.port, self._on_lost)
-        # One streaming thread: messages are handed over in the order of their arrival, so a collision of a frame is
-        # known once that frame's image is.
+        # One streaming thread: messages are handed over in order of arrival, so a frame's collisions are known once
+        # that frame's image has arrived.
         self.client = carla.Client(self.config.host, self.config.port, 1)
         self.client.set_timeout(min(self.config.timeout_s, max(2.0, self.config.patience_s)))
         self._check_version()
@@ -279,7 +279,8 @@ class Session:
         if self.config.map is not None:
             self._switch_map(self.config.map)
         # In this order: apply_settings ticks until a snapshot comes, and only a snapshot tells a client of the actors
-        # (protocol section 3.4); of a simulator that a dead collector left synchronous it would see none.
+        # (protocol section 3.4). Otherwise the client would see no actors of a simulator that a dead collector left
+        # synchronous.
         self._set_synchronous(True)
         self._remove_leftovers()
         self._frame = self.world.get_snapshot().frame
@@ -300,8 +301,8 @@ class Session:
                 self.world = self.client.load_world(wanted)
             except RuntimeError:
                 if time.monotonic() - begun_s >= self.config.timeout_s:
-                    raise  # no refusal: it is still loading, and is found loaded at the next try
-                # Asked only now: carla-lite takes names that its list can't have, of towns from a seed.
+                    raise  # no refusal: the map is still loading, and will be found loaded at the next try
+                # Checked only now: carla-lite accepts names of towns from a seed, which its list can't have.
                 names = sorted(name.rsplit("/", 1)[-1] for name in self.client.get_available_maps())
                 if wanted.rsplit("/", 1)[-1] in names:
                     raise

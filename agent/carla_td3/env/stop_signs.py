@@ -1,6 +1,6 @@
-"""Stop signs, as the Leaderboard's RunningStopTest judges them: who crosses one's box without standing in it ran it.
+"""Stop signs, as in the Leaderboard's RunningStopTest: a car that crosses a sign's box without standing in it ran it.
 
-Owns where the map's signs hold cars, and which of them still asks one to stand. What it costs is no business of its.
+Owns where the map's signs hold cars, and which of them the car still has to stop at. Knows no penalty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STANDING_MPS = 0.1
 
 
 @dataclass(frozen=True)
-class Hold:
+class StopBox:
     """The box on the road in which a stop sign asks cars to stand: metres and radians in the world's frame."""
 
     x_m: float
@@ -27,10 +27,10 @@ class Hold:
     half_x_m: float
     half_y_m: float
     travel: float
-    """The direction of the cars that it is for."""
+    """Direction of travel of the cars that it applies to."""
 
     def holds(self, motion: Motion) -> bool:
-        """Return whether a car is in it that goes its way."""
+        """Return whether a car is in it and drives in its direction."""
         dx, dy = motion.x_m - self.x_m, motion.y_m - self.y_m
         if abs(dx) > (reach_m := self.half_x_m + self.half_y_m) or abs(dy) > reach_m:
             return False
@@ -40,21 +40,21 @@ class Hold:
         )
 
 
-class StopWatch:
-    """Follows one drive over a map's stop signs."""
+class StopSignWatch:
+    """Records the stops of one drive at the map's stop signs."""
 
-    def __init__(self, holds: list[Hold]) -> None:
+    def __init__(self, holds: list[StopBox]) -> None:
         self._holds = holds
-        self._inside: Hold | None = None
+        self._inside: StopBox | None = None
         self._stood = False
 
     @property
-    def asking(self) -> tuple[Hold, ...]:
-        """All but the one in which the car has just stood."""
+    def asking(self) -> tuple[StopBox, ...]:
+        """All but the one at which the car has just stopped."""
         return tuple(hold for hold in self._holds if not (self._stood and hold is self._inside))
 
     def look(self, motion: Motion) -> bool:
-        """Return whether the car has just left a stop sign's box in which it didn't stand."""
+        """Return whether the car has just left a stop sign's box without stopping in it."""
         left = self._inside is not None and not self._inside.holds(motion)
         ran = left and not self._stood
         if left:
@@ -66,8 +66,8 @@ class StopWatch:
         return ran
 
 
-def stop_signs(session: Session) -> list[Hold]:
-    """Return what the map's stop signs hold.
+def stop_signs(session: Session) -> list[StopBox]:
+    """Return the boxes of the map's stop signs.
 
     Raises:
         SimulatorLost: the simulator doesn't answer.
@@ -76,8 +76,9 @@ def stop_signs(session: Session) -> list[Hold]:
         return [_hold(sign) for sign in session.world.get_actors().filter(KIND)]
 
 
-def _hold(sign: Any) -> Hold:
+def _hold(sign: Any) -> StopBox:
     pose, box = sign.get_transform(), sign.trigger_volume
     middle, yaw = pose.transform(box.location), math.radians(pose.rotation.yaw + box.rotation.yaw)
-    # A sign's x points across its road: a quarter turn from the way of the cars that read it (protocol, section 3.4).
-    return Hold(middle.x, middle.y, yaw, box.extent.x, box.extent.y, yaw - math.pi / 2.0)
+    # A sign's x axis points across its road: a quarter turn from the direction of the cars that it faces (protocol,
+    # 3.4).
+    return StopBox(middle.x, middle.y, yaw, box.extent.x, box.extent.y, yaw - math.pi / 2.0)

@@ -1,7 +1,7 @@
-"""Reads everybody around the car from the client's newest snapshot, as plain data for ``carla_td3.env.hazards``.
+"""Reads the actors around the car from the client's newest snapshot, as plain data for ``carla_td3.env.hazards``.
 
-Owns what is known of each actor for good (its kind, its box) and where the map's lights hold which lane. No call goes
-to the simulator but for actors that are new.
+Owns each actor's constant properties (its kind, its box), and which lanes the map's lights hold. It calls the simulator
+only for new actors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIGHTS = {
 
 @dataclass(frozen=True)
 class _Box:
-    """A vehicle's or walker's, relative to its origin."""
+    """Bounding box of a vehicle or walker, relative to its origin."""
 
     walks: bool
     x_m: float
@@ -37,7 +37,7 @@ class _Box:
 
 
 class Surroundings:
-    """Everybody but ``car``.
+    """All actors except ``car``.
 
     Raises:
         SimulatorLost: the simulator doesn't answer.
@@ -55,7 +55,7 @@ class Surroundings:
             ]
 
     def lights_on(self, route: Route) -> list[Any]:
-        """Return the traffic lights that hold a route, in no order."""
+        """Return the traffic lights that hold a route, unordered."""
         found = {}
         for light, x, y, yaw in self._lines:
             away = np.hypot(*(route.points - (x, y)).T)
@@ -65,7 +65,7 @@ class Surroundings:
         return list(found.values())
 
     def world(self) -> World:
-        """Return everybody within ``RANGE_M`` of the car and the lights there, in the newest frame.
+        """Return the actors and lights within ``RANGE_M`` of the car, in the newest frame.
 
         Raises:
             SimulatorLost: the simulator doesn't answer.
@@ -94,7 +94,7 @@ class Surroundings:
         return World(groups[0], groups[1], tuple(lines))
 
     def _learn(self) -> None:
-        """Take in the actors that came since last asked."""
+        """Read the properties of actors that are new since the last call."""
         for actor in self._session.world.get_actors():
             if actor.id not in self._boxes:
                 kind = actor.type_id.split(".", 1)[0]
@@ -108,7 +108,7 @@ def _box(actor: Any, walks: bool) -> _Box:
 
 
 def _near(there: Any, here: Any) -> bool:
-    """Return whether a place is in range, and not on another storey of the road."""
+    """Return whether a place is in range, and not on another level of the road."""
     level: bool = abs(there.z - here.z) < OTHER_STOREY_M
     return level and abs(there.x - here.x) <= RANGE_M and abs(there.y - here.y) <= RANGE_M
 

@@ -1,7 +1,7 @@
-"""Other cars, driven by a Traffic Manager in this very process (it steps only where ``world.tick`` is called).
+"""Other cars, driven by a Traffic Manager in this process (it steps only where ``world.tick`` is called).
 
-Owns the Traffic Manager and its cars, all named ``td3-traffic``. Any time-out of a Traffic Manager aborts the whole
-process (protocol section 5.5), which is why only a process that may die uses this.
+Owns the Traffic Manager and its cars, all with the role name ``td3-traffic``. Any time-out of a Traffic Manager aborts
+the whole process (protocol section 5.5), so only a process that may die uses this.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ class Traffic:
 
     Args:
         session: connected, made with ``traffic=True`` (its ticks are spaced).
-        config: how far below a road's speed limit they drive, and how near to a drive's start they begin it.
-        seed: of the cars' places, looks and ways.
+        config: how far below the speed limit they drive, and how near to a drive's start they begin it.
+        seed: for the cars' places, models and ways.
     """
 
     def __init__(self, session: Session, config: TrafficConfig, seed: int) -> None:
         self._session = session
         self._within_m = config.within_m
-        # A port that a dead collector used takes 4 s to come back, a fresh one none (facts, section 5).
+        # A port that a dead collector used takes 4 s to become free again; a new port is free at once (facts, section
+        # 5).
         self._manager = session.client.get_trafficmanager(_free_port())
         self._manager.set_synchronous_mode(True)
-        # Its first round may still be on, by itself: it forgets a car that the snapshot before it lacks, and the car
-        # would stand for good. A tick lets it end (protocol, section 5.8).
+        # Its first round may still run in its thread: it forgets a car that the snapshot before it lacks, and the car
+        # would never move. After a tick that round is over (protocol, section 5.8).
         session.tick()
         if config.slower_percent:
             self._manager.global_percentage_speed_difference(config.slower_percent)
@@ -46,18 +47,18 @@ class Traffic:
         self.reseed(seed)
 
     def reseed(self, seed: int) -> None:
-        """Let whoever comes from now on be a function of this seed."""
+        """Make the cars spawned from now on a function of this seed."""
         self._rng = np.random.default_rng(seed)
         self._manager.set_random_device_seed(int(self._rng.integers(MOST_SEED)))
 
     def resize(self, count: int, start: tuple[float, float]) -> None:
-        """Remove the last cars, or add some, none of them at the start (x, y); fewer come where the map is full.
+        """Remove the last cars, or add some, none of them at the start (x, y); fewer are added if the map is full.
 
-        Those that stand at the start, or too far from it, move to free spawn points.
+        Cars at the start, or too far from it, move to free spawn points.
         """
         self._make_way(start)
         if count == self._wanted and len(self._living()) == len(self.cars):
-            return  # also where the map is full: looking for room each time costs a call a place
+            return  # also if the map is full: looking for room each time costs a call per place
         self._remove_from(count)
         self.cars += self._spawn(count - len(self.cars), start)
         self._wanted = count
@@ -86,15 +87,15 @@ class Traffic:
     def destroy(self) -> None:
         """End the Traffic Manager, then destroy its cars.
 
-        Call it before any other vehicle goes: the manager's last step asks the simulator about every vehicle that it
-        has seen, and a refusal there aborts the process.
+        Call it before any other vehicle is destroyed: the manager's last step asks the simulator about every vehicle
+        that it has seen, and a refusal aborts the process.
         """
         self._manager.shut_down()
         self._session.destroy(self.cars)
         self.cars = []
 
     def _living(self) -> list[Any]:
-        """Return the cars that are there: a Traffic Manager destroys one that stands for too long."""
+        """Return the cars that still exist: a Traffic Manager destroys a car that stands for too long."""
         seen = self._session.seen(self.cars)
         return [car for car in self.cars if car.id in seen]
 
@@ -110,7 +111,7 @@ class Traffic:
         return CLEARANCE_M <= _gap(location, *start) <= (math.inf if self._within_m is None else self._within_m)
 
     def _by_preference(self, start: tuple[float, float]) -> list[Any]:
-        """Return where cars may go that have to leave: out of the way, or, where they are to be met, anywhere there."""
+        """Return spawn points for cars that must move: farthest from the start first, or those within the limit."""
         if self._within_m is None:
             return sorted(self._spawns, key=lambda spawn: -_gap(spawn.location, *start))
         drawn = (self._spawns[index] for index in self._rng.permutation(len(self._spawns)))

@@ -1,7 +1,7 @@
-"""The map's traffic lights: whether they change, and how the agent's car stands to them.
+"""The map's traffic lights: whether they change, and which one the agent's car is at.
 
-Owns what each drive finds them at. Learns from the car's own record which light it is before, as a Traffic Manager
-does, and knows nothing of what an infraction costs.
+Owns the state of the lights at each drive's start. Like a Traffic Manager, it reads from the car's actor record which
+light holds it; it knows no penalty.
 """
 
 from __future__ import annotations
@@ -18,21 +18,19 @@ from carla_td3.env.hazards import STAND_BEFORE_LINE_M, STANDING_MPS, Hazards, Li
 from carla_td3.env.session import Session
 from carla_td3.env.surroundings import LIGHTS
 
-# From the end of a light's place, which a car leaves with its rear, to the junction (protocol section 3.4).
+# From the end of a light's trigger volume, which a car leaves with its rear, to the junction (protocol section 3.4).
 TO_LINE_M = 1.5
-# A light is met where a car that stands at its line, or behind one that does, is still counted.
+# Distance to its line within which a light counts as met: room for the second car of a queue.
 MET_M = 15.0
-
-
-# Nobody is shown red who can't stop any more: half a second of reaction, then this.
+# A light doesn't turn red for a car that can't stop any more: half a second of reaction, then this deceleration.
 REACTION_S, HARD_BRAKING_MPS2 = 0.5, 4.0
 
 
 class LightCycles:
-    """All lights of a map, over all drives in it.
+    """All lights of a map, over all drives on it.
 
     Args:
-        changing: whether they do; if not, all are green for as long as nobody resets them.
+        changing: whether they change; if not, all are set to green once.
     """
 
     def __init__(self, session: Session, changing: bool) -> None:
@@ -41,15 +39,16 @@ class LightCycles:
         self._held: list[tuple[Any, Any]] = []
         self._restless: list[Any] = []
 
-    def prepare(self, anew: bool, restless: Sequence[Any] = ()) -> None:
-        """Have them as a drive is to find them: beginning their cycles, or somewhere in them.
+    def prepare(self, restart: bool, restless: Sequence[Any] = ()) -> None:
+        """Set the lights for a drive: at the beginning of their cycles, or anywhere in them.
 
-        Call it after a Traffic Manager has started: that resets them all.
+        Call it after a Traffic Manager has started, which resets them all.
 
         Args:
-            anew: their cycles begin; without it they go on, but for a map's first drive and one after such a one.
-            restless: lights that have no cycle during the drive but what ``redraw`` draws; all others of their
-                junctions stay red.
+            restart: whether their cycles begin. Otherwise they continue, except in a map's first drive and after a
+                drive with ``restart``.
+            restless: lights that ``redraw`` sets during the drive, instead of a cycle; all others of their junctions
+                stay red.
 
         Raises:
             SimulatorLost: the simulator doesn't answer.
@@ -67,13 +66,13 @@ class LightCycles:
                 for light in lights:
                     light.set_state(carla.TrafficLightState.Green)
                 return
-            if anew or self._fresh:
+            if restart or self._fresh:
                 world.reset_all_traffic_lights()
-            self._fresh = anew
+            self._fresh = restart
             self._hold(restless)
 
     def redraw(self, rng: np.random.Generator) -> None:
-        """Draw the restless lights anew, red or green; call it once a simulated second.
+        """Draw red or green for each restless light; call it once per simulated second.
 
         Raises:
             SimulatorLost: the simulator doesn't answer.
@@ -93,18 +92,18 @@ class LightCycles:
 
 
 def can_stop(ahead: Hazards, speed_mps: float) -> bool:
-    """Return whether a light that turns red now is no trap."""
+    """Return whether the car can still stop if the light turns red now."""
     way_m = REACTION_S * speed_mps + speed_mps**2 / (2.0 * HARD_BRAKING_MPS2)
     return ahead.light_gap_m > way_m + STAND_BEFORE_LINE_M or speed_mps < STANDING_MPS
 
 
 def faced(ahead: Hazards) -> Light:
-    """Return the light that the car comes to, within ``MET_M`` of its line."""
+    """Return the state of the light that the car is coming to, within ``MET_M`` of its line."""
     return Light.NONE if ahead.light_gap_m > MET_M else ahead.light
 
 
 class LightWatch:
-    """Follows one drive: which light the car is before, until its rear is over the stop line.
+    """Records one drive's lights: which one the car is at, until its rear is over the stop line.
 
     Args:
         car: the vehicle.
@@ -116,7 +115,7 @@ class LightWatch:
         self._left: tuple[float, float] | None = None
 
     def look(self, motion: Motion) -> Light:
-        """Return what is before the car in the newest frame, whose ``motion`` this is.
+        """Return the state of the light that the car is at in the newest frame, given its ``motion`` there.
 
         Raises:
             SimulatorLost: the simulator doesn't answer.
@@ -130,4 +129,4 @@ class LightWatch:
                     self._light = None
             if self._light is None:
                 return Light.NONE
-            return LIGHTS.get(self._light.get_state(), Light.GREEN)  # one that is off holds no car
+            return LIGHTS.get(self._light.get_state(), Light.GREEN)  # a light that is off holds no car

@@ -1,8 +1,9 @@
-"""People on foot, whom the client's own crowd leads over the map's navigation mesh (CARLA's ``controller.ai.walker``).
+"""Pedestrians, moved by the client's crowd over the map's navigation mesh (CARLA's ``controller.ai.walker``).
 
-Owns them and their controllers; the people are named ``td3-walker``, a controller is known by whom it rides. Only the
-client that started a controller moves its walker, one step before each ``world.tick``. By itself it leads people to
-places anywhere on the mesh, by ways on which a metre of road counts as ten: few of them cross before the car.
+Owns the walkers and their controllers. Walkers have the role name ``td3-walker``; a controller has its walker as
+parent. Only the client that started a controller moves its walker, one step before each ``world.tick``. The crowd leads
+walkers to places anywhere on the mesh, by ways on which a metre of road costs as much as ten: few of them cross before
+the car.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from carla_td3.env.session import ROLE_PREFIX, Session
 ROLE = f"{ROLE_PREFIX}walker"
 CONTROLLER = "controller.ai.walker"
 MOST_SEED = 2**31 - 1
-# A place of the mesh may be taken, or be too near to another's; CARLA's mesh now and then gives none at all.
+# A place on the mesh may be taken or be too near to another one; sometimes CARLA's mesh gives no place at all.
 ROUNDS = 5
 WALKING = 1
-"""Of a blueprint's recommended speeds: standing, walking, running."""
-# Who steps out does it so that he is on the path when the car comes, give or take; never before one that can't stop.
+"""Index in a blueprint's recommended speeds: standing, walking, running."""
+# A walker steps out so that it is on the path about when the car comes, and never before a car that can't stop.
 WALKING_MPS, SETS_OUT_S, MEETS_S, STOPS_M = 1.2, 1.5, 1.0, 15.0
 BESIDE_M = 12.0
-# To where: places on the mesh, and how far along and beside the route they may lie.
+# Where it goes: places on the mesh, and how far along and beside the route they may be.
 SPOTS, ALONG_M, ACROSS_M = 400, 20.0, 18.0
-# Places of which those near the start are taken, where people are to be near it: drawing one takes 0.3 ms.
+# If walkers are to be near the start, the nearest of this many drawn places are taken; drawing one takes 0.3 ms.
 POOL = 1_000
 
 
@@ -38,8 +39,8 @@ class Walkers:
 
     Args:
         session: connected.
-        config: who crosses where, who steps out, and how near to a drive's start they begin it.
-        seed: of their places, looks and ways.
+        config: how many cross roads, how many step out, and how near to a drive's start they begin it.
+        seed: for their places, models and ways.
     """
 
     def __init__(self, session: Session, config: TrafficConfig, seed: int) -> None:
@@ -60,20 +61,20 @@ class Walkers:
         return [person for person, _ in self._pairs]
 
     def reseed(self, seed: int) -> None:
-        """Let whoever comes from now on be a function of this seed."""
+        """Make the walkers spawned from now on a function of this seed."""
         self._rng = np.random.default_rng(seed)
         with self._session.answered():
-            # Which of them cross is decided as each is added, so it has to be known first.
+            # Whether a walker crosses roads is decided when it is added, so the share must be set first.
             self._session.world.set_pedestrians_cross_factor(self._crossing)
             self._session.world.set_pedestrians_seed(int(self._rng.integers(MOST_SEED)))
-        # Anew each time: drawing them takes from the client's own chance, which then is the same for the same seed.
+        # New places each time: drawing them uses the client's random state, which is then the same for the same seed.
         self._pool = [self._anywhere() for _ in range(POOL)] if self._within_m is not None else []
         self._spots = [self._anywhere() for _ in range(SPOTS)] if self._step_out > 0.0 else []
 
     def send_across(self, ahead: Ahead, speed_mps: float) -> None:
-        """Send some of those beside the route ahead to its other side, before the car; call it once a simulated second.
+        """Let some walkers beside the route ahead cross it before the car; call it once per simulated second.
 
-        Each of them is decided about once a drive.
+        Each walker is considered once per drive.
         """
         if self._step_out == 0.0:
             return
@@ -93,7 +94,7 @@ class Walkers:
                     controller.go_to_location(spot)
 
     def _across(self, ahead: Ahead, gap_m: float, lateral_m: float) -> Any | None:
-        """Return the place nearest along the route on its other side; None if there is none near."""
+        """Return the place on the route's other side that is nearest along the route; None if there is none near."""
         gap, lateral, _ = ahead.project(np.array([(spot.x, spot.y) for spot in self._spots]))
         beside = (lateral * lateral_m < 0.0) & (np.abs(lateral) > HALF_WIDTH_M) & (np.abs(lateral) < ACROSS_M)
         along = np.where(beside, np.abs(gap - gap_m), np.inf)
@@ -101,9 +102,9 @@ class Walkers:
         return self._spots[best] if along[best] < ALONG_M else None
 
     def resize(self, count: int, start: tuple[float, float]) -> None:
-        """Have so many people: who was run over goes, and who is too far from the drive's start (x, y).
+        """Set the number of walkers, after removing those that were run over or are too far from the start (x, y).
 
-        Then those who are too many go, or who is missing comes, which takes a tick.
+        Surplus walkers are removed, or missing ones added, which takes a tick.
 
         Raises:
             ConfigError: the map has no navigation mesh.
@@ -123,12 +124,14 @@ class Walkers:
             self._start(self._spawned(count - len(self._pairs)))
 
     def empty(self) -> None:
-        """Remove everybody: the controllers first, for a crowd that misses a walker destroys its controller itself."""
+        """Remove all walkers, controllers first: a crowd that misses a walker destroys its controller itself."""
         self._remove(self._pairs)
         self._pairs = []
 
     def _living(self) -> list[tuple[Any, Any, Any]]:
-        """Return people, their controllers and where they are; a client destroys those of whom a car has run over."""
+        """Return walkers, their controllers and places. The client destroys the controllers of walkers that were run
+        over.
+        """
         seen = self._session.seen(actor for pair in self._pairs for actor in pair)
         return [
             (person, controller, seen[person.id].get_transform().location)
@@ -145,7 +148,7 @@ class Walkers:
         self._session.destroy([controller for _, controller in pairs] + [person for person, _ in pairs])
 
     def _spawned(self, count: int) -> list[tuple[int, int]]:
-        """Return the ids of new people and of their controllers; fewer where the mesh is full, or one was refused."""
+        """Return the ids of new walkers and of their controllers; fewer if the mesh is full, or a spawn was refused."""
         library = self._session.world.get_blueprint_library()
         looks = sorted(library.filter("walker.pedestrian.*"), key=lambda blueprint: str(blueprint.id))
         people: list[int] = []
@@ -181,7 +184,7 @@ class Walkers:
         )
 
     def _applied(self, batch: list[Any]) -> list[int | None]:
-        """Return the id that each command of a batch of spawns gave; None where it was refused."""
+        """Return the actor id for each spawn command of a batch; None if it was refused."""
         with self._session.answered():
             replies = self._session.client.apply_batch_sync(batch, False) if batch else []
         return [None if reply.has_error() else int(reply.actor_id) for reply in replies]
@@ -190,7 +193,7 @@ class Walkers:
         self._session.tick()  # only a snapshot tells the client where they are
         with self._session.answered():
             actors = {actor.id: actor for actor in self._session.world.get_actors([i for pair in ids for i in pair])}
-            # Another client may have destroyed one since, or a car run over it.
+            # another client may have destroyed one meanwhile, or a car run over it
             seen = self._session.seen(actors.values())
             there = [pair for pair in ids if all(i in seen for i in pair)]
             self._session.destroy([i for pair in ids if pair not in there for i in reversed(pair)])

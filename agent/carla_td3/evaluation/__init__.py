@@ -1,1 +1,1 @@
-"""How well a driver drives: drivers, held-out routes, figures, video, and the runner that puts them together."""
+"""Evaluation of drivers: drivers, held-out routes, figures, video, and the runner that puts them together."""

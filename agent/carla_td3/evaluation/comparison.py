@@ -1,8 +1,8 @@
 """Drivers compared over traffic, weathers, routes and training seeds: means, intervals, paired differences, a table.
 
 Pure. A drive is a ``RouteResult`` as a dictionary, with ``driver``, ``seed``, ``traffic``, ``weather`` and its route's
-number, ``route``; ``end`` is None where it couldn't be driven. Intervals are 95 % percentile intervals of bootstraps:
-training seeds are drawn anew, then routes, each with all its weathers, for those are no independent drives.
+number, ``route``; ``end`` is None if it couldn't be driven. Intervals are 95 % percentile intervals of bootstraps:
+training seeds are resampled, then routes, each with all its weathers, since those aren't independent drives.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from carla_td3.evaluation import figures
 
 Drive = dict[str, Any]
 Values = NDArray[np.float64]
-"""(seeds, routes, weathers), NaN where nobody drove."""
+"""(seeds, routes, weathers); NaN where nothing was driven."""
 
 RESAMPLES = 5_000
 TRAFFIC = ("empty", "regular", "dense")
 BASELINE, TWIN = "pid", "twin"
-"""Whom all are compared with: the blind PID, and a driver of this name, trained without a picture."""
+"""Drivers that the others are compared with: the blind PID, and a driver trained without a picture."""
 SHOWN = (
     *("route_completion", "driving_score", "pedestrians_per_km", "vehicles_per_km", "statics_per_km"),
     *("red_lights_run", "lane_invasions_per_km", "jerk_mps3", "mean_speed_mps"),
 )
-"""Of the figures, in the table."""
+"""Figures that the table shows."""
 FLOOR_EXPERT, FLOOR_PID = 0.9, 0.6
-"""Traffic in which the expert succeeds this often and the blind PID no more often is what eyes are judged in."""
+"""Vision is judged in traffic where the expert succeeds at least this often and the blind PID at most this often."""
 
 
 def report(drives: Sequence[Drive]) -> dict[str, Any]:
-    """Return the figures of each driver in each traffic, and what it is better by than the blind PID."""
+    """Return the figures of each driver in each traffic, and its margin over the blind PID."""
     driven = [drive for drive in drives if drive["end"] is not None]
     found: dict[str, Any] = {}
     for traffic in TRAFFIC:
@@ -82,7 +82,7 @@ def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
 
 
 def bootstrap(values: Values, of: Callable[[Values], NDArray[np.float64]]) -> tuple[float, float]:
-    """Return the 95 % interval of a figure of (seeds, routes, weathers): seeds drawn anew, then routes in each.
+    """Return the 95 % interval of a figure over (seeds, routes, weathers): resamples seeds, then routes.
 
     Args:
         of: takes (n, drives) and returns the figure of each row.
@@ -96,7 +96,7 @@ def bootstrap(values: Values, of: Callable[[Values], NDArray[np.float64]]) -> tu
 
 
 def bootstrap_difference(values: Values, than: Values) -> tuple[float, float]:
-    """Return the 95 % interval of a difference of two means: the seeds of both drawn anew, and routes for both alike.
+    """Return the 95 % interval of a difference of two means: resamples each one's seeds, and the same routes for both.
 
     Args:
         values, than: (seeds, routes, weathers), of the same routes and weathers.
@@ -116,13 +116,13 @@ def _interval_of(figures: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def mean(values: Values) -> NDArray[np.float64]:
-    """Return the mean of each row, without the NaN."""
+    """Return the mean of each row, ignoring NaN."""
     means: NDArray[np.float64] = np.nanmean(values, axis=-1)
     return means
 
 
 def interquartile_mean(values: Values) -> NDArray[np.float64]:
-    """Return the mean of the middle half of each row (Agarwal et al. 2021), without the NaN."""
+    """Return the mean of the middle half of each row (Agarwal et al. 2021), ignoring NaN."""
     ordered = np.sort(values, axis=-1)  # NaN last
     count = np.count_nonzero(~np.isnan(ordered), axis=-1, keepdims=True)
     place = np.arange(ordered.shape[-1])
@@ -132,13 +132,13 @@ def interquartile_mean(values: Values) -> NDArray[np.float64]:
 
 
 def _on_common_routes(*values: Values) -> list[Values]:
-    """Return the values of the routes that each has driven, in some weather and with some seed."""
+    """Return the values on the routes that all have driven, in any weather and with any seed."""
     driven = np.all([~np.isnan(each).all(axis=(0, 2)) for each in values], axis=0)
     return [each[:, driven] for each in values]
 
 
 def _values(drives: Sequence[Drive], name: str, figure: str) -> Values:
-    """Return a driver's figure for every seed, route and weather that anybody drove."""
+    """Return a driver's figure for every seed, route and weather that any driver has driven."""
     seeds = sorted({drive["seed"] for drive in drives if drive["driver"] == name})
     routes = sorted({drive["route"] for drive in drives})
     weathers = sorted({drive["weather"] for drive in drives})
@@ -151,8 +151,10 @@ def _values(drives: Sequence[Drive], name: str, figure: str) -> Values:
 
 
 def table(report: dict[str, Any]) -> Table:
-    """Return every driver's figures, traffic below traffic."""
-    title = f"{report['drives']} drives; floors are judged in {', '.join(report['floors_are_judged_in']) or 'none'}"
+    """Return the figures of every driver, one block per traffic."""
+    title = (
+        f"{report['drives']} drives; vision is judged in traffic: {', '.join(report['floors_are_judged_in']) or 'none'}"
+    )
     traffic = report["traffic"].items()
     groups = {name: {who: _shown(found) for who, found in by.items()} for name, by in traffic}
     return figures.in_columns(title, groups)

@@ -1,6 +1,6 @@
-"""A drive at one glance: some of its pictures, evenly apart, on one sheet (PNG).
+"""A drive at a glance: some of its pictures, evenly spaced, on one sheet (PNG).
 
-Owns which pictures are kept while nobody knows yet how many there will be. Draws nothing into them but their label.
+Owns which pictures are kept while their final number is still unknown. Draws only their labels.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ GROUND, INK = (26, 24, 22), (235, 235, 235)
 
 
 class ContactSheet:
-    """Takes pictures of one size, and keeps ``KEPT`` to twice as many of them, evenly apart.
+    """Takes pictures of one size, and keeps between ``KEPT`` and twice as many of them, evenly spaced.
 
     Args:
-        width: that each gets on the sheet, pixels.
+        width: of each picture on the sheet, in pixels.
     """
 
     def __init__(self, width: int) -> None:
@@ -37,13 +37,13 @@ class ContactSheet:
     def add(self, picture: Picture, label: str) -> None:
         """Take the next picture, (height, width, 3), blue first."""
         if self._shown % self._every == 0:
-            if len(self._kept) == 2 * KEPT:  # the next multiple of twice as much is this very picture
+            if len(self._kept) == 2 * KEPT:  # the next picture is a multiple of the doubled interval
                 self._kept, self._every = self._kept[::2], 2 * self._every
             self._kept.append((label, _wide(picture, min(self._width, picture.shape[1]))))
         self._shown += 1
 
     def write(self, path: Path, columns: int = 3) -> None:
-        """Write the sheet whole, or nothing where there is no picture.
+        """Write the whole sheet; without a picture write nothing.
 
         Raises:
             OSError: it can't be written.
@@ -56,7 +56,7 @@ class ContactSheet:
 
 
 def sheet(pictures: Sequence[tuple[str, Picture]], columns: int) -> Picture:
-    """Return pictures of one size, row by row, labelled; without any label there is no text, whose font takes 6 MiB."""
+    """Return the sheet of pictures of one size, row by row, with labels. The font for labels takes 6 MiB."""
     height, width = pictures[0][1].shape[:2]
     rows = math.ceil(len(pictures) / columns)
     across = min(columns, len(pictures))

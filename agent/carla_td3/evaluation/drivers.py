@@ -1,7 +1,7 @@
 """The drivers of evaluations: the trained policy, and those to compare it with, from standing still to the expert.
 
 Owns the ``Driver`` protocol that evaluation and video speak, and the drivers' names. Knows no simulator: a driver sees
-an observation and the car's state on its route. The expert alone is given, when made, what lies ahead.
+an observation and the car's state on its route. Only the expert also gets the hazards ahead, when it is made.
 """
 
 from __future__ import annotations
@@ -23,34 +23,36 @@ from carla_td3.td3.exploration import GaussianNoise
 from carla_td3.td3.networks import Policy
 
 TD3_DRIVER = "td3"
-# Without what it sees: whoever drives as well so drives blind (but one that stands still then may be blind as well).
+# Controls without a useful picture: a driver that drives as well without one is blind. (One that stands still may also
+# be blind with one.)
 TD3_GREYED, TD3_SHUFFLED = "td3-greyed", "td3-shuffled"
 BY_POLICY = (TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED)
 GREY, SHUFFLED_PICTURES = 128, 500
 BASELINES = ("stop", "random", "pid")
 EXPERT = "expert"
-# How much of a difference is hands, not eyes: the expert with a policy's exploration noise on its actions.
+# Control for steadiness: the expert with a policy's exploration noise on its actions.
 EXPERT_NOISY = "expert-noisy"
-# For demonstrations: who never leaves the lane's middle shows nobody the way back, nor how to brake late who never
-# does (Codevilla et al. 2018; DART, Laskey et al. 2017). And whose car always stands where a light is red teaches an
-# encoder to tell red by two equal frames (de Haan et al. 2019): so at times nobody looks.
+# For demonstrations. A driver that never leaves the lane's middle doesn't show the way back, and one that never brakes
+# late doesn't show how to (Codevilla et al. 2018; DART, Laskey et al. 2017). If the car always stands at red lights, an
+# encoder learns to recognise red by two equal frames (de Haan et al. 2019): so at times the driver doesn't look.
 EXPERT_SHOVED = "expert-shoved"
 Range = tuple[float, float]
 SHOVED_EVERY_S = 6.0
-"""On average, wheel, foot and eyes each."""
+"""Mean time between two disturbances of each kind: steering, pedal and attention."""
 SHOVED_WHEEL: tuple[Range, Range] = (0.3, 0.8), (0.05, 0.2)
-"""How long, seconds; by how much of its way."""
+"""Range of durations in seconds, and of sizes as a share of the full range."""
 SHOVED_FOOT: tuple[Range, Range] = (0.5, 1.5), (0.3, 0.9)
 LAPSE: tuple[Range, Range] = (0.5, 2.5), (1.0, 1.0)
-"""The same of a look elsewhere, which is whole."""
+"""Durations in seconds, and size, of a lapse of attention; it is always complete."""
 SHOVED_FROM_MPS = 2.0
-"""A foot that is pulled while it waits rolls over the line: of 82 drives so shown 39 ended at a red light, and only one
-step in 67 showed how to start at a green."""
+"""Below this speed pedals aren't disturbed. A disturbed pedal rolls a waiting car over the line: of 82 such drives 39
+ended at a red light, and only one step in 67 showed how to start at a green one.
+"""
 EXPERTS = (EXPERT, EXPERT_NOISY, EXPERT_SHOVED)
 
 
 class Driver(Protocol):
-    """Whatever turns what is seen into an action (2,) float32 in [-1, 1]: steering, throttle or brake."""
+    """Turns an observation into an action (2,) float32 in [-1, 1]: steering, throttle or brake."""
 
     def act(self, observation: Observation, state: DriverState) -> Action:
         """Return the action for this step."""
@@ -58,7 +60,7 @@ class Driver(Protocol):
 
 
 class Stop:
-    """Stands still with the brake on: what a reward must not pay for."""
+    """Stands still with the brake on: a baseline that a reward must not favour."""
 
     def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
         """Return full brake."""
@@ -66,7 +68,7 @@ class Stop:
 
 
 class RandomDriver:
-    """Uniform, independent actions: TD3's untrained exploration. Throttle and brake cancel, so it hardly moves."""
+    """Uniform, independent actions, like TD3's untrained exploration. Throttle and brake cancel, so it hardly moves."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -83,23 +85,23 @@ class PolicyDriver:
         self._policy = policy
 
     def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
-        """Return the policy's action; who isn't trained to see privileged numbers takes no notice of them."""
+        """Return the policy's action. Only a policy trained on privileged numbers uses them."""
         return self._policy.act(observation["image"], observation["vector"], observation.get("privileged"))
 
 
 class Greyed:
-    """A driver whose picture is all grey."""
+    """A driver that sees a grey picture."""
 
     def __init__(self, other: Driver) -> None:
         self._other = other
 
     def act(self, observation: Observation, state: DriverState) -> Action:
-        """Return what the driver does without a picture."""
+        """Return the driver's action for a grey picture."""
         return self._other.act({**observation, "image": np.full_like(observation["image"], GREY)}, state)
 
 
 class Shuffled:
-    """A driver that is shown any of the last pictures that it has had."""
+    """A driver that sees a random one of its recent pictures."""
 
     def __init__(self, other: Driver, rng: np.random.Generator) -> None:
         self._other = other
@@ -107,14 +109,14 @@ class Shuffled:
         self._pictures: deque[Frames] = deque(maxlen=SHUFFLED_PICTURES)
 
     def act(self, observation: Observation, state: DriverState) -> Action:
-        """Return what the driver does with another picture."""
+        """Return the driver's action for another picture."""
         self._pictures.append(observation["image"])
         shown = self._pictures[int(self._rng.integers(len(self._pictures)))]
         return self._other.act({**observation, "image": shown}, state)
 
 
 class Noisy:
-    """A driver whose hand trembles."""
+    """A driver with noise on its actions."""
 
     def __init__(self, other: Driver, noise: GaussianNoise) -> None:
         self._other = other
@@ -126,10 +128,10 @@ class Noisy:
 
 
 class Shoved:
-    """A driver whose wheel and foot are now and then pulled aside for a moment, and who doesn't look at times.
+    """A driver whose steering and pedal are disturbed now and then, and that sometimes doesn't look.
 
     Args:
-        blind: has the pedal meanwhile, as long as the car moves.
+        blind: controls the pedal during a lapse of attention, as long as the car moves.
         actuators: of the car; the defaults if None.
     """
 
@@ -146,7 +148,7 @@ class Shoved:
         self._wheel, self._foot, self._lapse = (_Pull(delta_s, rng, *of) for of in (SHOVED_WHEEL, SHOVED_FOOT, LAPSE))
 
     def act(self, observation: Observation, state: DriverState) -> Action:
-        """Return the driver's action, pulled."""
+        """Return the driver's action with disturbances."""
         steer, pedal = self._other.act(observation, state)
         wheel, foot, lapse = self._wheel.next(), self._foot.next(), self._lapse.next()
         if state.speed_mps < SHOVED_FROM_MPS:
@@ -158,14 +160,14 @@ class Shoved:
 
 
 class _Pull:
-    """Of the same strength for a moment, to either side, then none for a while."""
+    """A disturbance: constant for a moment, to either side, then none for a while."""
 
     def __init__(self, delta_s: float, rng: np.random.Generator, lasts_s: Range, strength: Range) -> None:
         self._delta_s, self._rng, self._lasts_s, self._strength = delta_s, rng, lasts_s, strength
         self._left_s = self._pull = 0.0
 
     def next(self) -> float:
-        """Return a step's."""
+        """Return the disturbance of the next step."""
         self._left_s -= self._delta_s
         if self._left_s <= 0.0:
             self._pull = 0.0
@@ -176,7 +178,7 @@ class _Pull:
 
 
 def compared(config: AgentConfig) -> tuple[str, ...]:
-    """Return whom a trained driver stands beside, where nobody says more; only one with pictures can do without."""
+    """Return the default drivers to compare a trained one with. Controls without a picture need a policy with one."""
     return (TD3_GREYED, *BASELINES) if config.td3.network.sees == "image" else BASELINES
 
 
@@ -184,10 +186,10 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     """Return the driver of this name.
 
     Args:
-        ahead: returns what lies on the route ahead in the newest frame; only the expert is given it.
+        ahead: returns the hazards on the route ahead in the newest frame; only the expert gets it.
 
     Raises:
-        AgentError: there is no such driver, or one by a policy without any.
+        AgentError: there is no such driver, or it needs a policy and there is none.
     """
     target_mps, actuators = config.environment.reward.target_speed_mps, config.environment.action_rate
     delta_s, rng = config.simulator.fixed_delta_s, generator(config.seed, Purpose.EVALUATION, 0)

@@ -1,7 +1,7 @@
-"""What a policy goes by in its picture: the gradient of each action over the pixels, and what greyed patches change.
+"""Explains a policy: the gradient of each action over the pixels, and the effect of greyed patches.
 
-Two ways, for each has its blind spot: a gradient (Simonyan et al. 2014) tells of the smallest changes only, occlusion
-(Zeiler and Fergus 2014) of patches as large as they are. Pure: a policy and an observation in, heat maps out.
+Each method has its blind spot: a gradient (Simonyan et al. 2014) shows only the effect of tiny changes, occlusion
+(Zeiler and Fergus 2014) that of whole patches. Pure: a policy and an observation in, heat maps out.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from carla_td3.td3.replay.frames import BLOCK
 Heat = NDArray[np.float32]
 
 PATCH, STRIDE = 12, 6
-"""Pixels of a greyed square, and between two of them."""
+"""Side of a greyed square in pixels, and the distance between two of them."""
 
 
 def gradients(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return ∂action/∂pixel, (2, C, S, S), of steering and pedal over an image (C, S, S) in whole grey levels."""
+    """Return ∂action/∂pixel, (2, C, S, S): steering and pedal over an image (C, S, S) in grey levels."""
     stack = policy.stack
     cells = torch.from_numpy(stack.cells(image)).unsqueeze(0).float().requires_grad_()
     action = policy.actor(_features(policy.encoder, cells), torch.from_numpy(vector).unsqueeze(0))[0]
@@ -36,12 +36,12 @@ def occlusion(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float
 
     Args:
         image: (C, S, S), frames of ``policy.stack.planes`` planes each.
-        planes: of each frame that are greyed, the first ones: those of the front view.
+        planes: number of planes of each frame to grey, from the first: those of the front view.
     """
     side, stack = image.shape[-1], policy.stack
     starts = range(0, side - PATCH + 1, STRIDE)
     places = [(top, left) for top in starts for left in starts]
-    greyed = np.repeat(image[None], len(places) + 1, axis=0)  # the last one as it is
+    greyed = np.repeat(image[None], len(places) + 1, axis=0)  # the last one stays as it is
     frames = greyed.reshape(len(greyed), -1, stack.planes, side, side)
     for each, (top, left) in zip(frames, places, strict=False):
         each[:, :planes, top : top + PATCH, left : left + PATCH] = GREY
@@ -58,7 +58,7 @@ def occlusion(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float
 
 
 def heats(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32], planes: int) -> dict[str, Heat]:
-    """Return the maps that a person looks at, (S, S) each, over the front view's ``planes``, by what they tell."""
+    """Return the heat maps to show, (S, S) each, over the front view's ``planes``, by name."""
     steer, pedal = (_strength(each, policy.stack.planes, planes) for each in gradients(policy, image, vector))
     return {
         "steering: gradient": steer,
@@ -76,7 +76,7 @@ def _strength(gradient: NDArray[np.float32], of: int, planes: int) -> Heat:
 
 
 def _features(encoder: Encoder, cells: Tensor) -> Tensor:
-    """Return what the encoder makes of cells (B, n, S/4, S/4, 16 a plane) that are float: bytes have no gradient."""
+    """Return the encoder's output for float cells (B, n, S/4, S/4, 16 a plane): bytes have no gradient."""
     x = cells.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)
     weight = encoder.over_pixels() / 255
     x = functional.conv2d(x, weight, encoder.conv1.bias).relu()
@@ -85,7 +85,7 @@ def _features(encoder: Encoder, cells: Tensor) -> Tensor:
 
 
 def _pixels(cells: Tensor, planes: int) -> NDArray[np.float32]:
-    """Undo the layout of stored frames: (1, n, S/4, S/4, 16 a plane) as (n · planes, S, S)."""
+    """Return stored frames (1, n, S/4, S/4, 16 a plane) as pixels (n · planes, S, S)."""
     _, n, across, _, _ = cells.shape
     apart = cells.reshape(n, across, across, planes, BLOCK, BLOCK).permute(0, 3, 1, 4, 2, 5)
     pixels: NDArray[np.float32] = apart.reshape(n * planes, BLOCK * across, BLOCK * across).numpy()

@@ -1,4 +1,4 @@
-"""The figures of some drives, each worked out in one place; how tables show them is ``carla_run.figures``'s.
+"""The figures of a list of drives, each computed in one place. ``carla_run.figures`` says how tables show them.
 
 A drive is a ``metrics.RouteResult`` as a dictionary.
 """
@@ -15,7 +15,7 @@ from carla_run.figures import SHOWN, in_table
 
 Drives = Sequence[Mapping[str, Any]]
 Figure = Callable[[Drives], float]
-"""A figure of some drives; 0 where a share or a rate is of nothing."""
+"""Computes a figure of some drives; 0 for a share or rate of nothing."""
 
 
 def _sum(drives: Drives, name: str) -> float:
@@ -56,23 +56,23 @@ FIGURES: dict[str, Figure] = {
 
 
 def totals(drives: Drives) -> dict[str, float]:
-    """Return all of ``FIGURES``: means over drives, infractions a driven kilometre, and shares."""
+    """Return all of ``FIGURES``: means over drives, infractions per driven kilometre, and shares."""
     return {name: figure(drives) for name, figure in FIGURES.items()}
 
 
 def shown(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Return some figures as tables show them, by their labels; None is a dash."""
+    """Return some figures as tables show them, by their labels; None becomes a dash."""
     return {SHOWN[name].label: in_table(name, found[name]) for name in names}
 
 
 def in_columns(title: str, groups: Mapping[str, Mapping[str, Mapping[str, str]]], caption: str | None = None) -> Table:
-    """Return what each group's members have to show, a column a member: there are few of them, and many figures.
+    """Return a table with one column per member: there are few members and many figures.
 
-    So a dozen figures of five drivers fit a terminal of 80 columns.
+    A dozen figures of five drivers fit a terminal of 80 columns.
 
     Args:
-        groups: by its heading, which is left out where it is empty, members by name, figures by name.
-        caption: below it.
+        groups: heading to members, member to figures, figure to value. An empty heading is left out.
+        caption: below the table.
     """
     names = list(dict.fromkeys(name for members in groups.values() for name in members))
     view = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)

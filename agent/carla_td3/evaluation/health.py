@@ -1,6 +1,6 @@
-"""Whether a drive was healthy: ticks, pictures that belong to them, pixels that vary, memory under its limit.
+"""Whether a drive was healthy: ticks, pictures of the right frame, pixels that vary, memory under its limit.
 
-Pure: what was seen goes in, sentences come out. Drives nothing.
+Pure: readings in, sentences out. Drives nothing.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 FLAT_BELOW = 1.0
-"""Standard deviation of a picture, of 255, below which it shows nothing: a black one has 0."""
+"""Standard deviation, of 255, below which a picture shows nothing; a black one has 0."""
 MOVED_M = 0.1
-"""A car that has come so far in a step sees another picture."""
+"""A car that moves this far in a step must see another picture."""
 
 
 @dataclass
 class Health:
-    """Counts while a drive lasts.
+    """Counts problems during a drive.
 
     Args:
-        wanted: steps that it is to have.
-        limit_mib: for each process that is looked at.
+        wanted: steps that the drive should have.
+        limit_mib: memory limit of each observed process.
     """
 
     wanted: int
     limit_mib: float
     steps: int = 0
-    """Ticks that came with a picture of their own frame."""
+    """Steps with a picture of their frame."""
     flat: list[int] = field(default_factory=list)
     """Steps whose picture shows nothing."""
     frozen: list[int] = field(default_factory=list)
-    """Steps at which the car moved and its picture didn't."""
+    """Steps in which the car moved and its picture didn't change."""
     lost: str = ""
-    """Why the simulator was lost, or given up."""
+    """Why the simulator was lost or given up."""
     peak_mib: Counter[str] = field(default_factory=Counter)
-    """By process."""
+    """Highest memory by process."""
     _last: NDArray[np.uint8] | None = None
 
     def see(self, picture: NDArray[np.uint8], metres: float, held_mib: Mapping[str, float]) -> None:
-        """Take in a step: the camera's picture of its frame, how far the car came, who holds what."""
+        """Add a step: the picture of its frame, the distance of the step in metres, and each process's memory."""
         self.steps += 1
         if float(picture.std(axis=(0, 1)).max()) < FLAT_BELOW:
             self.flat.append(self.steps)
@@ -53,7 +53,7 @@ class Health:
         self.peak_mib |= Counter({who: round(mib) for who, mib in held_mib.items()})
 
     def problems(self) -> list[str]:
-        """Return what was wrong, a sentence each; empty for a healthy drive."""
+        """Return each problem as a sentence; empty for a healthy drive."""
         found = []
         if self.lost:
             found.append(self.lost)
@@ -62,14 +62,14 @@ class Health:
         if self.flat:
             found.append(f"The camera's picture showed nothing {_at(self.flat)}.")
         if self.frozen:
-            found.append(f"The car moved and its picture stood still {_at(self.frozen)}.")
+            found.append(f"The car moved and its picture did not change {_at(self.frozen)}.")
         for who, mib in self.peak_mib.items():
             if mib > self.limit_mib:
                 found.append(f"The {who} held {mib:.0f} MiB, more than the limit of {self.limit_mib:.0f} MiB.")
         return found
 
     def plain(self) -> dict[str, Any]:
-        """Return verdict and counts for programs."""
+        """Return verdict and counts as plain data."""
         problems = self.problems()
         return {
             "healthy": not problems,

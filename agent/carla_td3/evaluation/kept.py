@@ -1,6 +1,6 @@
-"""The drives of an evaluation, kept as they are driven, so that one that was stopped can resume.
+"""The saved drives of an evaluation, so that an interrupted one can resume.
 
-Owns their file: a line of the settings that they were driven with, then a line a drive. Drives nothing, says nothing.
+Owns their file: one line with the settings of the drives, then one line per drive. Drives nothing, prints nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _RESULT = TypeAdapter(RouteResult)
 
 
 class KeptDrives:
-    """Drives by driver and route; other settings have another file.
+    """Saved drives by driver and route. Drives with other settings are in another file.
 
     Args:
-        beside: what the evaluation writes, or would; the file's name begins with its.
-        settings: all by which a drive would be another, as plain data.
+        beside: output file of the evaluation; this file's name begins with its name.
+        settings: everything that would change a drive, as plain data.
     """
 
     def __init__(self, beside: Path, settings: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ class KeptDrives:
         return {route: result for (who, route), result in self._driven.items() if who == driver}
 
     def add(self, driver: str, result: RouteResult) -> None:
-        """Keep a drive; where the disk refuses it, that is said once, and it counts only in this process."""
+        """Save a drive. If the disk refuses it, a message is printed once and the drive counts only in this process."""
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
@@ -64,19 +64,19 @@ class KeptDrives:
         return [Evaluation(driver, map, seed, own) for driver, own in results if own]
 
     def others(self) -> Iterator[tuple[Path, int, list[str]]]:
-        """Yield the files of other settings beside this one: path, how many drives, and which settings differ."""
+        """Yield the files with other settings beside this one: path, number of drives, and the settings that differ."""
         ours = dict(leaves(self._settings))
         for path in sorted(set(self.path.parent.glob(self._pattern)) - {self.path}):
             theirs = dict(leaves(inner(next(iter(read_lines(path)), {}), SETTINGS)))
             yield path, len(list(_drives(path))), [key for key in ours if theirs.get(key) != ours[key]]
 
     def remove(self) -> None:
-        """Remove the file: the evaluation is done, and written."""
+        """Remove the file once the evaluation is complete and written."""
         self.path.unlink(missing_ok=True)
 
 
 def _drives(path: Path) -> Iterator[tuple[str, RouteResult]]:
-    """Yield drivers and their drives; what is torn, or of another version, is none."""
+    """Yield drivers and their drives; torn lines and lines of other versions are skipped."""
     for row in read_lines(path):
         with contextlib.suppress(ValidationError, KeyError):
             yield str(row.pop(DRIVER)), _RESULT.validate_python(row)

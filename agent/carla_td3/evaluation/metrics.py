@@ -1,7 +1,7 @@
-"""What a drive is measured by: success, completion, driving score, infractions, comfort; per route and in total.
+"""The figures of a drive: success, completion, driving score, infractions, comfort; per route and in total.
 
-Owns the figures, and how they are written: table, CSV, JSON, scalars for TensorBoard. Drives nothing. A drive goes on
-after an infraction, so that both measures come from it: NoCrash's success, and the Leaderboard's driving score.
+Owns the figures and their output: table, CSV, JSON, scalars for TensorBoard. Drives nothing. A drive continues after an
+infraction, so that it gives both measures: NoCrash's success and the Leaderboard's driving score.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from carla_td3.env.infractions import Infraction
 from carla_td3.env.route_line import Route
 from carla_td3.evaluation import figures
 
-# NoCrash (Codevilla et al. 2019, section 4): a drive succeeds that comes to its goal in the time that this speed needs,
-# with no collision. Touches are left out, as in its own code (there by a measure of CARLA 0.8): less than what a person
-# of 75 kg gets from a car at 1.3 m/s, or a car of 1.8 t at 0.06 m/s. It is the same whatever is hit.
+# NoCrash (Codevilla et al. 2019, section 4): a drive succeeds if it reaches its goal in the time that this speed needs,
+# without a collision. As in NoCrash's code (in units of CARLA 0.8), light touches don't count: less than the impulse on
+# a person of 75 kg hit at 1.3 m/s, or on a car of 1.8 t at 0.06 m/s. The limit is the same for every kind of obstacle.
 LIMIT_MPS, LIMIT_EXTRA_S = 5.0 / 3.6, 20.0
 IMPULSE_NS = 100.0
-# CARLA's Leaderboard 2.1: what each infraction adds to the number that the completion is divided by.
+# CARLA's Leaderboard 2.1: what each infraction adds to the number that divides the completion.
 COEFFICIENTS = {"pedestrian": 1.0, "vehicle": 0.7, "static": 0.6, "red_light": 0.4, "stop_sign": 0.25}
 MINIMUM_SPEED_COEFFICIENT = 0.4
-TOLD = (
+REPORTED = (
     *("end", "route_completion", "lane_invasions", "red_lights_met", "off_lane_share", "minimum_speed_share"),
     "distance_m",
 )
-"""Figures that the environment tells at a drive's end."""
+"""Figures that the environment reports at a drive's end."""
 SHOWN = (
     *("success", "route_completion", "driving_score", "collisions_per_km", "red_lights_run"),
     *("lane_invasions_per_km", "mean_speed_mps", "jerk_mps3", "reward"),
 )
-"""Of the figures, in the table."""
+"""Figures that the table shows."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class RouteResult:
     driving_score: float
     """0 to 100."""
     collisions: int
-    """Of any kind: what was hit is ``pedestrians``, ``vehicles`` or ``statics``."""
+    """Collisions of any kind; ``pedestrians``, ``vehicles`` and ``statics`` count them by what was hit."""
     pedestrians: int
     vehicles: int
     statics: int
     lane_invasions: int
     red_lights: int
-    """Run, of ``red_lights_met``."""
+    """Red lights run, of ``red_lights_met``."""
     red_lights_met: int
     stop_signs: int
     off_lane_share: float
-    """Of the metres driven, as ``minimum_speed_share`` is of the traffic's speed."""
+    """Share of the distance; ``minimum_speed_share`` is a share of the traffic's speed."""
     minimum_speed_share: float
     distance_m: float
     duration_s: float
@@ -80,7 +80,7 @@ class RouteResult:
 
 @dataclass
 class Tally:
-    """Sums over the steps of one drive."""
+    """Running sums over the steps of one drive."""
 
     steps: int = 0
     reward: float = 0.0
@@ -96,18 +96,18 @@ class Tally:
         """Return the drive's figures.
 
         Args:
-            route: that was driven.
+            route: the route driven.
             info: of the last step.
-            step_s: simulated seconds a step.
+            step_s: simulated seconds per step.
         """
         infractions: Sequence[Infraction] = info["infractions"]
         kinds = Counter(each.other if each.kind == "collision" else each.kind for each in infractions)
         duration_s = self.steps * step_s
         counted = {f"{kind}s": kinds[kind] for kind in COEFFICIENTS}
-        told: dict[str, Any] = {**{name: info[name] for name in TOLD}, **counted}
+        reported: dict[str, Any] = {**{name: info[name] for name in REPORTED}, **counted}
         score = driving_score(info["route_completion"], kinds, info["off_lane_share"], info["minimum_speed_share"])
         return RouteResult(
-            **told,
+            **reported,
             route=route.name,
             length_m=route.length_m,
             turns=route.turns,
@@ -128,7 +128,7 @@ def limit_s(length_m: float) -> float:
 
 
 def succeeded(end: str | None, infractions: Sequence[Infraction]) -> bool:
-    """Return NoCrash's success: at the goal in time, no collision above ``IMPULSE_NS``; red lights don't decide."""
+    """Return NoCrash's success: goal reached in time, no collision above ``IMPULSE_NS``. Red lights don't matter."""
     return end == "finished" and not any(
         each.kind == "collision" and each.impulse_ns > IMPULSE_NS for each in infractions
     )
@@ -143,7 +143,7 @@ def driving_score(
         route_completion: 0 to 1.
         kinds: how many infractions there are of each of ``COEFFICIENTS``.
         off_lane_share: of the metres driven, 0 to 1.
-        minimum_speed_share: own speed as a share of the traffic's, 0 to 1.
+        minimum_speed_share: the car's speed as a share of the traffic's, 0 to 1.
     """
     total = sum(coefficient * kinds.get(kind, 0) for kind, coefficient in COEFFICIENTS.items())
     total += MINIMUM_SPEED_COEFFICIENT * (1.0 - minimum_speed_share)
@@ -152,27 +152,27 @@ def driving_score(
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a driver did on a list of routes."""
+    """Results of one driver on a list of routes."""
 
     name: str
     map: str
     seed: int
     routes: tuple[RouteResult, ...]
     blocked: tuple[str, ...] = ()
-    """Routes that weren't driven, for something stood on their starts each time; no figure counts them."""
+    """Routes that weren't driven because their start was taken each time; no figure counts them."""
 
     def totals(self) -> dict[str, float]:
-        """Return how many routes there were, and the figures of their drives."""
+        """Return the number of routes, and the figures of their drives."""
         own = figures.totals([dataclasses.asdict(route) for route in self.routes])
         return {"routes": float(len(self.routes)), "blocked": float(len(self.blocked)), **own}
 
     @property
     def score(self) -> float:
-        """The figure by which checkpoints are compared: the mean driving score, 0 to 100."""
+        """The figure that ranks checkpoints: the mean driving score, 0 to 100."""
         return self.totals()["driving_score"]
 
     def scalars(self) -> dict[str, float]:
-        """Return the totals for TensorBoard, with Stable-Baselines3's names where it has them."""
+        """Return the totals for TensorBoard, with Stable-Baselines3's names where they exist."""
         totals = self.totals()
         steps = sum(route.steps for route in self.routes)
         return {
@@ -184,7 +184,7 @@ class Evaluation:
 
 
 def table(evaluations: Sequence[Evaluation]) -> Table:
-    """Return the drivers side by side, a column each, for ``rich``."""
+    """Return a ``rich`` table with one column per driver."""
     towns = sorted({e.map for e in evaluations})
     most = max((len(e.routes) for e in evaluations), default=0)
     columns = {evaluation.name: figures.shown(evaluation.totals(), SHOWN) for evaluation in evaluations}
@@ -193,17 +193,17 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
 
 def _not_driven(evaluations: Sequence[Evaluation]) -> str | None:
     names = sorted({name for evaluation in evaluations for name in evaluation.blocked})
-    return f"Not driven by all, for something stood on the start: {', '.join(names)}." if names else None
+    return f"Not driven by every driver, because something stood at the start: {', '.join(names)}." if names else None
 
 
 def write_json(evaluations: Sequence[Evaluation], path: Path) -> None:
-    """Write totals and routes of every driver, whole or not at all."""
+    """Write totals and routes of every driver, completely or not at all."""
     plain = [{**dataclasses.asdict(e), "totals": e.totals()} for e in evaluations]
     _write(path, json.dumps(plain, indent=2) + "\n")
 
 
 def write_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
-    """Write one line a driver and route, whole or not at all."""
+    """Write one line per driver and route, completely or not at all."""
     fields = ["driver", "map", "seed", *(f.name for f in dataclasses.fields(RouteResult))]
     text = io.StringIO()
     writer = csv.DictWriter(text, fields, lineterminator="\n")

@@ -1,6 +1,6 @@
-"""NoCrash (Codevilla et al. 2019): three densities of traffic, and 25 routes a town that are drawn once and kept.
+"""NoCrash (Codevilla et al. 2019): three densities of traffic, and 25 routes per town that are drawn once and saved.
 
-Owns the routes' files and what empty, regular and dense mean. Drives nothing.
+Owns the routes' files and the meaning of empty, regular and dense. Drives nothing.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ SAME_LENGTH_M = 1.0
 
 @dataclass(frozen=True)
 class Density:
-    """How many others a drive meets."""
+    """Numbers of cars and pedestrians in a drive."""
 
     name: str
     vehicles: int
     walkers: int
 
 
-# The numbers of the paper's own simulator, 0.8. Its port to 0.9 asks for up to 400 people, because most of CARLA 0.9's
-# walk on pavements away from the car; here half of the smaller number cross roads anywhere, and 150 people on Town02's
-# 1.5 km of road already are one every 10 m.
+# The paper's numbers are for simulator 0.8. Its port to 0.9 uses up to 400 pedestrians, because most of CARLA 0.9's
+# walk on pavements away from the car. Here half of the smaller number cross roads anywhere; 150 pedestrians on Town02's
+# 1.5 km of road are already one every 10 m.
 DENSITIES = {
     "Town01": (Density("empty", 0, 0), Density("regular", 20, 50), Density("dense", 100, 250)),
     "Town02": (Density("empty", 0, 0), Density("regular", 15, 50), Density("dense", 70, 150)),
 }
 GENERATED = DENSITIES["Town01"]
-"""Of towns from a seed with the usual side of 400 m: as large as Town01."""
+"""Densities for towns from a seed with the usual side of 400 m: as large as Town01."""
 
 
 def densities(town: str) -> tuple[Density, ...]:
-    """Return empty, regular and dense of a town."""
+    """Return the densities empty, regular and dense of a town."""
     return DENSITIES.get(town, GENERATED)
 
 
@@ -63,16 +63,16 @@ def draw(planner: Planner, seed: int) -> list[Route]:
 
 
 def write(path: Path, routes: list[Route], town: str, seed: int) -> None:
-    """Keep routes: their ends, and their lengths, by which another map is told."""
+    """Save the routes: their ends, and their lengths, by which a different map is recognised."""
     kept = [{"start": start, "end": end, "length_m": round(length, 1)} for start, end, length in map(_ends, routes)]
     write_whole(path, json.dumps({"town": town, "seed": seed, "routes": kept}, indent=1) + "\n")
 
 
 def read(path: Path, planner: Planner) -> list[Route]:
-    """Return the kept routes on this map.
+    """Return the saved routes on this map.
 
     Raises:
-        RouteError: the map isn't the one that they were drawn on.
+        RouteError: the routes were drawn on another map.
     """
     places = {place.name: place for place in planner.places}
     routes = []

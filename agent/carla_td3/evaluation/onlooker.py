@@ -1,6 +1,6 @@
-"""Looks over a driver's shoulder while it is evaluated: which route it is on, and pictures of its drives for a sheet.
+"""Observes a driver while it is evaluated: the route that it is on, and pictures of its drives for a sheet.
 
-Adds nothing to what the driver does.
+It doesn't change the driver's actions.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from carla_td3.evaluation.contact_sheet import ContactSheet, Picture, sheet
 from carla_td3.evaluation.drivers import Driver
 from carla_td3.evaluation.overlay import DARK, GREEN
 
-SHEET_WIDTH = 126  # half as much again as the camera's pixels: a larger sheet is memory that training may lack
+SHEET_WIDTH = 126  # 1.5 times the camera's pixels: a larger sheet takes memory that training may lack
 BAR = 2
 PICTURE_EVERY = 10
-"""Steps between two pictures: a simulated second."""
+"""Steps between two pictures: one simulated second."""
 
-Told = Callable[[str, int], None]
-"""Hears a driver's name, and the number of the route that it begins; the first one is 1."""
+RouteBegun = Callable[[str, int], None]
+"""Called with a driver's name and the number of the route that it begins, from 1."""
 
 
 class Album:
-    """Keeps pictures of what a driver sees, some of all drives."""
+    """Collects some of the pictures that a driver sees, from all drives."""
 
     def __init__(self, env: DrivingEnv) -> None:
         self._env = env
@@ -39,7 +39,7 @@ class Album:
         self._image: Picture | None = None
 
     def see(self, observation: Observation, state: DriverState) -> None:
-        """Take a picture; a bar at its lower edge says how far along its route the car is."""
+        """Add a picture; a bar at its lower edge shows the position along the route."""
         if self._env.car is None:
             return
         self._image = observation["image"]
@@ -50,9 +50,9 @@ class Album:
         self._sheet.add(picture, "")
 
     def write(self, folder: Path) -> dict[str, str]:
-        """Write a contact sheet, and the planes of an observation as the network gets it; return the files' names.
+        """Write a contact sheet, and the network's input as planes; return the files' names.
 
-        They are ``evaluation.png`` and ``observation.png``, by their names in TensorBoard; none where there is no
+        They are ``evaluation.png`` and ``observation.png``, by their names in TensorBoard; nothing if there is no
         picture, or the disk refuses.
         """
         if self._image is None:
@@ -68,20 +68,20 @@ class Album:
 
 
 class Onlooker:
-    """A driver that does what another does, and is looked at.
+    """A driver that acts like another one, and reports what it sees.
 
     Args:
-        told: hears of each route that it begins.
-        album: gets its pictures; None for none.
+        told: called as each route begins.
+        album: gets the pictures; None for none.
     """
 
-    def __init__(self, name: str, other: Driver, told: Told, album: Album | None = None) -> None:
+    def __init__(self, name: str, other: Driver, told: RouteBegun, album: Album | None = None) -> None:
         self._name, self._other, self._told, self._album = name, other, told, album
         self._route: Route | None = None
         self._routes = self._steps = 0
 
     def act(self, observation: Observation, state: DriverState) -> Action:
-        """Return what the other driver does."""
+        """Return the other driver's action."""
         if state.route is not self._route:
             self._route, self._routes = state.route, self._routes + 1
             self._told(self._name, self._routes)

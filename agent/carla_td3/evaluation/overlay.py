@@ -1,7 +1,7 @@
-"""What is drawn over a driver's picture and beside it: the route ahead, speed, pedals, reward, lights, who is around.
+"""The overlay on a driver's picture and beside it: the route ahead, speed, pedals, reward, lights, other actors.
 
-Pictures are (height, width, 3) uint8, blue first; what is drawn of a step is a :class:`Seen`. The evaluation's video
-and the visual test take their pictures from here. Owns layout and colours. Encodes nothing and writes no file.
+Pictures are (height, width, 3) uint8, blue first; the data of one step is a :class:`Seen`. The evaluation's video and
+the visual test use it. Owns layout and colours. Encodes nothing and writes no file.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Heat = NDArray[np.float32]
 """(S, S), ≥ 0: how much each pixel of the agent's front view matters."""
 
 MARGIN = 10
-INSET, INSET_OF_SEVERAL = 168, 126  # twice what the agent sees, or where it has two views, each half as large again
+INSET, INSET_OF_SEVERAL = 168, 126  # twice the agent's pixels, or 1.5 times if there are two views
 FRONT = 480
-"""Pixels of the visual test's front view, both ways."""
+"""Side of the visual test's front view in pixels."""
 SIDE_WIDTH, TOWN_HEIGHT = 400, 228
 HEAT = FRONT // 3
 LINE = 20
@@ -42,14 +42,14 @@ ROAD, RAIL = (74, 70, 66), (64, 62, 60)
 
 ROUTE_FROM_M, ROUTE_TO_M, ROUTE_STEP_M, ROUTE_HALF_M = 4.0, 40.0, 1.0, 0.9
 AROUND_M, LANE_M, BEHIND = 45.0, 3.5, 0.75
-"""Of the view from above: metres to either side, a lane's width, the car's place from the top as a share."""
+"""View from above: metres to either side, a lane's width, and the car's place as a share of the height from the top."""
 SUBPIXEL = 4
-"""Bits behind the point of OpenCV's coordinates."""
+"""Fractional bits of OpenCV's coordinates."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What is drawn of one step."""
+    """The data drawn for one step."""
 
     state: DriverState
     world: World
@@ -57,19 +57,19 @@ class Seen:
     action: Iterable[float]
     """Steering and pedal, -1 to 1."""
     completion: float
-    """Of the route, 0 to 1."""
+    """Share of the route, 0 to 1."""
     title: str = ""
     step: int = 0
     steps: int = 0
-    """In all; 0 where nobody knows."""
+    """Total number of steps; 0 if unknown."""
     reward: float = 0.0
     terms: Mapping[str, float] = field(default_factory=dict)
     held_mib: Mapping[str, float] = field(default_factory=dict)
-    """Memory by who holds it."""
+    """Memory by process."""
 
     @classmethod
     def of(cls, env: DrivingEnv, action: Iterable[float], reward: float, info: Mapping[str, Any], **more: Any) -> Seen:
-        """Return what an environment that was just stepped, with this result, has to show; ``more``: other fields."""
+        """Return what to draw for an environment that was just stepped with this result; ``more``: other fields."""
         return cls(
             state=env.state,
             world=env.drive.around,
@@ -95,14 +95,14 @@ class Town:
         self._high = np.array([lane.max(axis=0) for lane in lanes]).reshape(-1, 2)
 
     def near(self, state: DriverState) -> list[FloatArray]:
-        """Return the lanes of which a part may be within ``RANGE_M`` of the car."""
+        """Return the lanes that may have a part within ``RANGE_M`` of the car."""
         here = np.array((state.x_m, state.y_m))
         close = ((self._low < here + RANGE_M) & (self._high > here - RANGE_M)).all(axis=1)
         return [self._lanes[int(index)] for index in np.flatnonzero(close)]
 
 
 def views(frame: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
-    """Return the pictures of a frame (planes, S, S), (S, S, 3) each, from the view furthest left on."""
+    """Return the pictures of a frame (planes, S, S), one (S, S, 3) per view, from the leftmost view on."""
     pictures = []
     for view in camera.views:
         own, frame = frame[: view.own_planes], frame[view.own_planes :]
@@ -112,7 +112,7 @@ def views(frame: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
 
 
 def filmed(picture: Picture, own: Sequence[Picture], seen: Seen, town: Town) -> Picture:
-    """Draw into the picture of a chase camera, which is returned: the agent's views, the town, title, speed, route."""
+    """Draw into a chase camera's picture and return it: the agent's views, the town, title, speed, route."""
     height, width = picture.shape[:2]
     left = width - INSET - MARGIN
     size = INSET if len(own) == 1 else INSET_OF_SEVERAL
@@ -134,11 +134,11 @@ def filmed(picture: Picture, own: Sequence[Picture], seen: Seen, town: Town) -> 
 def composed(
     front: Picture, lens: CameraConfig, seen: Seen, town: Town, heats: Mapping[str, Heat] | None = None
 ) -> Picture:
-    """Return the visual test's picture, ``size_of`` large.
+    """Return the visual test's picture, with the size of ``size_of``.
 
     Args:
         front: square, of any size, through ``lens``.
-        heats: by what they tell, at most three; drawn over the front view.
+        heats: heat maps by name, at most three; drawn over the front view.
     """
     width, height = size_of(bool(heats))
     picture = np.full((height, width, 3), GROUND, np.uint8)
@@ -163,7 +163,7 @@ def size_of(explained: bool) -> tuple[int, int]:
 
 
 def heated(picture: Picture, heat: Heat) -> Picture:
-    """Return the picture, darkened, with the heat as light: none where it is 0, most where it is highest."""
+    """Return the darkened picture with the heat map as light: dark where it is 0, brightest at its maximum."""
     height, width = picture.shape[:2]
     part = (heat / max(float(heat.max()), 1e-12)).astype(np.float32)
     share = np.asarray(cv2.resize(part, (width, height), interpolation=cv2.INTER_LINEAR))[:, :, None]
@@ -175,9 +175,9 @@ def heated(picture: Picture, heat: Heat) -> Picture:
 def projected(
     points: FloatArray, lens: CameraConfig, state: DriverState, size: int
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return where (n, 2) points of level ground lie in a square picture, (n, 2) pixels, and which lie before it.
+    """Return the pixels (n, 2) of points (n, 2) on level ground in a square picture, and which are in front of it.
 
-    Slopes, and how the car leans, are left out.
+    Slopes and the car's tilt are ignored.
     """
     forward, right = _relative(points, state)
     pitch = math.radians(lens.pitch_deg)
@@ -191,7 +191,7 @@ def projected(
 
 
 def _relative(points: FloatArray, state: DriverState) -> tuple[FloatArray, FloatArray]:
-    """Return how far points lie before the car and to its right."""
+    """Return the points' distances ahead of the car and to its right."""
     return turned(points[:, 0] - state.x_m, points[:, 1] - state.y_m, state.yaw)
 
 
@@ -216,7 +216,7 @@ def _route_ahead(view: Picture, lens: CameraConfig, state: DriverState) -> None:
 
 
 def _from_above(into: Picture, seen: Seen, town: Town) -> None:
-    """Draw roads, route, lights and everybody around the car, which points upwards."""
+    """Draw roads, route, lights and other actors around the car, which points up."""
     height, width = into.shape[:2]
     scale, state = width / (2.0 * AROUND_M), seen.state
     into[:] = GROUND
@@ -272,7 +272,7 @@ def _rewards(into: Picture, seen: Seen) -> None:
 
 
 def _pedals(seen: Seen) -> list[tuple[str, float, float, Colour]]:
-    """Return the bars of steering, throttle and brake: name, from where to where it reaches, as shares, and colour."""
+    """Return the bars of steering, throttle and brake: name, both ends as shares, and colour."""
     steer, pedal = (float(value) for value in seen.action)
     wheel = 0.5 + steer / 2.0
     return [
@@ -286,7 +286,7 @@ def _bar(into: Picture, x: int, y: int, width: int, height: int, low: float, hig
     cv2.rectangle(into, (x, y), (x + width, y + height), RAIL, -1)
     if high > low:
         cv2.rectangle(into, (x + round(low * width), y), (x + round(high * width), y + height), colour, -1)
-    if 0.0 < low <= 0.5 <= high:  # one to both sides of a middle
+    if 0.0 < low <= 0.5 <= high:  # a bar that extends to both sides of the middle
         cv2.line(into, (x + width // 2, y), (x + width // 2, y + height), SOFT, 1)
 
 

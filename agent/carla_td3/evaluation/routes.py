@@ -1,7 +1,7 @@
-"""A driver on a list of routes, a step at a time.
+"""Drives a driver over a list of routes, step by step.
 
-Owns what becomes of a route that is lost with the simulator, or whose start is taken, and whom a route's drive meets.
-Writes no replay, draws no route.
+Owns what happens if the simulator is lost on a route or a start is taken, and the seed of each route's traffic. Writes
+no replay, draws no route.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from carla_td3.seeding import Purpose, derived_seed
 
 LOSSES_A_ROUTE = 3
 ROUNDS = 3
-"""How often a route is tried whose start is taken; between two tries the others are driven."""
+"""Tries for a route whose start is taken; between two tries the other routes are driven."""
 
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work that pauses before each call into the simulator and returns a T: it can be left at any pause."""
+"""Work that pauses before each call into the simulator and returns a T; it can be abandoned at any pause."""
 
 
 def completed(work: Steps[T]) -> T:
-    """Do all of it and return what it returns."""
+    """Run all of it and return its result."""
     found = completed_unless(work, lambda: False)
     assert found is not None
     return found
 
 
 def completed_unless(work: Steps[T], stopped: Callable[[], bool]) -> T | None:
-    """Do all of it and return what it returns; None where a stop was asked for between two of its steps."""
+    """Run all of it and return its result; None if a stop was asked for between two of its steps."""
     with contextlib.closing(work):
         while not stopped():
             try:
@@ -61,17 +61,17 @@ def evaluate(
 ) -> Steps[Evaluation]:
     """Drive every route once and return the figures; a route lost with the simulator is repeated.
 
-    A route whose start is taken comes once more after the others, and is named if it is taken each time. Cars, people
-    and weather of a route are the same for every driver, so that differences between drivers are paired.
+    A route whose start is taken is tried again after the others, and is named if it is taken each time. Cars,
+    pedestrians and weather of a route are the same for every driver, so that differences between drivers are paired.
 
     Args:
         env: the environment itself (``gymnasium.make(...).unwrapped``).
         name: of the driver, for tables.
-        seed: that the routes were drawn with; of it and the route's name are the others whom its drive meets.
-        kept: gets each drive; a route that it has already isn't driven again.
+        seed: the routes' seed. With a route's name it gives the seed of the route's traffic.
+        kept: gets each drive; a route that it already has isn't driven again.
 
     Raises:
-        BlockedStart: of no route was the start ever free.
+        BlockedStart: no route's start was ever free.
         NoSimulator: the simulator is gone for longer than its patience.
         RuntimeError: one route lost the simulator ``LOSSES_A_ROUTE`` times.
     """
@@ -80,7 +80,7 @@ def evaluate(
     for _ in range(ROUNDS):
         for number in [number for number in range(len(routes)) if number not in results]:
             try:
-                met = met_seed(seed, routes[number])
+                met = traffic_seed(seed, routes[number])
                 results[number] = yield from drive_again_if_lost(env, driver, routes[number], met)
                 if kept is not None:
                     kept.add(name, results[number])
@@ -92,14 +92,14 @@ def evaluate(
     return Evaluation(name, env.planner.name, seed, tuple(results[number] for number in sorted(results)), left)
 
 
-def met_seed(seed: int, route: Route) -> int:
-    """Return the seed of the cars, people and weather that every driver meets on this route."""
+def traffic_seed(seed: int, route: Route) -> int:
+    """Return the seed of the cars, pedestrians and weather on this route, the same for every driver."""
     return derived_seed(seed, Purpose.EVALUATION, zlib.crc32(route.name.encode()))
 
 
 @dataclass(frozen=True)
 class Step:
-    """An action, and what it came to."""
+    """An action and its result."""
 
     action: Action
     observation: Observation
@@ -111,7 +111,7 @@ def steps(env: DrivingEnv, driver: Driver, begun: tuple[Observation, dict[str, A
     """Drive to the end, and yield each step.
 
     Args:
-        begun: what ``env.reset`` has just returned.
+        begun: result of ``env.reset``.
 
     Raises:
         SimulatorLost: the simulator was lost on the way.
@@ -126,16 +126,16 @@ def steps(env: DrivingEnv, driver: Driver, begun: tuple[Observation, dict[str, A
 
 
 def drive(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None) -> Steps[RouteResult]:
-    """Drive one route within NoCrash's time, on after infractions.
+    """Drive one route within NoCrash's time, continuing after infractions.
 
     Args:
-        seed: of the cars, people and weather that the drive finds; None: those that are there.
+        seed: for cars, pedestrians and weather; None keeps the present ones.
 
     Raises:
         SimulatorLost: the simulator was lost on the way.
     """
     yield
-    options: dict[str, Any] = {"route": route, "limit_s": limit_s(route.length_m), "goes_on": True}
+    options: dict[str, Any] = {"route": route, "limit_s": limit_s(route.length_m), "continue_after_infractions": True}
     begun = env.reset(options=options if seed is None else {**options, "seed": seed})
     tally = Tally()
     yield

@@ -1,6 +1,6 @@
-"""Drivers compared on the same held-out routes, and filmed there: for a run's evaluations and for the command.
+"""Compares drivers on the same held-out routes and films them, for a run's evaluations and for the command.
 
-Owns which routes these are, drawn once a map. Writes no replay, and draws nothing from training's random state.
+Owns the choice of routes, drawn once per map. Writes no replay, and draws nothing from training's random state.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class EvaluationRunner:
     Args:
         config: of the run or the command.
         env: is used, never closed.
-        policy: the trained one, which its owner may change between two calls; None without one.
+        policy: the trained policy; its owner may change it between two calls. None without one.
         count: held-out routes to draw.
-        min_turns: junction turns that each of them has; None for ``evaluation.min_turns``.
+        min_turns: least number of junction turns per route; None for ``evaluation.min_turns``.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class EvaluationRunner:
         """Let each driver drive the same routes and return the figures, in the given order.
 
         Args:
-            beside: has somebody look at a driver while it drives, see ``onlooker``.
+            beside: wraps a driver so that it is observed, see ``onlooker``.
             kept: see ``evaluate``.
 
         Raises:

@@ -1,6 +1,6 @@
-"""Films a driver from behind: an mp4 that any browser plays, in real time; ``overlay`` draws what is seen beside.
+"""Films a driver from behind: an mp4 that any browser plays, in real time; ``overlay`` draws what is beside it.
 
-Owns the chase camera and the encoder process. The picture of a step is the one of its frame.
+Owns the chase camera and the encoder process. Each step has the picture of its frame.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ Picture = NDArray[np.uint8]
 WIDTH, HEIGHT, FOV_DEG = 640, 360, 90.0
 BEHIND_M, ABOVE_M, PITCH_DEG = -5.5, 2.8, -14.0
 CODEC = "libx264"
-# Frame threads and look-ahead are pictures held in RAM: one thread a core and 40 pictures by default, 80 MiB on 2 cores
-# and more on a larger machine. So it is 42 MiB everywhere, and the file is no larger.
+# Frame threads and look-ahead hold pictures in RAM: by default one thread per core and 40 pictures, 80 MiB on 2 cores
+# and more on larger machines. With these settings it is 42 MiB everywhere, and the file is no larger.
 FRUGAL = ("-threads", "1", "-x264-params", "rc-lookahead=10:sync-lookahead=0")
 REHEARSED_PICTURES = 40  # until the encoder's memory stops growing
 
 
 @dataclass(frozen=True)
 class VideoSummary:
-    """What a video shows."""
+    """Facts about a video."""
 
     path: Path
     seconds: float
     metres: float
     routes: int
     encoder_mib: float
-    """RAM of the encoder's process when it had every picture."""
+    """RAM of the encoder process when it had every picture."""
 
 
 def record(
@@ -69,13 +69,13 @@ def record(
 
     Args:
         env: the environment itself (``gymnasium.make(...).unwrapped``).
-        path: of the mp4 (H.264, yuv420p, 640×360); its folder is made, the file appears whole or not at all.
-        max_seconds: no longer than this, whatever the car does.
-        title: stands in the picture.
-        options: of ``DrivingEnv.reset``, beside the route.
+        path: of the mp4 (H.264, yuv420p, 640×360). Its folder is created; the file appears complete or not at all.
+        max_seconds: upper limit, whatever the car does.
+        title: shown in the picture.
+        options: for ``DrivingEnv.reset``, besides the route.
 
     Raises:
-        BlockedStart, SimulatorLost: of the last route, where there is no picture of any.
+        BlockedStart, SimulatorLost: from the last route, if no route gave a picture.
         NoSimulator: the simulator is gone for longer than its patience.
     """
     frames, metres, driven = 0, 0.0, 0
@@ -103,7 +103,7 @@ def record(
 
 
 def rehearse(fps: float) -> float:
-    """Encode throw-away pictures, write nothing, and return what the encoder's process took, MiB."""
+    """Encode throw-away pictures, write nothing, and return the RAM of the encoder process in MiB."""
     picture = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)  # noise is hardest to encode
     with contextlib.closing(_ffmpeg(os.devnull, fps, (WIDTH, HEIGHT), "-f", "null")) as encoder:
         for shift in range(REHEARSED_PICTURES):
@@ -112,7 +112,10 @@ def rehearse(fps: float) -> float:
 
 
 def side_by_side(films: Sequence[VideoSummary], path: Path) -> None:
-    """Join films to one, the first on the left; one that is over shows its last picture. ``path`` appears whole."""
+    """Join films side by side, the first on the left; one that is over shows its last picture.
+
+    The file at ``path`` appears complete or not at all.
+    """
     longest = max(film.seconds for film in films)
     held = ";".join(f"[{n}:v]tpad=stop_mode=clone:stop_duration={longest}[v{n}]" for n in range(len(films)))
     row = "".join(f"[v{n}]" for n in range(len(films))) + f"hstack=inputs={len(films)}"
@@ -151,17 +154,21 @@ def missing() -> str:
         one_picture = ("-f", "lavfi", "-i", "color=size=64x64", "-frames:v", "1", "-c:v", CODEC, "-f", "null", "-")
         tried = subprocess.run([program, "-v", "error", *one_picture], capture_output=True, check=False)
     except (OSError, RuntimeError) as error:
-        return f"No video can be encoded, for there is no ffmpeg ({error}): `pip install imageio-ffmpeg` brings one."
+        return (
+            f"No video can be encoded, because there is no ffmpeg ({error}): `pip install imageio-ffmpeg` brings one."
+        )
     if tried.returncode == 0:
         return ""
-    return f"No video can be encoded, for {program} doesn't have {CODEC}: unset IMAGEIO_FFMPEG_EXE, or name another."
+    return (
+        f"No video can be encoded, because {program} doesn't have {CODEC}: unset IMAGEIO_FFMPEG_EXE, or name another."
+    )
 
 
 @contextlib.contextmanager
 def encoding(
     path: Path, fps: float, size: tuple[int, int] = (WIDTH, HEIGHT)
 ) -> Iterator[Generator[None, Picture, None]]:
-    """Run ffmpeg while the block lasts; the file gets its name only when it is complete."""
+    """Run ffmpeg while the block runs; the file gets its name only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _whole(path) as unfinished, contextlib.closing(_ffmpeg(str(unfinished), fps, size)) as encoder:
         yield encoder
@@ -169,7 +176,7 @@ def encoding(
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """Give a path to write to; after the block the file gets its name, or is removed where the block failed."""
+    """Yield a temporary path. After the block the file gets its name, or is removed if the block failed."""
     unfinished = path.with_name(f".unfinished-{path.name}")
     try:
         yield unfinished
@@ -179,7 +186,7 @@ def _whole(path: Path) -> Iterator[Path]:
 
 
 def _ffmpeg(path: str, fps: float, size: tuple[int, int], *output: str) -> Generator[None, Picture, None]:
-    """Return the encoder, started; ``output`` are more options of its output."""
+    """Start the encoder and return it; ``output`` are further options of its output."""
     encoder: Generator[None, Picture, None] = imageio_ffmpeg.write_frames(
         path,
         size,

@@ -1,6 +1,6 @@
-"""A window of the desktop that shows pictures while they are made, by pygame-ce (the extra ``view``).
+"""A desktop window that shows pictures as they are made, by pygame-ce (the extra ``view``).
 
-Owns the window. Where there is no display, or it refuses, that is one sentence.
+Owns the window. If there is no display, or it refuses, the error is one sentence.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from carla_td3.exits import AgentError
 
 
 class NoWindowError(AgentError):
-    """No window can be had; the message is one sentence for a person."""
+    """No window can be opened; the message is one sentence for a person."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence, Exit.BAD_CONFIG)
 
 
 class Window:
-    """Opens at once; closed by its user, it is gone and :meth:`show` does nothing.
+    """Opens at once. Once its user has closed it, :meth:`show` does nothing.
 
     Args:
-        title: over it.
+        title: of the window.
         size: width and height of the pictures.
 
     Raises:
@@ -41,7 +41,7 @@ class Window:
         if not display:
             raise NoWindowError("No window: there is no display here (DISPLAY isn't set).")
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-        # Named, for SDL would else end up with a driver that shows nothing, and call that success.
+        # Named, because SDL would otherwise fall back to a driver that shows nothing, without an error.
         os.environ.setdefault("SDL_VIDEODRIVER", "wayland,x11" if environment.get("WAYLAND_DISPLAY") else "x11")
         try:
             self._pygame: Any = importlib.import_module("pygame")
@@ -56,11 +56,11 @@ class Window:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody can see it."""
+        """Whether the window is open."""
         return self._screen is not None
 
     def show(self, picture: NDArray[np.uint8]) -> None:
-        """Show a picture, (height, width, 3), blue first; by Escape or its button the window goes away."""
+        """Show a picture, (height, width, 3), blue first; Escape or the close button closes the window."""
         if not self.is_open:
             return
         pygame = self._pygame
@@ -75,11 +75,11 @@ class Window:
         try:
             self._screen.blit(pygame.image.frombuffer(picture.tobytes(), (width, height), "BGR"), (0, 0))
             pygame.display.flip()
-        except pygame.error:  # the display is gone: nobody looks any more
+        except pygame.error:  # the display is gone, and the viewer with it
             self.close()
 
     def close(self) -> None:
-        """Take it away."""
+        """Close it."""
         self._screen = None
         with contextlib.suppress(self._pygame.error):
             self._pygame.display.quit()

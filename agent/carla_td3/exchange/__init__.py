@@ -1,1 +1,1 @@
-"""What learner and collector exchange: orders and reports, the status block, the weights."""
+"""The channel between learner and collector: orders and reports, the status block, the weights."""

@@ -1,7 +1,7 @@
 """Blocks of numbers that several processes map: one writes, the others read.
 
-Every field is 8 bytes at a multiple of 8, so one store or load is never torn; no field depends on another. A block is
-in the run directory, never in /dev/shm: Docker gives that 64 MiB and SIGKILL leaks it (facts.md section 6).
+Every field is 8 bytes at a multiple of 8, so no load or store is ever torn; no field depends on another. A block is in
+the run directory, not in /dev/shm: Docker limits that to 64 MiB, and a SIGKILL leaks it (facts.md section 6).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Block:
     """A mapped file of one record."""
 
     def __init__(self, path: Path, layout: np.dtype[np.void]) -> None:
-        """Map a file, which is made where there is none."""
+        """Map a file; it is created if missing."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            # Allocated, not sparse: a store into a hole on a full disk is a SIGBUS (facts.md section 6).
+            # Allocated, not sparse: a store into a hole on a full disk raises SIGBUS (facts.md section 6).
             os.posix_fallocate(descriptor, 0, layout.itemsize)
         finally:
             os.close(descriptor)
@@ -30,7 +30,7 @@ class Block:
 
 
 class Count:
-    """A field of a block that is a whole number; its name is the field's."""
+    """An integer field of a block, under its own name."""
 
     def __set_name__(self, owner: type[Block], name: str) -> None:
         self._name = name
@@ -43,7 +43,7 @@ class Count:
 
 
 class CollectorBlock(Block):
-    """A block that each collector has one of."""
+    """A block of which each collector has one."""
 
     NAME: ClassVar[str]
     LAYOUT: ClassVar[np.dtype[np.void]]

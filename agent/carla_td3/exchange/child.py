@@ -1,4 +1,4 @@
-"""A program that the learner starts, and that speaks with it over a socket: both sides of its start, and its end."""
+"""A program that the learner starts and talks to over a socket: how both sides start and end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def spawned(
 
     Args:
         module: the program.
-        theirs: its end of the socket.
-        log: gets what it says.
-        environment: beside this process's.
+        theirs: the child's end of the socket.
+        log: gets its output.
+        environment: added to this process's environment.
         words: further arguments.
     """
     with log.open("ab") as out:
-        # A session of its own: Ctrl-C is for the learner, which then stops it in order.
+        # In a session of its own: Ctrl-C goes only to the learner, which then stops it in order.
         return subprocess.Popen(
             [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid()), *words],
             pass_fds=(theirs.fileno(),),
@@ -44,7 +44,7 @@ def spawned(
 def run_spawned(program: Callable[[socket.socket], Exit]) -> NoReturn:
     """Run a program that :func:`spawned` has started, with its end of the socket.
 
-    Leaves by ``os._exit``: at interpreter exit a sensor just stopped can abort (protocol section 5.5).
+    Exits by ``os._exit``: at interpreter exit a sensor that was just stopped can abort (protocol section 5.5).
     """
     code = Exit.CRASH
     try:

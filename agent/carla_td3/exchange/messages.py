@@ -1,7 +1,7 @@
-"""What learner and collector say to each other: orders one way, reports the other, one JSON object a line.
+"""Messages between learner and collector: orders one way, reports the other, one JSON object per line.
 
-Owns the words and the line protocol over a socket pair. Numbers that change every step are not sent: they lie
-in the mapped blocks of ``carla_td3.exchange.status``.
+Owns the messages and the line protocol over a socket pair. Numbers that change every step are not sent: they are in the
+mapped blocks of ``carla_td3.exchange.status``.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class _Message(BaseModel):
 
 
 class Configure(_Message):
-    """The first order: what to run, and where."""
+    """The first order: the configuration and the run directory."""
 
     kind: Literal["configure"] = "configure"
     config: dict[str, Any]
     run_directory: str
     collector: int
-    """Its number, from 0 on: which ring, blocks and log are its own."""
+    """The collector's number, from 0: it selects its ring, blocks and log."""
     rehearse: bool
-    """Find out first what an evaluation will take."""
+    """Whether to measure first the memory of an evaluation."""
     until_episode: int | None
-    """Begin no episode once so many have begun in this run; None for no end."""
+    """Begin no new episode after this many in this run; None for no limit."""
 
 
 class Evaluate(_Message):
@@ -49,37 +49,37 @@ class Stop(_Message):
 
 
 class Kill(_Message):
-    """End it now; only a collector on another machine can be told so, one here gets a signal."""
+    """End at once. Only for a collector on another machine; a local one gets a signal."""
 
     kind: Literal["kill"] = "kill"
 
 
 class Ready(_Message):
-    """The environment stands and the replay is open."""
+    """The environment is connected and the replay is open."""
 
     kind: Literal["ready"] = "ready"
     steps: int
 
 
 class Rests(_Message):
-    """The last episode before ``until_episode`` is over: it drives no more."""
+    """The last episode before ``until_episode`` is over: this collector drives no more."""
 
     kind: Literal["rests"] = "rests"
 
 
 class Rehearsed(_Message):
-    """What an evaluation takes of RAM beyond what driving does, found before training; MiB, None where Linux is mute.
+    """RAM of an evaluation beyond that of driving, measured before training, in MiB; None if Linux doesn't say.
 
-    The chase camera's pictures come with the video; everything else is there already.
+    The chase camera's pictures come later, with the video; everything else is already included.
     """
 
     kind: Literal["rehearsed"] = "rehearsed"
     before_mib: float | None
-    """Of the collector, connected."""
+    """RAM of the connected collector before."""
     after_mib: float | None
-    """Of the collector: what it keeps for evaluations included."""
+    """RAM of the collector with everything that it keeps for evaluations."""
     encoder_mib: float | None
-    """Of the video's encoder, a process beside the collector while it films; None without a video."""
+    """RAM of the video encoder, a process beside the collector while it films; None without a video."""
     routes: int
 
 
@@ -115,37 +115,37 @@ class Evaluated(_Message):
 
 
 class Driving(_Message):
-    """Where an evaluation stands: this driver begins that route, the first one being 1."""
+    """Progress of an evaluation: this driver begins this route, counted from 1."""
 
     kind: Literal["driving"] = "driving"
     driver: str
     route: int
     routes: int
-    """Of each driver."""
+    """Routes per driver."""
 
 
 class Placed(_Message):
-    """It drives on another machine; said before :class:`Ready`."""
+    """The collector runs on another machine; sent before :class:`Ready`."""
 
     kind: Literal["placed"] = "placed"
     node: str
     incarnation: str
     simulator: str
-    """Its address there."""
+    """Address of its simulator there."""
 
 
 class ChunkLost(_Message):
-    """It was lost with its machine, and steps of it that weren't on the learner's disk yet."""
+    """The collector was lost with its machine, and steps that weren't yet on the learner's disk."""
 
     kind: Literal["chunk_lost"] = "chunk_lost"
     node: str
     at_most: int
     seen: int
-    """Those of them that it had told of."""
+    """Those of them that were reported."""
 
 
 class Failed(_Message):
-    """The collector can't go on, and a new one couldn't either; ``code`` is the agent's exit code."""
+    """The collector can't continue, and a new one couldn't either; ``code`` is the agent's exit code."""
 
     kind: Literal["failed"] = "failed"
     code: int
@@ -153,9 +153,9 @@ class Failed(_Message):
 
 
 class Ended(_Message):
-    """How a collector ended: for a person, and the fields of ``CollectorRestarted``.
+    """How a collector ended: a cause for people, and the fields of ``CollectorRestarted``.
 
-    The last word of one on another machine; of one here, what its process left.
+    A remote collector sends it last; for a local one it is made from the process's exit.
     """
 
     kind: Literal["ended"] = "ended"
@@ -182,9 +182,9 @@ class Channel:
         self._partial = b""
         self._messages: deque[Order | Report] = deque()
         self.last: Order | Report | None = None
-        """The newest message that has arrived, returned or not."""
+        """The newest message received, returned or not."""
         self.closed = False
-        """Whether the other side is gone, and all that it said has arrived."""
+        """Whether the other side is gone, and all its messages have arrived."""
 
     def send(self, message: Order | Report) -> None:
         """Send one message.
@@ -201,7 +201,7 @@ class Channel:
         """Return the next message, or None when none comes within ``timeout_s``.
 
         Raises:
-            ChannelClosedError: the other side is gone, and all that it said has been returned.
+            ChannelClosedError: the other side is gone, and all its messages have been returned.
         """
         if not self._messages:
             self.gather(timeout_s)
@@ -212,7 +212,7 @@ class Channel:
         return None
 
     def gather(self, timeout_s: float = 0.0) -> bool:
-        """Take in what has arrived, waiting up to ``timeout_s`` for it; return whether that was anything."""
+        """Read what has arrived, waiting up to ``timeout_s``; return whether there was anything."""
         if self.closed or not select.select([self._socket], [], [], timeout_s)[0]:
             return False
         try:
@@ -227,7 +227,7 @@ class Channel:
         return not self.closed
 
     def fileno(self) -> int:
-        """Return what ``select`` waits by; a message that was received with another one isn't seen by that."""
+        """Return the file descriptor for ``select``, which doesn't see messages that are already read."""
         return self._socket.fileno()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the collector is doing, and how far it may go: two small blocks of numbers in mapped files.
+"""The collector's status and its step limit: two small blocks of numbers in mapped files.
 
 Owns their layout. Times are CLOCK_MONOTONIC, which all processes of a machine share. Knows no policy.
 """
@@ -24,19 +24,19 @@ class Snapshot:
 
     state: CollectorState
     episodes: int
-    """Ended in all collectors of this run."""
+    """Episodes ended in all collectors of this run."""
     ticks: int
-    """Of the simulator, in all collectors of this run."""
+    """Simulator ticks in all collectors of this run."""
     in_call: bool
-    """Whether a call into the environment is in flight."""
+    """Whether a call into the environment is running."""
     silent_s: float
-    """Since the last sign of life."""
+    """Seconds since the last sign of life."""
     limit_s: float
     """How long the silence may last."""
 
     @property
     def outstanding_s(self) -> float:
-        """How long the call in flight has been out; 0 when none is."""
+        """How long the running call has taken; 0 if none is running."""
         return self.silent_s if self.in_call else 0.0
 
     @property
@@ -46,7 +46,7 @@ class Snapshot:
 
 
 class Status(CollectorBlock):
-    """The collector's block: it writes, the learner reads (and clears it between two collectors)."""
+    """The collector's block: the collector writes, the learner reads and clears it between two collectors."""
 
     NAME = "status"
     LAYOUT = np.dtype(
@@ -56,18 +56,18 @@ class Status(CollectorBlock):
         ]
     )
     ticks = Count()
-    """Ticks of the simulator, in all collectors of this run."""
+    """Simulator ticks in all collectors of this run."""
     episodes = Count()
-    """Training episodes that ended, in all collectors of this run."""
+    """Training episodes ended in all collectors of this run."""
     in_call = Count()
-    """1 while a call into the environment is in flight, else 0."""
+    """1 while a call into the environment is running, else 0."""
 
     def begin_collector(self, start_limit_s: float, idle_limit_s: float) -> None:
-        """Say that a new process starts.
+        """Record that a new process starts.
 
         Args:
-            start_limit_s: until its first sign of life.
-            idle_limit_s: between two signs of life outside of calls.
+            start_limit_s: limit until its first sign of life.
+            idle_limit_s: limit between two signs of life outside of calls.
         """
         self.state = CollectorState.STARTING
         self.in_call = 0
@@ -75,18 +75,18 @@ class Status(CollectorBlock):
         self._sign(start_limit_s)
 
     def end_collector(self) -> None:
-        """Say that there is none any more: the call that the last one died in is not outstanding."""
+        """Record that there is no collector: the call that the last one died in is no longer running."""
         self.state = CollectorState.ABSENT
         self.in_call = 0
 
     def alive(self, limit_s: float | None = None) -> None:
-        """Give a sign of life; within a call its limit begins again, as ``limit_s`` if that is given."""
+        """Give a sign of life; within a call its time limit starts again, with ``limit_s`` if given."""
         current_s = float(self.record["limit_s" if self.in_call else "idle_limit_s"][0])
         self._sign(current_s if limit_s is None else limit_s)
 
     @property
     def state(self) -> CollectorState:
-        """What the collector is at."""
+        """The collector's present state."""
         return _STATES[int(self.record["state"][0])]
 
     @state.setter
@@ -95,7 +95,7 @@ class Status(CollectorBlock):
 
     @contextlib.contextmanager
     def calling(self, limit_s: float) -> Iterator[None]:
-        """Mark a call that the client library may never return from."""
+        """Mark a call that may never return."""
         self._sign(limit_s)
         self.in_call = 1
         try:
@@ -105,7 +105,7 @@ class Status(CollectorBlock):
             self.alive()
 
     def read(self) -> Snapshot:
-        """Return what the block says now."""
+        """Return the block's present content."""
         block = self.record[0]
         return Snapshot(
             state=self.state,
@@ -117,13 +117,13 @@ class Status(CollectorBlock):
         )
 
     def mirror(self, there: Snapshot) -> None:
-        """Say what a collector's own block said on another machine; clocks differ, silence doesn't."""
+        """Copy the status of a collector on another machine. Its clock differs, so the silence is copied."""
         self.state, self.episodes, self.ticks = there.state, there.episodes, there.ticks
         self.in_call = int(there.in_call)
         self._sign(there.limit_s, there.silent_s)
 
     def _sign(self, limit_s: float, ago_s: float = 0.0) -> None:
-        # The longer limit first: a reader between the two stores must not see an old time with a short limit.
+        # The longer limit first: a reader between the two stores must not combine an old time with a short limit.
         now_s = time.monotonic() - ago_s
         if limit_s >= float(self.record["limit_s"][0]):
             self.record["limit_s"] = limit_s
@@ -139,4 +139,4 @@ class Pace(CollectorBlock):
     NAME = "pace"
     LAYOUT = np.dtype([("step_limit", "i8")])
     step_limit = Count()
-    """How many steps may lie in the collector's ring before it waits."""
+    """Steps in the collector's ring at which it waits."""

@@ -1,7 +1,7 @@
 """The weights that drive: one flat float32 block from the learner to the collector, in a mapped file.
 
-Owns the layout: a header and two slots. Version v lies in slot v mod 2, so the newest version is never the one
-being written; a reader that was overtaken by two versions sees it and copies again. Knows no network.
+Owns the layout: a header and two slots. Version v is in slot v mod 2, so the newest version is never the one being
+written; a reader that was overtaken by two versions notices and copies again. Knows no network.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Weights:
 
 
 class WeightsFile(Block):
-    """The mapped file. One process publishes; any number read."""
+    """The mapped file. One process publishes; any number of processes read."""
 
     count, version = Count(), Count()
-    """Parameters; and the newest complete version, 0 before the first."""
+    """Number of parameters; and the newest complete version, 0 before the first."""
 
     def __init__(self, path: Path) -> None:
         """Map an existing file.
@@ -63,7 +63,7 @@ class WeightsFile(Block):
 
     @classmethod
     def create(cls, path: Path, count: int) -> WeightsFile:
-        """Return a new file of ``count`` parameters; an old one is replaced, not changed under its readers."""
+        """Return a new file of ``count`` parameters. An old file is replaced, not changed under its readers."""
         temporary = path.with_name(f".{path.name}.new")
         temporary.unlink(missing_ok=True)
         head = Block(temporary, _layout(count)).record

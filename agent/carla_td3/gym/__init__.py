@@ -1,1 +1,1 @@
-"""The environment as ``gymnasium.make`` gives it: where its simulator is, and the pictures that it renders."""
+"""The environment behind ``gymnasium.make``: where its simulator is, and the pictures that it renders."""

@@ -1,7 +1,7 @@
-"""``CarlaTD3/Driving-v0``: the driving environment with the manners of ``gymnasium.make``.
+"""``CarlaTD3/Driving-v0``: the driving environment as ``gymnasium.make`` returns it.
 
-Reads where the simulator is as the agent's commands do, gives up soon where there is none, and renders what the visual
-test shows. What a drive is, is ``carla_td3.env.driving``'s.
+Reads where the simulator is as the agent's commands do, gives up soon if there is none, and renders the visual test's
+picture. The drive itself is ``carla_td3.env.driving``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig, laid_over
+from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig, merged
 from carla_td3.env.conditions import Conditions
 from carla_td3.env.driving import Action, DrivingEnv
 from carla_td3.env.observation import Observation
@@ -25,14 +25,14 @@ from carla_td3.evaluation.overlay import Seen, Town
 from carla_td3.layered_yaml import read
 
 PATIENCE_S = 5.0
-"""How long a simulator is waited for where ``simulator.patience_s`` isn't given: this isn't a night's training."""
+"""Seconds to wait for a simulator if ``simulator.patience_s`` isn't given: shorter than for a training run."""
 
 Task = EnvironmentConfig | Mapping[str, Any] | str | Path
 Address = SimulatorConfig | Mapping[str, Any]
 
 
 class RegisteredEnv(DrivingEnv):
-    """What ``gymnasium.make("CarlaTD3/Driving-v0", …)`` returns.
+    """The environment that ``gymnasium.make("CarlaTD3/Driving-v0", …)`` returns.
 
     Args:
         config: the task: the section ``environment`` of a configuration, or the path of such a file, whose section
@@ -40,8 +40,8 @@ class RegisteredEnv(DrivingEnv):
         simulator: the section ``simulator``, as ``{"port": 2003, "patience_s": 120}``; it wins over ``CARLA_HOST``,
             ``CARLA_PORT`` and ``CARLA_PORTS``, which win over the file. A ``SimulatorConfig`` is taken as it is.
         seed, on_lost: see ``DrivingEnv``.
-        ports: of several simulators; the environment takes the first that no other has. So vector environments can
-            have the same arguments for each of theirs.
+        ports: ports of several simulators. The environment takes the first one that no other environment uses, so that
+            all members of a vector environment can have the same arguments.
         render_mode: ``rgb_array``, or None. A camera of 480×480 pixels is then on the car, and waited for at each step.
 
     Raises:
@@ -109,7 +109,7 @@ class RegisteredEnv(DrivingEnv):
 
 
 def resolved(config: Task | None, simulator: Address | None) -> tuple[EnvironmentConfig, SimulatorConfig]:
-    """Return the task and where its simulator is, the variables of the environment counted in.
+    """Return the configuration of task and simulator, with environment variables applied.
 
     Raises:
         ConfigError: a file can't be read, or a key or value is wrong.
@@ -124,6 +124,6 @@ def resolved(config: Task | None, simulator: Address | None) -> tuple[Environmen
     if "patience_s" not in (values.get("simulator") or {}):
         asked = {"patience_s": PATIENCE_S, **asked}
     overrides = {f"simulator.{key}": value for key, value in asked.items()}
-    found = laid_over(values, str(path or "gymnasium.make"), overrides)
+    found = merged(values, str(path or "gymnasium.make"), overrides)
     task = config if isinstance(config, EnvironmentConfig) else found.environment
     return task, simulator if isinstance(simulator, SimulatorConfig) else found.simulator

@@ -1,8 +1,8 @@
-"""What PyTorch's CUDA allocator is told: the string, its grammar, and the two variables that carry it.
+"""Settings of PyTorch's CUDA allocator: the string, its grammar, and the two variables that carry it.
 
-Owns the choice, the strict check and the environment variables; never imports torch, which reads them once: they must
-stand before. PyTorch's own parser can't be relied on: a build without CUDA takes unknown keys, none refuses settings
-that exclude each other, and an error comes at first use, in the words of a programmer.
+Owns the choice, the strict check and the environment variables. Never imports torch, which reads them once at import.
+PyTorch's own parser isn't enough: a build without CUDA accepts unknown keys, no build refuses settings that exclude
+each other, and errors come at first use, worded for programmers.
 """
 
 from __future__ import annotations
@@ -17,66 +17,66 @@ from carla_td3.config import MemoryConfig
 from carla_td3.layered_yaml import ConfigError
 
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""The old name and the new. Both, always alike: some releases ignore a key under one of them (facts.md section 3)."""
+"""The old and the new name, always set alike: some releases ignore a key under one of them (facts.md section 3)."""
 
 Value = bool | int | float | str
 Settings = Mapping[str, Value]
 
 SHIPPED = "expandable_segments:True,garbage_collection_threshold:0.8"
-"""What docker-compose.yml sets where a person sets nothing: the configuration's own values win over it."""
+"""Default of docker-compose.yml, where the user sets nothing; the configuration's values win over it."""
 
 _EXPANDABLE_SINCE = (2, 1)  # release notes of PyTorch 2.1
 _ASYNC_SINCE = (2, 0)
-# The seed notes' values, for where segments can't grow.
+# Defaults where segments can't grow.
 _FALLBACK: Settings = {"max_split_size_mb": 128, "garbage_collection_threshold": 0.8}
 
 
 @dataclass(frozen=True)
 class Platform:
-    """What decides whether segments can grow."""
+    """Facts that decide whether segments can grow."""
 
     torch: tuple[int, int]
     wsl: bool
 
     @classmethod
     def here(cls) -> Platform:
-        """Return this machine's, without importing torch."""
+        """Return this machine's facts, without importing torch."""
         major, minor = importlib.metadata.version("torch").split(".")[:2]
         release = Path("/proc/sys/kernel/osrelease")
         return cls((int(major), int(minor)), release.exists() and "microsoft" in release.read_text().lower())
 
     @property
     def expandable(self) -> bool:
-        """Whether segments that grow can be expected to work; WSL2's driver lacks what they need."""
+        """Whether growable segments can be expected to work; WSL2's driver can't provide them."""
         return self.torch >= _EXPANDABLE_SINCE and not self.wsl
 
     @property
     def version(self) -> str:
-        """PyTorch's, for people."""
+        """PyTorch's version, for messages."""
         return ".".join(map(str, self.torch))
 
     @property
-    def lack(self) -> str:
-        """Who has no segments that grow, where they can't be expected to, for people."""
+    def unsupported_by(self) -> str:
+        """Name of the part that doesn't support growable segments, for messages."""
         return "WSL2 has none" if self.wsl else f"torch {self.version} has none"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the allocator is told, and why."""
+    """The chosen settings, and why."""
 
     text: str
     cause: str
     dropped: str | None = None
-    """A sentence on what the environment asked for and can't have here; None where it has it all."""
+    """A sentence on settings of the environment that aren't available here; None if all are."""
 
 
 def prepare(memory: MemoryConfig, environment: MutableMapping[str, str], platform: Platform) -> Choice:
-    """Set both variables alike and return what they say; call before anything imports torch.
+    """Set both variables alike and return the choice; call this before anything imports torch.
 
-    A setting that the environment has already is the user's: checked, respected, and given to the other name, but for
-    what this machine doesn't have, and for what others of it exclude, as recipes combine them. The one that the
-    container ships with is a default like the configuration's own.
+    A setting in the environment is the user's. It is checked, kept, and copied to the other variable, except settings
+    that this machine doesn't support or that its other settings exclude, as recipes combine them. The container's
+    default counts like the configuration's.
 
     Raises:
         ConfigError: the user's setting, or the configuration's, can't be used.
@@ -105,11 +105,11 @@ def _from_environment(memory: MemoryConfig, environment: Mapping[str, str], plat
 
 
 def _together(asked: Settings, platform: Platform) -> tuple[Settings, str]:
-    """Return the settings less what this machine hasn't and what others of them exclude; and why, where any is."""
+    """Return the settings without those that this machine lacks or others exclude; and why, if any are dropped."""
     native = asked.get("backend") != "cudaMallocAsync"
     if native and asked.get("expandable_segments") is True and not platform.expandable:
         kept = {key: value for key, value in asked.items() if key != "expandable_segments"}
-        return {**_FALLBACK, **kept}, f"asks for expandable_segments, but {platform.lack}"
+        return {**_FALLBACK, **kept}, f"asks for expandable_segments, but {platform.unsupported_by}"
     idle, why = _excluded(asked)
     return {key: value for key, value in asked.items() if key not in idle}, why if idle else ""
 
@@ -123,10 +123,10 @@ def _from_configuration(memory: MemoryConfig, platform: Platform) -> Choice:
 
 
 def build(memory: MemoryConfig, platform: Platform) -> tuple[Settings, str]:
-    """Return the settings that the configuration means on this platform, and the reason in a few words.
+    """Return the settings for the configuration on this platform, and the reason in a few words.
 
     Raises:
-        ConfigError: this PyTorch is too old for what is asked.
+        ConfigError: this PyTorch is too old for the configuration.
     """
     threshold = memory.garbage_collection_threshold
     collected: Settings = {} if threshold is None else {"garbage_collection_threshold": threshold}
@@ -141,20 +141,20 @@ def build(memory: MemoryConfig, platform: Platform) -> tuple[Settings, str]:
         raise ConfigError(f"memory.expandable_segments is true, but torch {platform.version} has none: set it to auto.")
     if memory.expandable_segments is True or (memory.expandable_segments == "auto" and platform.expandable):
         return {"expandable_segments": True, **collected}, f"expandable segments with torch {platform.version}"
-    reason = "switched off" if memory.expandable_segments is False else platform.lack
+    reason = "switched off" if memory.expandable_segments is False else platform.unsupported_by
     return {**_FALLBACK, **collected}, f"no expandable segments: {reason}"
 
 
 def render(settings: Settings) -> str:
-    """Return the settings as PyTorch reads them: ``key:value`` with commas between."""
+    """Return the settings in PyTorch's format: ``key:value`` with commas between."""
     return ",".join(f"{key}:{value}" for key, value in settings.items())
 
 
 def parse(text: str, source: str) -> dict[str, Value]:
-    """Return the settings that a string holds, checked one by one; ``source`` is named in the error.
+    """Return the settings in a string, each checked; ``source`` is named in the error.
 
     Raises:
-        ConfigError: one sentence on the first thing that is wrong.
+        ConfigError: one sentence on the first error.
     """
     settings: dict[str, Value] = {}
     for entry in _entries(text):
@@ -170,7 +170,7 @@ def parse(text: str, source: str) -> dict[str, Value]:
 
 
 def _entries(text: str) -> Iterator[str]:
-    """Yield what stands between the commas; those within brackets belong to a list."""
+    """Yield the parts between commas; commas within brackets belong to a list."""
     yield from re.split(r",(?![^\[]*\])", text)
 
 
@@ -183,12 +183,12 @@ def _read(key: str, value: str, source: str) -> Value:
 
 
 def _excluded(settings: Settings) -> tuple[list[str], str]:
-    """Return the settings that others exclude, which PyTorch would ignore or stumble over, and why."""
+    """Return the settings that others exclude, which PyTorch would ignore or fail on, and why."""
     grows = settings.get("expandable_segments") is True
     if settings.get("backend") == "cudaMallocAsync":
         idle = [key for key in _NATIVE_ONLY if key in settings and (key != "expandable_segments" or grows)]
         return idle, f"has backend:cudaMallocAsync, which leaves the pool to the driver and ignores {', '.join(idle)}"
-    # Segments that grow aren't kept from splitting: PyTorch ignores it, releases before 2.5 can stop on it.
+    # PyTorch doesn't apply the split limit to growable segments; releases before 2.5 can even fail.
     idle = ["max_split_size_mb"] if grows and "max_split_size_mb" in settings else []
     return idle, "has expandable_segments:True, which excludes max_split_size_mb"
 
@@ -210,7 +210,7 @@ def _share(text: str) -> float | None:
 
 
 def _divisions(text: str) -> str | None:
-    """Return ``4`` or ``[256:1,512:2,>:4]`` as it is; sizes in MiB and divisions are powers of two."""
+    """Return ``4`` or ``[256:1,512:2,>:4]`` unchanged if valid; sizes in MiB and divisions are powers of two."""
     if re.fullmatch(r"[0-9]{1,9}", text):
         return text if _is_power_of_two(text) else None
     if not re.fullmatch(r"\[[0-9]{1,9}:[0-9]{1,9}(,([0-9]{1,9}|>):[0-9]{1,9})*\]", text):
@@ -230,7 +230,7 @@ _NATIVE_ONLY = (
     "roundup_power2_divisions",
     "max_non_split_rounding_mb",
 )
-# Limits as in PyTorch's AllocatorConfig.cpp. per_process_memory_fraction is no key here: it is the configuration's.
+# Limits as in PyTorch's AllocatorConfig.cpp. per_process_memory_fraction is a configuration key, not a setting here.
 _OURS = ("backend", "expandable_segments", "garbage_collection_threshold")  # of the section ``memory``
 _KEYS: dict[str, tuple[Callable[[str], Value | None], str]] = {
     "backend": _one_of("native", "cudaMallocAsync"),

@@ -1,7 +1,7 @@
-"""What an agent will take, item by item, before anything is allocated; and what other configurations would take.
+"""Estimate of the memory that an agent will need, item by item, before anything is allocated; also for variants.
 
-Owns the items, the allowances for what only a measurement knows, and the answer to ``--variants``, from which the
-launcher builds its ladder. Reads nothing and asks no GPU; what a precision comes to is asked of this CPU.
+Owns the items, the allowances for what can only be measured, and the answer to ``--variants``, from which the launcher
+builds its ladder. Reads nothing and asks no GPU; only the precision depends on this CPU.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ PHASES: dict[str, tuple[Phase, ...]] = {
     "evaluating": ("always", "updating"),
     "saving": ("always", "updating", "saving"),
 }
-"""The phases of agent.json that have an estimate. The dry run makes a whole update; what it leaves stays."""
+"""Phases of agent.json that have an estimate. The dry run makes a whole update, whose memory stays allocated."""
 
 # Measured: RssAnon of processes on Linux with torch 2.13 without CUDA, at 3 widths, 2 precisions and batches from 64 to
-# 512. The workspace is what oneDNN takes beyond PyTorch's own allocations, and what the heap loses between blocks; the
-# whole is from 17 MiB high to 13 MiB low.
+# 512. The workspace is what oneDNN needs beyond PyTorch's own allocations, plus the heap's losses between blocks. The
+# total is between 17 MiB too high and 13 MiB too low.
 _LEARNER_BASE = 168 * MIB
 _COLLECTOR_BASE = 180 * MIB
-_DRIVER_BASE = 180 * MIB  # measured with Ray 2.60; its machine's raylet is beside it
-_VIDEO_ENCODER = 45 * MIB  # a child of the collector (`evaluation.video` says why it is so little)
+_DRIVER_BASE = 180 * MIB  # measured with Ray 2.60; its machine's raylet comes on top
+_VIDEO_ENCODER = 45 * MIB  # a child of the collector (`evaluation.video` says how it stays this small)
 _ONEDNN_KERNELS = 12 * MIB
-_ONEDNN_WORKSPACE = 0.55  # of the activations
-_FLOAT16_WORKSPACE = 1.5  # of the same on the CPU, where PyTorch's own kernels compute it: seen from 0.5 to 2
-# Not measured here: the typical context (facts.md section 1), what cuBLAS (8 MiB a stream, 32 on Hopper), cuDNN and the
-# allocator's rounding to 2 and 20 MiB may take, and the host's side of the driver.
+_ONEDNN_WORKSPACE = 0.55  # share of the activations
+_FLOAT16_WORKSPACE = 1.5  # the same share for float16 on the CPU, with PyTorch's own kernels: seen from 0.5 to 2
+# Not measured here: the typical context (facts.md section 1), the needs of cuBLAS (8 MiB per stream, 32 on Hopper) and
+# cuDNN, the allocator's rounding to 2 and 20 MiB, and the driver's share on the host.
 CUDA_CONTEXT = 400 * MIB
 _CUDA_WORKSPACE = 64 * MIB
 _CUDA_HOST = 365 * MIB
@@ -53,7 +53,7 @@ _CHECKPOINT_BESIDE_TENSORS = MIB // 16  # names, generator, counters, manifest
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that takes memory: bytes by pool, and when it takes them."""
+    """One item of memory: bytes by pool, and the phases in which it is taken."""
 
     name: str
     phase: Phase
@@ -64,13 +64,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Free:
-    """Bytes free were this run not there, by pool; None where there is no such pool, or it is unknown."""
+    """Free bytes by pool, counting what this run holds as free; None if there is no such pool, or it is unknown."""
 
     device: int | None
     host: int | None
     disk: int | None
     folder: str = "the run's directory"
-    """Whose disk it is."""
+    """Folder whose disk is meant."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class Estimate:
     items: tuple[Item, ...]
 
     def total(self, pool: Pool, phases: tuple[Phase, ...] = get_args(Phase)) -> int:
-        """Return bytes; the sum over phases, for the C library keeps what an earlier one freed."""
+        """Return the bytes, summed over phases, since the C library keeps what an earlier phase freed."""
         return sum(getattr(item, pool) for item in self.items if item.phase in phases)
 
 
 def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_batch: int | None = None) -> Estimate:
-    """Return what a configuration needs.
+    """Return the estimate for a configuration.
 
     Args:
         config: widths, batch, micro-batch, precision, offload, replay and checkpoints are read.
@@ -99,7 +99,7 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_ba
     privileged = privileged_numbers(config.environment)
     seen, predicted = config.td3.seen(privileged), config.td3.predicted(privileged)
     networks = Networks(config.td3.network, FrameStack.of(config.environment.camera), seen, predicted)
-    followed = replace(networks, predicted=0)  # all but the auxiliary head have targets
+    followed = replace(networks, predicted=0)  # only the auxiliary head has no target
     items = (
         *_processes(config, cuda, networks),
         *_learned(config.memory.offload if cuda else (), cuda, networks, followed),
@@ -128,7 +128,7 @@ def _processes(config: AgentConfig, cuda: bool, networks: Networks) -> tuple[Ite
 def _learned(offload: Sequence[str], cuda: bool, networks: Networks, followed: Networks) -> tuple[Item, ...]:
     whole = networks.parameter_bytes()
     moments = 2 * whole + FLOAT * len(networks.shapes)  # and a step counter each
-    # Targets that visit the device take the room of gradients, which aren't there then.
+    # Targets on the device take the place of gradients, which don't exist then.
     targets = followed.page_locked if "targets" in offload else followed.parameter_bytes()
     items = (
         _placed("parameters", "always", whole, cuda),
@@ -147,20 +147,20 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int, networks: Ne
     stack, privileged = networks.stack.seen_by(config.td3.network), privileged_numbers(config.environment)
     precision = computed(config.td3.precision, cuda)
     unfolds = precision == "float16" and not cuda and cpu_unfolds_float16()
-    # Convolved are the frames that the network sees.
+    # Only the frames that the network sees are convolved.
     convolved = replace(networks, stack=stack)
     peak = convolved.update_bytes(batch, rows, precision, None if cuda else CACHED_ROWS, unfolds)
-    # What goes beyond the gradients, which are counted whole for all the time.
+    # Only what exceeds the gradients, which are already counted for all phases.
     activations = max(0, peak - networks.parameter_bytes())
     share = _FLOAT16_WORKSPACE if unfolds else _ONEDNN_WORKSPACE
     workspace = 0 if cuda else int(share * activations)
-    copies = 1 if config.replay.demonstrations is None else 2  # as two rings give it, and in one piece
+    copies = 1 if config.replay.demonstrations is None else 2  # as the two rings give it, and joined
     sampled, on_device = (batch_bytes(count, stack, privileged, config.td3.n_step) for count in (batch, rows))
     return (
         Item("sampled batch", "always", host=copies * sampled, device=cuda * on_device),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         _placed("activations", "updating", activations, cuda),
-        _placed("workspace and heap's holes", "updating", workspace, cuda),
+        _placed("workspace and heap gaps", "updating", workspace, cuda),
     )
 
 
@@ -168,12 +168,12 @@ def _files(config: AgentConfig, cuda: bool, networks: Networks, followed: Networ
     state = 3 * networks.parameter_bytes() + followed.parameter_bytes()  # online, two moments, targets
     checkpoint = state + _CHECKPOINT_BESIDE_TENSORS
     kept = config.training.keep_checkpoints + 1  # and the best
-    # Written from where the tensors are; copied are those of a GPU, and convolutions, whose layout no file knows.
+    # Written from where the tensors are. Only a GPU's are copied, and convolutions, whose layout files can't express.
     copied = state if cuda else 4 * networks.parameter_bytes("encoder.conv")
     return (
         Item("replay (page cache isn't counted)", "always", disk=replay_bytes(config, config.replay.capacity)),
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
-        Item("checkpoint in the making", "saving", host=copied, disk=checkpoint),
+        Item("checkpoint being written", "saving", host=copied, disk=checkpoint),
     )
 
 
@@ -192,7 +192,7 @@ Values = Mapping[str, Any]
 
 
 def parse_variants(text: str) -> list[dict[str, Any]]:
-    """Return the sets of values that ``--variants`` holds.
+    """Return the sets of values of ``--variants``.
 
     Raises:
         ConfigError: it isn't a JSON list of objects.
@@ -207,10 +207,10 @@ def parse_variants(text: str) -> list[dict[str, Any]]:
 
 
 def variants(config: AgentConfig, variants: Sequence[Values]) -> dict[str, Any]:
-    """Return what the launcher goes by, by dotted key, and ``variants``: what each, laid over it, would take, MiB.
+    """Return the values that the launcher needs, by dotted key, and ``variants``: the MiB that each variant needs.
 
-    ``config`` is what a ladder may start from and a watch must know; ``pinned`` are those of its keys that an earlier
-    run must share, or its watermarks say nothing here. ``device: auto`` counts as cuda.
+    ``config`` has the keys that a ladder may change and a monitor must know; ``pinned`` those that an earlier run must
+    share, or its watermarks don't apply here. ``device: auto`` counts as cuda.
     """
     return {
         "config": pinned(config, Pin.SIZE | Pin.MEMORY),
@@ -220,7 +220,7 @@ def variants(config: AgentConfig, variants: Sequence[Values]) -> dict[str, Any]:
 
 
 def _size(config: AgentConfig, values: Values) -> dict[str, Any]:
-    """Return one answer; of a configuration that can't be, ``refusal``, a sentence, and its key instead of figures."""
+    """Return one answer: figures, or for an impossible configuration ``refusal``, a sentence, and its key."""
     try:
         varied = _varied(config, values)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Whether an estimate fits what is free, in which pool it doesn't, and what would: no reading, and one sentence."""
+"""Whether an estimate fits into free memory, in which pool it doesn't, and what would fit. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from carla_td3.memory.estimate import MIB, POOLS, Estimate, Free, Pool, estimate
 
 @dataclass(frozen=True)
 class Fit:
-    """A configuration beside what is free for it."""
+    """A configuration and the memory that is free for it."""
 
     config: AgentConfig
     cuda: bool
@@ -22,17 +22,17 @@ class Fit:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """What the configuration takes."""
+        """The estimate of the configuration."""
         return estimate(self.config, self.cuda)
 
     @cached_property
     def short(self) -> Pool | None:
-        """The first pool that it doesn't fit into; None where it fits."""
+        """The first pool that is too small; None if everything fits."""
         return next((pool for pool in POOLS if not self._fits(self.estimate, pool)), None)
 
     @property
     def refusal(self) -> str | None:
-        """Why it can't fit, in one sentence with what would; None where it fits."""
+        """One sentence that says why it can't fit and what would; None if it fits."""
         return None if self.short is None else self._sentence(self.short)
 
     @cached_property
@@ -51,7 +51,7 @@ class Fit:
     def largest_replay(self) -> int:
         """The largest replay, in rows, that the disk can hold beside the checkpoints.
 
-        The configured one where what the disk has is unknown.
+        The configured one if the free disk space is unknown.
         """
         config, capacity = self.config, self.config.replay.capacity
         if self.free.disk is None:
@@ -96,7 +96,7 @@ class Fit:
 
 
 def _largest(high: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to ``high`` that fits, 0 if none; what is below one that fits does, too."""
+    """Return the largest number up to ``high`` that fits, 0 if none; if a number fits, so do all below it."""
     low = 0
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,7 +1,7 @@
-"""What is free: device, host and disk, each read where the kernel or the driver says so.
+"""Free memory of device, host and disk, each read from the kernel or the driver.
 
-Owns the readers. What this run holds already counts as free, for the estimate counts it again: compare the two, not
-one of them with another program's figure. Judges nothing.
+Owns the readers. Memory that this run already holds counts as free, because the estimate counts it again: compare the
+two, but not one of them with another program's figure. Judges nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from carla_td3.memory.estimate import MIB, Free
 
 
 def read(run: Path, cuda: bool, fraction: float | None) -> Free:
-    """Return what a run in this directory could have.
+    """Return the memory that a run in this directory could have.
 
     Args:
-        run: the run's directory; its own replay and checkpoints count as free.
+        run: the run's directory; its replay and checkpoints count as free.
         cuda: whether the learner is on a GPU.
         fraction: ``memory.per_process_memory_fraction``.
     """
@@ -34,46 +34,46 @@ def read(run: Path, cuda: bool, fraction: float | None) -> Free:
 
 
 def device_bytes(fraction: float | None) -> int:
-    """Return the GPU's free bytes, under the cap if there is one.
+    """Return the GPU's free bytes, at most the configured limit.
 
     Raises:
-        ConfigError: CUDA doesn't work, in its own words.
+        ConfigError: CUDA doesn't work; the sentence has its message.
     """
     answer = _ask_gpu(gpu_probe.ROOM)
     if answer is None:
-        return 0  # not even for a context
+        return 0  # not even room for a context
     free, total = answer
     return device_room(free, total, fraction)
 
 
 def device_room(free: int, total: int, fraction: float | None) -> int:
-    """Return what a run could have of a device, its context included.
+    """Return the bytes that a run could have of a device, including its context.
 
-    The context counts here by the same figure as in the estimate. So whether a run fits doesn't depend on that figure:
-    what is compared is what comes beside a context with what is free beside one.
+    The context is counted with the same figure as in the estimate, so that whether a run fits doesn't depend on that
+    figure.
 
     Args:
-        free, total: bytes, read while a context was there, which its process has given back.
-        fraction: of the device, the most that PyTorch's allocator takes; None for all of it.
+        free, total: bytes, read while a process had a context, which it has given back since.
+        fraction: largest share of the device for PyTorch's allocator; None for all of it.
     """
     beside = free if fraction is None else min(free, int(fraction * total))
     return beside + estimate.CUDA_CONTEXT
 
 
 def device_has_bfloat16() -> bool:
-    """Return whether the GPU computes in bfloat16 itself; false where it hasn't even room for a context.
+    """Return whether the GPU computes bfloat16 in hardware; false if it has no room for a context.
 
     Raises:
-        ConfigError: CUDA doesn't work, in its own words.
+        ConfigError: CUDA doesn't work; the sentence has its message.
     """
     return _ask_gpu(gpu_probe.BFLOAT16) is True
 
 
 def _ask_gpu(what: str) -> Any:
-    """Return what a process of its own says about the GPU; None where that is too full for the process's context.
+    """Return the answer of a separate process about the GPU; None if the GPU is too full for that process's context.
 
     Raises:
-        ConfigError: CUDA doesn't work, in its own words.
+        ConfigError: CUDA doesn't work; the sentence has its message.
     """
     command = [sys.executable, "-m", gpu_probe.__name__, what]
     asked = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -86,11 +86,11 @@ def _ask_gpu(what: str) -> Any:
 
 
 def device_is_full(reserve_mib: float) -> bool:
-    """Return whether the device that this process computes on has less free than the reserve, now; False without one.
+    """Return whether this process's device now has less free than the reserve; False without a device.
 
-    A device that can't be asked any more is broken, not full.
+    A device that no longer answers is broken, not full.
     """
-    torch = sys.modules.get("torch")  # who hasn't imported it computes on no device
+    torch = sys.modules.get("torch")  # a process that hasn't imported torch computes on no device
     if torch is None or not torch.cuda.is_initialized():
         return False
     try:
@@ -107,7 +107,7 @@ def host_bytes(proc: Path = Path("/proc")) -> int | None:
 
 
 def disk_bytes(run: Path) -> int | None:
-    """Return the free bytes of the disk that the run is, or would be, on."""
+    """Return the free bytes of the run's disk."""
     room = disk_room(run)
     try:
         held = sum(file.stat().st_size for part in ("replay", "checkpoints") for file in (run / part).rglob("*"))

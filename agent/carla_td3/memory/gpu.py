@@ -1,6 +1,6 @@
-"""What a GPU holds now, for a person's own script: ``log_gpu_memory("after the model")``, ``memory_summary()``.
+"""Present GPU memory, for a user's own script: ``log_gpu_memory("after the model")``, ``memory_summary()``.
 
-Owns the readings and their words. Makes no context on a card and allocates nothing there; without a card it says why.
+Owns the readings and their wording. Creates no context and allocates nothing on a GPU; without one it says why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from carla_td3 import cuda
 
 @dataclass(frozen=True)
 class Allocated:
-    """What PyTorch's allocator has of a card for this process, MiB: tensors, the cache with them, and their maxima."""
+    """PyTorch's allocator in this process, MiB: tensors, cache including tensors, and the maxima of both."""
 
     tensors: float
     tensors_peak: float
@@ -31,12 +31,12 @@ class Allocated:
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """A card at one moment, MiB.
+    """A GPU at one moment, MiB.
 
     Attributes:
-        free, total: as the driver counts, all processes; None where it can't be asked.
-        here: of this process, in PyTorch; None where it doesn't use the card.
-        problem: why nothing is known of the card; empty if something is.
+        free, total: of all processes, from the driver; None if it can't be asked.
+        here: of PyTorch in this process; None if it doesn't use the GPU.
+        problem: why nothing is known of the GPU; empty if something is.
     """
 
     device: int
@@ -47,15 +47,15 @@ class GpuMemory:
 
     def __str__(self) -> str:
         if self.problem:
-            return f"no GPU memory to tell of: {self.problem}"
+            return f"no GPU memory to report: {self.problem}"
         known = self.free is not None and self.total is not None
-        card = f"{self.free:.0f} of {self.total:.0f} MiB free" if known else "its free memory can't be asked"
+        card = f"{self.free:.0f} of {self.total:.0f} MiB free" if known else "its free memory is unknown"
         here = "nothing yet" if self.here is None else str(self.here)
         return f"GPU {self.device}: {card}; PyTorch in this process: {here}"
 
 
 def read_gpu_memory(device: int = 0) -> GpuMemory:
-    """Return what a card holds now; ``device`` is its index as CUDA counts, CUDA_VISIBLE_DEVICES included."""
+    """Return the present memory of a GPU; ``device`` is CUDA's index, which CUDA_VISIBLE_DEVICES affects."""
     free, total = _of_the_driver(device) or _of_the_context(device) or (None, None)
     here = _allocated(device)
     problem = "" if free is not None or here is not None else str(cuda.look())
@@ -63,12 +63,12 @@ def read_gpu_memory(device: int = 0) -> GpuMemory:
 
 
 def log_gpu_memory(prefix: str = "", device: int = 0) -> None:
-    """Print one line of what a card holds now, all processes and this one's PyTorch, after ``prefix``."""
+    """Print one line after ``prefix``: the GPU's memory, of all processes and of this one's PyTorch."""
     print(f"{prefix}: {read_gpu_memory(device)}" if prefix else read_gpu_memory(device), flush=True)
 
 
 def memory_summary(device: int = 0) -> str:
-    """Return that line, one of this process's RAM, and PyTorch's own table of its allocator, where it uses the card."""
+    """Return that line, a line on this process's RAM, and PyTorch's table of its allocator if it uses the GPU."""
     torch = _torch_in_use()
     room, held = ram_room(None), held_mib(os.getpid()) or 0.0
     ram = f"RAM: {0.0 if room is None else room.free_mib:.0f} MiB free; this process holds {held:.0f}"
@@ -77,7 +77,7 @@ def memory_summary(device: int = 0) -> str:
 
 
 def _of_the_driver(device: int) -> tuple[float, float] | None:
-    """Return free and total as NVML counts; None without its package (nvidia-ml-py), its library or such a card."""
+    """Return free and total from NVML; None without its package (nvidia-ml-py), its library or such a GPU."""
     try:
         from carla_run.memory.nvml import Nvml
     except ImportError:
@@ -88,13 +88,13 @@ def _of_the_driver(device: int) -> tuple[float, float] | None:
 
 
 def visible_name(device: int) -> str:
-    """Return the index or UUID by which the driver knows the card that CUDA counts so."""
+    """Return the driver's index or UUID of the GPU with this CUDA index."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return (visible[device].strip() if device < len(visible) else "") or str(device)
 
 
 def _of_the_context(device: int) -> tuple[float, float] | None:
-    """Return free and total as CUDA counts, where this process has a context anyway."""
+    """Return free and total from CUDA if this process already has a context."""
     if (torch := _torch_in_use()) is None:
         return None
     try:
@@ -113,6 +113,6 @@ def _allocated(device: int) -> Allocated | None:
 
 
 def _torch_in_use() -> Any:
-    """Return torch where this process uses CUDA; asking one that doesn't would make a context."""
+    """Return torch if this process uses CUDA; otherwise asking it would create a context."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and torch.cuda.is_initialized() else None

@@ -1,7 +1,7 @@
-"""Asks the GPU from a process of its own and prints the answer as JSON: ``python -m carla_td3.memory.gpu_probe WHAT``.
+"""Asks the GPU from a separate process and prints the answer as JSON: ``python -m carla_td3.memory.gpu_probe WHAT``.
 
-A context keeps its 300 to 600 MiB until its process ends, and the learner may yet decide for the CPU, for the very
-reason that they aren't there. Exits with 71 where the GPU is too full for a context.
+A context keeps its 300 to 600 MiB until its process ends, and the learner may choose the CPU just because they aren't
+there. Exits with 71 if the GPU is too full for a context.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOM, BFLOAT16 = "room", "bfloat16"
 
 
 def main(what: str) -> Exit:
-    """Print free and total bytes, or whether it computes in bfloat16 itself."""
+    """Print free and total bytes, or whether the GPU computes bfloat16 in hardware."""
     import torch
 
     try:

@@ -1,13 +1,12 @@
-"""The C library's heap, told to keep what it has: on the CPU what a GPU's caching allocator does on the GPU.
+"""Makes the C library's heap keep freed memory: on the CPU what the caching allocator does on a GPU.
 
-Owns three calls into glibc, and some addresses set aside. By default it gives freed memory back and asks for it anew,
-page by page: up to 4 300 page faults an update at batch 256, a quarter of its time, in some processes and in others
-none, by the order in which sizes were first freed. Where the C library isn't glibc nothing is changed.
+Owns three calls into glibc, and a reserved range of addresses. By default glibc gives freed memory back and requests it
+again, page by page: up to 4 300 page faults per update at batch 256, a quarter of its time, in some processes and none
+in others, depending on the order in which sizes were first freed. With another C library nothing is changed.
 
-A heap that keeps what it has is in the way once memory ran out for good (RLIMIT_AS, strict overcommit): it has grown up
-to the limit, its empty pages count, and there is no room for what isn't the heap's: oneDNN maps the code that it writes
-for each new size of a micro-batch. So some room is set aside until then, and from then on what the heap lacks is
-mapped, and unmapped when freed.
+Once memory has run out for good (RLIMIT_AS, strict overcommit), a heap that keeps memory is in the way: it has grown to
+the limit, its empty pages count, and nothing else fits, such as the code that oneDNN maps for each new micro-batch
+size. So some addresses are reserved until then; from then on, what the heap lacks is mapped, and unmapped when freed.
 """
 
 from __future__ import annotations
@@ -19,17 +18,18 @@ from collections.abc import Callable
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _NEVER = 2**30
-"""Bytes: larger than any tensor of an update; more free memory than this at the heap's end is given back."""
+"""Bytes: larger than any tensor of an update. More free memory than this at the heap's end is given back."""
 _LARGE = 2**18
-"""Bytes: once memory ran out, what is at least so large and has no place in the heap is mapped by itself."""
+"""Bytes: once memory has run out, an allocation of at least this size that doesn't fit the heap is mapped separately.
+"""
 SET_ASIDE = 64 * 2**20
-"""Bytes of addresses, never touched: they take no RAM."""
+"""Bytes of reserved addresses, never touched: they take no RAM."""
 
 _aside: list[mmap.mmap] = []
 
 
 def keep() -> bool:
-    """Let this process reuse what it frees instead of giving it back; return whether the C library took it."""
+    """Let this process reuse freed memory instead of giving it back; return whether the C library accepted that."""
     with contextlib.suppress(OSError):
         if not _aside:
             _aside.append(mmap.mmap(-1, SET_ASIDE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
@@ -38,7 +38,7 @@ def keep() -> bool:
 
 
 def give_back() -> None:
-    """Memory ran out: return what is free to the system, as far as whole pages are free, and let the heap not grow."""
+    """Memory ran out: give free pages back to the system, and stop the heap from growing."""
     mallopt = _function("mallopt")
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE)
@@ -48,7 +48,7 @@ def give_back() -> None:
 
 
 def trim() -> None:
-    """Return what is free to the system, once; the heap goes on keeping what it gets from then on."""
+    """Give free memory back to the system once; afterwards the heap keeps memory as before."""
     malloc_trim = _function("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)

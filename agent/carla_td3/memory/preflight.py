@@ -1,7 +1,7 @@
-"""Before a training: what the configuration takes beside what is free and was measured, whether it fits, and where.
+"""The check before a training: estimate, free memory and earlier measurements, whether it fits, and on which device.
 
-Owns the report that the command ``footprint``, the check and the events share, what ``device: auto`` and
-``td3.precision: auto`` come to, and the order of the check. Allocates nothing; imports torch only where the answer
+Owns the report that the command ``footprint``, the check and the events share, how ``device: auto`` and
+``td3.precision: auto`` are resolved, and the order of the check. Allocates nothing; imports torch only where the answer
 depends on a GPU.
 """
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 NOT_APPLICABLE = "not applicable on the CPU"
 Log = Callable[..., None]
-"""Writes an event: its name, its cause, and the numbers by name (``EventLog.append``)."""
+"""Writes an event: its name, its cause, and numbers by name (``EventLog.append``)."""
 
-# Kinds of figures to their titles, each with the measured kind that it stands beside.
+# Kinds of figures, their titles, and the measured kind that belongs beside each.
 _COLUMNS = {
     "host_estimate": ("host estimate", "host"),
     "host": ("host", "host"),
@@ -49,29 +49,28 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What a configuration needs here, and whether it fits."""
+    """Memory that a configuration needs here, and whether it fits."""
 
     fit: Fit
-    """Of the configuration as it was given; ``td3.precision: auto`` is what it comes to there, unless the GPU wasn't
-    looked at."""
+    """For the configuration as given. ``td3.precision: auto`` is resolved, unless the GPU wasn't looked at."""
     refusal: str | None
     not_on_cuda: str | None
-    """Why the GPU is left alone, where device is auto and there is one; else None."""
+    """Why the GPU isn't used, if device is auto and there is one; else None."""
     measured_mib: Mapping[str, Mapping[str, float]]
-    """Watermarks by phase and kind (``watermarks.Figures``) of the run's last learner; empty before it ran."""
+    """Watermarks of the run's last learner, by phase and kind (``watermarks.Figures``); empty before it ran."""
 
     @property
     def computes_in(self) -> str:
-        """What ``td3.precision`` comes to on this processor: float32, bfloat16 or float16."""
+        """Precision that ``td3.precision`` means on this processor: float32, bfloat16 or float16."""
         return computed(self.fit.config.td3.precision, self.fit.cuda)
 
     @property
     def idle_offload(self) -> tuple[str, ...]:
-        """Of memory.offload, what has no effect, for nothing is on a GPU."""
+        """Values of memory.offload without effect, because nothing is on a GPU."""
         return () if self.fit.cuda else self.fit.config.memory.offload
 
     def plain(self) -> dict[str, Any]:
-        """Return everything as plain data, MiB."""
+        """Return everything as plain data, in MiB."""
         return {
             "device": "cuda" if self.fit.cuda else "cpu",
             "precision": self.fit.config.td3.precision,
@@ -95,7 +94,7 @@ class MemoryReport:
         }
 
     def table(self) -> Table:
-        """Return the items, totals and what is free, for a person."""
+        """Return items, totals and free memory as a table."""
         where = "cuda" if self.fit.cuda else "cpu"
         table = Table(title=f"Memory of batch {self.fit.estimate.batch} on {where}", title_justify="left")
         table.add_column("item")
@@ -107,11 +106,11 @@ class MemoryReport:
                 table.add_row(item.name, item.phase, *(_shown(getattr(item, pool) or None) for pool in POOLS))
         table.add_section()
         table.add_row("total", "", *(_shown(self.fit.estimate.total(pool)) for pool in POOLS))
-        table.add_row("free, were this run not there", "", *(_shown(getattr(self.fit.free, pool)) for pool in POOLS))
+        table.add_row("free without this run", "", *(_shown(getattr(self.fit.free, pool)) for pool in POOLS))
         return table
 
     def watermarks(self) -> Table:
-        """Return each phase's measured watermarks beside its estimate; the device's only where there was one."""
+        """Return each phase's measured watermarks beside its estimate; the device's only if there was one."""
         table = Table(title="Memory by phase, learner and collector, MiB", title_justify="left")
         table.add_column("phase")
         measured = {kind for figures in self.measured_mib.values() for kind in figures}
@@ -124,11 +123,11 @@ class MemoryReport:
         return table
 
     def verdict(self) -> str:
-        """Return one sentence, or another two on what was decided."""
+        """Return the verdict in one sentence, and up to two more on what was decided."""
         kept = f"with memory.reserve_mib {self.fit.config.memory.reserve_mib:g} left over"
         verdict = self.refusal or f"A batch of {self.fit.estimate.batch} fits, {kept}."
         if self.not_on_cuda is not None:
-            verdict += f" It goes to the CPU, for the GPU is too full: {self.not_on_cuda}"
+            verdict += f" The agent runs on the CPU, because the GPU is too full: {self.not_on_cuda}"
         if self.idle_offload:
             verdict += f" memory.offload has no effect on the CPU ({', '.join(self.idle_offload)})."
         return verdict
@@ -141,12 +140,12 @@ class MemoryReport:
 def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryReport:
     """Compare what a configuration needs with what is free for a run in this directory.
 
-    With ``device: auto`` on the GPU; or, where that can't hold it and the CPU can, on the CPU.
+    ``device: auto`` means the GPU, or the CPU if only the CPU can hold it.
 
     Args:
-        config: as it was asked for.
-        run: its replay and checkpoints count as free, its watermarks are shown.
-        seen: what PyTorch makes of CUDA here (``carla_td3.cuda.look``); None where device is cpu.
+        config: as given.
+        run: its replay and checkpoints count as free, and its watermarks are shown.
+        seen: PyTorch's view of CUDA here (``carla_td3.cuda.look``); None if device is cpu.
 
     Raises:
         ConfigError: CUDA is asked for and isn't there.
@@ -160,7 +159,7 @@ def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryRepor
 
 
 def report_of_any(config: AgentConfig, run: RunPaths) -> MemoryReport:
-    """Return the same; where CUDA is asked for and isn't there, its figures all the same, and that as the refusal."""
+    """Like :func:`report`, but if CUDA is missing, return the figures anyway, with that as the refusal."""
     try:
         return report(config, run, seen_for(config.device))
     except ConfigError as error:
@@ -168,9 +167,9 @@ def report_of_any(config: AgentConfig, run: RunPaths) -> MemoryReport:
 
 
 def report_without_gpu(config: AgentConfig, run: RunPaths) -> MemoryReport:
-    """Return the same without a look at the GPU: even a look takes a context there.
+    """Like :func:`report`, without a look at the GPU, which would create a context there.
 
-    What it has free stays unknown, and ``device: auto`` counts as cuda.
+    The GPU's free memory stays unknown, and ``device: auto`` counts as cuda.
     """
     return _compared(config, run, config.device != "cpu", free.read(run.path, cuda=False, fraction=None))
 
@@ -186,7 +185,7 @@ def _compared(config: AgentConfig, run: RunPaths, cuda: bool, room: Free) -> Mem
 
 
 def _settled(config: AgentConfig, run: RunPaths, cuda: bool) -> AgentConfig:
-    """Return the configuration with ``td3.precision: auto`` as it was settled for this run, or else for this machine.
+    """Return the configuration with ``td3.precision: auto`` resolved as this run did before, else for this machine.
 
     Raises:
         ConfigError: CUDA doesn't work.
@@ -209,25 +208,25 @@ def _shown(size: int | None) -> str:
 
 @dataclass(frozen=True)
 class Admitted:
-    """Where a run computes, and its configuration: as asked for, but for ``td3.micro_batch`` and an auto precision."""
+    """Where a run computes, and its configuration: as given, except ``td3.micro_batch`` and an auto precision."""
 
     device: torch.device
     config: AgentConfig
     computes_in: str
-    """What ``td3.precision`` comes to there: float32, bfloat16 or float16."""
+    """Resolved ``td3.precision``: float32, bfloat16 or float16."""
     gave_way: str = ""
-    """The event by which one of them is less than was asked for; empty for none."""
+    """Event that made one of them smaller than asked for; empty if none did."""
     cuda: Seen | None = None
-    """What PyTorch makes of CUDA here; None where device is cpu."""
+    """PyTorch's view of CUDA here; None if device is cpu."""
 
 
 def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admitted:
-    """Say whether a run fits and where, before anything is allocated; after ``allocator.prepare`` has chosen.
+    """Decide whether and where a run fits, before anything is allocated and after ``allocator.prepare``.
 
-    Logs the events ``allocator`` and ``footprint``; ``no_cuda``, ``device`` or ``micro_batch_lowered`` if it is so.
+    Logs the events ``allocator`` and ``footprint``; ``no_cuda``, ``device`` or ``micro_batch_lowered`` if they apply.
 
     Raises:
-        AgentError: the configuration can't fit (exit 71); the event ``cannot_fit`` has the numbers, and what would.
+        AgentError: the configuration can't fit (exit 71); the event ``cannot_fit`` has the numbers, and what would fit.
         ConfigError: CUDA isn't there, or the GPU doesn't compute in ``td3.precision``.
     """
     seen = seen_for(config.device)
@@ -255,7 +254,7 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
 
 
 def _shortage(found: MemoryReport, refusal: str) -> CannotFit:
-    """Return the numbers of a refusal: for a program that looks for a configuration that fits."""
+    """Return the numbers of a refusal, for a program that looks for a configuration that fits."""
     fit, pool = found.fit, found.fit.short
     assert pool is not None
     disk = pool == "disk"
@@ -273,7 +272,7 @@ def _shortage(found: MemoryReport, refusal: str) -> CannotFit:
 
 
 def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
-    """Return the configuration; with a smaller micro-batch if memory may have ended the last learner."""
+    """Return the configuration, with a smaller micro-batch if memory may have ended the last learner."""
     config = found.fit.config
     last = None if found.fit.cuda else previous_crash.read(run.heartbeat)
     if last is None:
@@ -282,7 +281,7 @@ def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
     if lowered is not config:
         log(
             "micro_batch_lowered",
-            f"the last learner ended without a word in phase {last.phase}, and memory may be why",
+            f"the last learner ended without a message in phase {last.phase}, perhaps for lack of memory",
             micro_batch=lowered.td3.micro_batch,
             last_micro_batch=last.micro_batch,
             needed_mib=previous_crash.needed_mib(config, last),
@@ -292,7 +291,7 @@ def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
 
 
 def require_arithmetic(precision: str) -> None:
-    """Let no GPU emulate bfloat16: Turing would, at a fraction of its speed.
+    """Refuse a GPU that would only emulate bfloat16, as Turing does, at a fraction of its speed.
 
     Raises:
         ConfigError: this GPU has no bfloat16.
@@ -301,14 +300,14 @@ def require_arithmetic(precision: str) -> None:
 
     if precision == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         name = torch.cuda.get_device_name()
-        raise ConfigError(f"td3.precision is bfloat16, which {name} has not: set td3.precision to float16.")
+        raise ConfigError(f"td3.precision is bfloat16, which {name} lacks: set td3.precision to float16.")
 
 
 def read_back() -> dict[str, Any]:
-    """Return the settings that PyTorch's CUDA allocator says it runs with."""
+    """Return the settings that PyTorch's CUDA allocator reports."""
     import torch
 
-    torch.cuda.init()  # type: ignore[no-untyped-call]  # ``_snapshot`` alone makes no context
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # ``_snapshot`` by itself creates no context
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     return {
         name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in settings.items()
@@ -316,5 +315,5 @@ def read_back() -> dict[str, Any]:
 
 
 def ignored(settings: Settings, took_hold: Settings) -> list[str]:
-    """Return the keys that PyTorch reports under the same name with another value than it was given."""
+    """Return the keys that PyTorch reports with another value than it was given."""
     return [key for key, value in settings.items() if key in took_hold and took_hold[key] != value]

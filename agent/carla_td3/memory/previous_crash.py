@@ -1,9 +1,9 @@
-"""What a learner that ended without a word teaches the next one: a smaller micro-batch, if memory may have ended it.
+"""Learns from a learner that ended without a message: use a smaller micro-batch if memory may have ended it.
 
-A kernel that takes a process for its memory leaves no message; ``agent.json`` says for ever that the run goes on. Owns
-that conclusion and the size that follows from it. Where memory was plenty, whatever killed the process was something
-else, and nothing changes; a wrong guess costs time and no learning, for gradients of micro-batches add up to the
-batch's. On a GPU the micro-batch is no matter of host memory, and what the device lacks comes as an error.
+A kernel that kills a process for its memory leaves no message, and ``agent.json`` still says that the run is active.
+Owns that conclusion and the new size. If there was plenty of memory, something else ended the process, and nothing
+changes. A wrong guess costs time and no learning, because gradients of micro-batches add up to the batch's. On a GPU
+the micro-batch doesn't affect host memory, and a lack of device memory raises an error.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from carla_td3.memory.estimate import MIB, Free, estimate
 from carla_td3.memory.fit import Fit
 
 SUSPECT_SHARE = 0.75
-"""Of what a run could have: one that needed less didn't end for its own memory. The estimate is 13 MiB low at worst."""
+"""Share of the available memory: a learner that needed less didn't run out. The estimate is at most 13 MiB too low."""
 
 
 @dataclass(frozen=True)
 class PreviousCrash:
-    """The last heartbeat of a learner that didn't say how it ended."""
+    """The last heartbeat of a learner that didn't report its end."""
 
     phase: Phase
     micro_batch: int
     host_peak_mib: float
-    """Highest reading of learner and collector together, once a second."""
+    """Highest reading of learner and collectors together; read once a second."""
 
 
 def read(heartbeat: Path) -> PreviousCrash | None:
-    """Return the last heartbeat; None where there is none, or its learner said how it ended."""
+    """Return the last heartbeat; None if there is none, or its learner reported its end."""
     beat = read_heartbeat(heartbeat)
     if beat is None or beat.exit_code is not None:
         return None
@@ -40,15 +40,15 @@ def read(heartbeat: Path) -> PreviousCrash | None:
 
 
 def with_less(config: AgentConfig, free: Free, last: PreviousCrash) -> AgentConfig:
-    """Return the configuration to begin with on the CPU: the same one, or with a smaller ``td3.micro_batch``.
+    """Return the configuration to start with on the CPU: the given one, or with a smaller ``td3.micro_batch``.
 
-    Half of what the last learner had, and half again until the estimate fits; where not even 1 does, it stays at 1 and
+    It is half of the last learner's, halved again until the estimate fits. If not even 1 fits, it is 1 and
     ``preflight`` refuses it.
 
     Args:
-        config: as it was asked for.
-        free: what a run could have now.
-        last: what the last learner said last.
+        config: as given.
+        free: memory that a run could have now.
+        last: the last learner's last heartbeat.
     """
     if free.host is None or needed_mib(config, last) < SUSPECT_SHARE * free.host / MIB:
         return config
@@ -60,7 +60,7 @@ def with_less(config: AgentConfig, free: Free, last: PreviousCrash) -> AgentConf
 
 
 def needed_mib(config: AgentConfig, last: PreviousCrash) -> float:
-    """Return what the last learner took, with its collector: the larger of its readings and of the estimate."""
+    """Return the memory of the last learner and its collectors: its readings or the estimate, whichever is larger."""
     estimated = estimate(_with(config, last.micro_batch), cuda=False).total("host")
     return round(max(estimated / MIB, last.host_peak_mib), 1)
 

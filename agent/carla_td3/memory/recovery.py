@@ -1,9 +1,9 @@
-"""Out of memory in mid-update: let go of everything, try the same phase again, then with half the micro-batch.
+"""Out of memory in an update: free everything, retry the same phase, then halve the micro-batch.
 
-Owns the size that works, which later updates begin with, and the account of what happened. The gradients of
-micro-batches add up to the batch's, so this costs time and no learning. The last resort, leaving the device, is a
-function that it is given. Knows no network: a phase is a function of the micro-batch, written so that it may be run
-again, elsewhere if need be (``carla_td3.td3.executor``).
+Owns the micro-batch that works, which later updates start with, and the report of what happened. The gradients of
+micro-batches add up to the batch's, so this costs time and no learning. The last resort, another device, is a function
+that it is given. Knows no network: a phase is a function of the micro-batch that may be run again, also on another
+device (``carla_td3.td3.executor``).
 """
 
 from __future__ import annotations
@@ -24,39 +24,41 @@ from carla_td3.memory import heap
 T = TypeVar("T")
 
 CALM_PHASES = 100
-"""Phases without trouble after which collecting garbage is tried again before the micro-batch is halved: a shortage
-that comes back at once is no litter, and emptying the allocator's cache every time would cost more than halving."""
+"""Phases without a shortage after which garbage collection is tried again before halving. A shortage that returns at
+once isn't garbage, and emptying the allocator's cache each time would cost more than halving.
+"""
 
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _AMOUNT = rf"([\d.]+) ({'|'.join(_UNITS)})"
-# The CPU's allocator and CUDA's; then cudaMallocAsync's.
+# Messages of the CPU's allocator, of CUDA's, and of cudaMallocAsync's.
 _ASKED = re.compile(rf"(?:[Tt]ried to allocate|Requested\s*:) {_AMOUNT}")
 _FREE = re.compile(rf"(?:of which|Free \(according to CUDA\):) {_AMOUNT}")
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """One time that memory ran out, and what was done."""
+    """One shortage of memory, and the response to it."""
 
     phase: str
-    """critic, actor or targets; at the start, rehearsed critic and so on."""
+    """critic, actor or targets; in the dry run "rehearsed critic" and so on."""
     cause: str
-    """The error's first line."""
+    """First line of the error."""
     action: str
-    """collected (garbage; the same size again), halved (the micro-batch), moved (to the CPU, at the first size), or
-    exhausted (nothing left to halve, nowhere to go)."""
+    """collected (garbage; the same size again), halved (the micro-batch), moved (to the CPU, with the first size), or
+    exhausted (nothing left to halve, nowhere to move).
+    """
     batch: int
     micro_batch: int
-    """Of the try that failed."""
+    """Micro-batch of the failed try."""
     next_micro_batch: int
     asked_bytes: int | None
-    """What the allocation was for, where the message says."""
+    """Size of the failed allocation, if the message says."""
     free_bytes: int | None
-    """What the device had left, where the message says."""
+    """Free memory of the device, if the message says."""
 
 
 class Recovery:
-    """Runs phases and finishes those that memory runs out in. Its ``attempt`` is what ``Algorithm.update`` takes."""
+    """Runs phases, and finishes those that run out of memory. ``Algorithm.update`` takes its ``attempt``."""
 
     def __init__(
         self,
@@ -67,35 +69,35 @@ class Recovery:
         last_resort: Callable[[], None] | None = None,
         device_is_full: DeviceIsFull = never_full,
     ) -> None:
-        """Begin with a micro-batch.
+        """Start with a micro-batch.
 
         Args:
             batch: rows of a whole batch.
             micro_batch: rows at once; None for the whole batch.
-            release: drops what a failed try left behind.
-            report: called with every shortage, before anything is done about it.
-            last_resort: moves what the phases compute with to where there is more memory; called once at most.
-            device_is_full: asked about errors that a full device has in common with a broken one.
+            release: frees what a failed try left behind.
+            report: called with every shortage, before the response to it.
+            last_resort: moves the phases' tensors to a device with more memory; called once at most.
+            device_is_full: called for errors that a full device and a broken one have in common.
         """
         self._batch = batch
         self._first = self.micro_batch = min(batch, micro_batch or batch)
-        """Rows at once, now: what worked last."""
+        """Present micro-batch: the last one that worked."""
         self._release = release
         self._report = report
         self._last_resort, self._device_is_full = last_resort, device_is_full
         self._calm = CALM_PHASES
 
     def attempt(self, phase: str, run: Callable[[int], T], rows: int) -> T:
-        """Return ``run(micro_batch)`` of the first size that fits.
+        """Return the result of ``run(micro_batch)`` for the first size that fits.
 
         Args:
-            phase: its name, for the account.
+            phase: name of the phase, for reports.
             run: a phase that may be run again until it returns.
-            rows: what can be split; 1 for a phase that can't.
+            rows: rows that can be split; 1 for a phase that can't be split.
 
         Raises:
-            AgentError: not even a micro-batch of 1 fits, or no allocation does any more, and there is no last resort
-                (exit 71).
+            AgentError: not even a micro-batch of 1 fits, or every allocation fails, and there is no last resort (exit
+                71).
         """
         size = min(self.micro_batch, rows)
         failed: int | None = None
@@ -110,7 +112,7 @@ class Recovery:
             else:
                 self._calm += 1
                 return result
-            # Outside the except block: there, the traceback still holds every tensor of the failed try.
+            # Outside the except block: inside it, the traceback still holds every tensor of the failed try.
             action = self._last if allocator_is_broken(message) else self._action(size, again=size == failed)
             following = {"halved": size // 2, "moved": min(self._first, rows)}.get(action, size)
             shortage = Shortage(
@@ -123,7 +125,7 @@ class Recovery:
                 asked_bytes=_bytes(_ASKED, message),
                 free_bytes=_bytes(_FREE, message),
             )
-            self._report(shortage)  # before the allocator's cache is emptied, which may be what there is to see
+            self._report(shortage)  # before the allocator's cache is emptied, which the report should show
             self._clear()
             if action == "exhausted":
                 raise AgentError(_sentence(shortage), Exit.OUT_OF_MEMORY, pool)
@@ -134,7 +136,7 @@ class Recovery:
             failed, size = size, following
 
     def take(self, micro_batch: int | None) -> None:
-        """Go on with another size, asked for between two updates; what a larger one held is given back at once.
+        """Change the micro-batch between two updates; memory of a larger one is freed at once.
 
         Args:
             micro_batch: rows at once; None for the whole batch.
@@ -144,7 +146,7 @@ class Recovery:
             self._clear(heap.trim)
 
     def _clear(self, give_back: Callable[[], None] = heap.give_back) -> None:
-        """Give back what the failed try held, and what the allocator kept."""
+        """Free what the failed try held, and the allocator's cache."""
         self._release()
         gc.collect()
         give_back()
@@ -152,15 +154,15 @@ class Recovery:
             torch.cuda.empty_cache()
 
     def _move(self) -> None:
-        """Take the last resort, which isn't there a second time, and begin again with the first size."""
+        """Use the last resort, which exists only once, and start again with the first size."""
         move, self._last_resort = self._last_resort, None
         assert move is not None
         move()
-        self._clear()  # what the device held until now
+        self._clear()  # everything that the device held
         self.micro_batch, self._calm = self._first, CALM_PHASES
 
     def _action(self, size: int, again: bool) -> str:
-        """Return what comes next; ``again``: garbage was collected, and the same size failed a second time."""
+        """Return the next response; ``again``: the same size failed again after garbage collection."""
         calm, self._calm = self._calm >= CALM_PHASES, 0
         if calm or (size == 1 and not again):
             return "collected"
@@ -168,7 +170,7 @@ class Recovery:
 
     @property
     def _last(self) -> str:
-        """What is left where less at once doesn't help."""
+        """Return the last response, when a smaller micro-batch doesn't help."""
         return "exhausted" if self._last_resort is None else "moved"
 
 

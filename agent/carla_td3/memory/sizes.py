@@ -1,8 +1,8 @@
-"""What networks, a batch and an update take, in bytes: arithmetic, nothing is allocated and torch isn't imported.
+"""Bytes of networks, batches and updates: arithmetic only, nothing is allocated and torch isn't imported.
 
-The shapes are those of ``td3.networks`` (a test holds the two together, name by name and byte by byte). The most bytes
-that an update holds at once are found step by step along the backward pass: what each layer keeps, frees and needs
-meanwhile; a test holds that against PyTorch's own account.
+The shapes are those of ``td3.networks`` (a test compares the two by name and size). The peak of an update is found by
+going through the backward pass: what each layer keeps, frees and needs meanwhile (a test compares it with PyTorch's own
+figures).
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class _Step:
-    """One layer of the backward pass, bytes."""
+    """One layer of the backward pass, in bytes."""
 
     saved: int
-    """A row's, kept from the forward pass until this step is done."""
+    """Per row: kept from the forward pass until this step is done."""
     meanwhile: int
-    """A row's gradients before and after the layer."""
+    """Per row: gradients before and after the layer."""
     at_once: int = 0
-    """What else it takes, whatever the rows."""
+    """Further bytes, independent of the rows."""
     weights: int = 0
-    """Its weights' gradient, float32."""
+    """Gradient of the weights, float32."""
     cast: int = 0
-    """Its weights in 2 bytes each, kept until this step is done, and their gradient in the same."""
+    """The weights in 2 bytes each, kept until this step is done, and their gradient in the same format."""
 
 
 @dataclass(frozen=True)
 class Networks:
-    """All that learns, as ``TD3.online`` has it.
+    """All learned parameters, like ``TD3.online``.
 
     Attributes:
         network: the widths.
-        stack: what an image is made of.
+        stack: the frames of an image.
         seen: privileged numbers that the critics read.
-        predicted: privileged numbers that the auxiliary head tells.
+        predicted: privileged numbers that the auxiliary head predicts.
     """
 
     network: NetworkConfig
@@ -57,7 +57,7 @@ class Networks:
 
     @cached_property
     def shapes(self) -> Shapes:
-        """The shape of each learned parameter under its name."""
+        """The shape of each learned parameter by name."""
         first, second, third = self.network.channels
         features, hidden = self.network.features, self.network.hidden
         encoder = {
@@ -77,12 +77,12 @@ class Networks:
         }
 
     def parameter_bytes(self, prefix: str = "") -> int:
-        """Return the float32 bytes of the parameters whose names begin so."""
+        """Return the float32 bytes of the parameters whose names begin with ``prefix``."""
         return FLOAT * sum(prod(shape) for name, shape in self.shapes.items() if name.startswith(prefix))
 
     @property
     def page_locked(self) -> int:
-        """The bytes of copies that a GPU reads from the host: PyTorch rounds each block up to a power of two."""
+        """Bytes of page-locked copies on the host: PyTorch rounds each block up to a power of two."""
         return sum(1 << (FLOAT * prod(shape) - 1).bit_length() for shape in self.shapes.values())
 
     def update_bytes(
@@ -92,9 +92,9 @@ class Networks:
 
         Args:
             batch: transitions of the update.
-            rows: of them, those that go through the networks together; fewer than ``batch`` are micro-batches, whose
-                gradients are made beside the sum that they are added to.
-            precision: of the encoder; other than float32 it takes 2 bytes a number.
+            rows: transitions that go through the networks together. If fewer than ``batch``, each micro-batch's
+                gradients need room beside their sum.
+            precision: of the encoder; all but float32 take 2 bytes per number.
             cached_rows: rows that go through the convolutions together on the CPU (``td3.kernels``); None for all, as
                 on a GPU.
             unfolds: whether convolutions copy their inputs into columns (``td3.kernels.arithmetic``).
@@ -117,7 +117,7 @@ class Networks:
         return max(
             kept + _highest(critic, rows, standing),
             kept + _highest(actor, rows, of_theta + (of_actor if rows < batch else 0), grows=rows == batch),
-            2 * kept + of_theta,  # the features of micro-batches, and in one piece
+            2 * kept + of_theta,  # the features of micro-batches, and joined
         )
 
     @property
@@ -136,13 +136,13 @@ class Networks:
 
     @property
     def _cells(self) -> tuple[int, ...]:
-        """Cells after each convolution."""
+        """Cells of each convolution's output."""
         return tuple(across * across for across in convolved_sides(self.stack.side))
 
     def _critic_steps(self, *, learns: bool = True, beside: int = 0) -> list[_Step]:
-        """Return one critic's hidden layers, the last first: each keeps what LayerNorm got and what ReLU gave.
+        """Return one critic's hidden layers, last first: each keeps the input of LayerNorm and the output of ReLU.
 
-        ``beside``: what is held meanwhile, the inputs' gradient by the other critic.
+        ``beside``: bytes held meanwhile, the inputs' gradient from the other critic.
         """
         return [
             _Step(
@@ -154,7 +154,7 @@ class Networks:
         ][::-1]
 
     def _head_steps(self, *, beside: int) -> list[_Step]:
-        """Return the auxiliary head's layers, the last first; ``beside``: the features' gradient by the critics."""
+        """Return the auxiliary head's layers, last first; ``beside``: bytes of the critics' gradient."""
         features, hidden, told = self.network.features, AUXILIARY_HIDDEN, self.predicted
         return [
             _Step(FLOAT * (told + hidden), FLOAT * (told + hidden) + beside, weights=FLOAT * hidden * told),
@@ -166,24 +166,24 @@ class Networks:
             _Step(FLOAT * after, FLOAT * max(2 * after, before + after), weights=FLOAT * before * after)
             for before, after in pairwise((self._read, *self.network.hidden))
         ]
-        inputs = _Step(FLOAT * (self._read + self._judged), 0)  # its own and the critic's
+        inputs = _Step(FLOAT * (self._read + self._judged), 0)  # its own inputs and the critic's
         return [*steps[::-1], inputs]
 
     def _trunk_step(self, precision: str) -> _Step:
-        """LayerNorm's input and tanh's result are kept; f(s) itself is counted elsewhere."""
+        """Keeps LayerNorm's input and tanh's result; f(s) itself is counted elsewhere."""
         element, inputs = _element(precision), self.network.channels[-1] * self._cells[-1]
         features = FLOAT * self.network.features
         trunk = self.network.features * inputs
         return _Step(2 * features, 2 * features + element * inputs, 0, FLOAT * trunk, _cast(element, trunk))
 
     def _convolutions_step(self, rows: int, precision: str, cached_rows: int | None, unfolds: bool) -> _Step:
-        """The three outputs are kept; the frames are converted again, and the first two's gradients are a part's."""
+        """Keeps the three outputs; frames are converted a second time, and gradients exist for one part at a time."""
         stack, cells, channels, element = self.stack, self._cells, self.network.channels, _element(precision)
         inputs, pixels = (stack.channels, *channels), stack.frames * stack.planes * stack.side**2
         outputs = [each * count for each, count in zip(channels, cells, strict=True)]
         weights = sum(a * b * kernel for (a, b), kernel in zip(pairwise(inputs), KERNELS, strict=True))
         columns = [unfolds * a * k * count for a, k, count in zip(inputs, KERNELS, cells, strict=False)]
-        # On the CPU in float32 they are converted where they lie; else their bytes are put beside each other first.
+        # On the CPU in float32 they are converted in place; otherwise their bytes are joined first.
         moved = 0 if cached_rows is not None and precision == "float32" else pixels
         through_first = moved + element * (pixels + outputs[0] + columns[0])
         through_second = element * (outputs[0] + outputs[1] + columns[1])
@@ -200,12 +200,12 @@ def batch_bytes(batch: int, stack: FrameStack = DEFAULT, privileged: int = 0, n_
 
 
 def _highest(steps: Sequence[_Step], rows: int, standing: int, *, grows: bool | None = None) -> int:
-    """Return the most bytes in a backward pass; ``standing`` gradients are there before, and take the new ones up."""
+    """Return the peak of a backward pass; ``standing``: bytes of gradients that exist before and sum up new ones."""
     grows = standing == 0 if grows is None else grows
     saved, cast = sum(step.saved for step in steps), sum(step.cast for step in steps)
     made, highest = 0, 0
     for step in steps:
-        # The weights' gradient comes first in 2 bytes a number, beside the cast weights, then in 4, without them.
+        # The weights' gradient first takes 2 bytes per number, beside the cast weights, then 4, without them.
         of_weights = max(2 * step.cast, step.cast + step.weights) if step.cast else step.weights
         highest = max(highest, made + rows * (saved + step.meanwhile) + step.at_once + cast - step.cast + of_weights)
         made += step.weights if grows else 0
@@ -222,7 +222,7 @@ def _norm(name: str, width: int) -> Shapes:
 
 
 def _mlp(name: str, sizes: tuple[int, ...], norm: bool) -> Shapes:
-    """Return the layers under their places in ``nn.Sequential``, where ReLU and LayerNorm have places, too."""
+    """Return the layers by their index in ``nn.Sequential``, which also counts ReLU and LayerNorm."""
     stride = 3 if norm else 2
     shapes: Shapes = {}
     for index, (inputs, outputs) in enumerate(pairwise(sizes)):

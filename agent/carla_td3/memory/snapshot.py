@@ -1,8 +1,8 @@
-"""What was in memory when it ran out: a JSON object on every device, on CUDA also the pickle for PyTorch's viewer.
+"""Snapshot of the memory when it ran out: a JSON object on every device, on CUDA also the pickle for PyTorch's viewer.
 
-Owns the folder ``memory/`` of a run. Only the first few shortages are kept, whatever a night brings; the account is
-taken when the failed try has let go and nothing else has, and never costs the run: what fails is left out. Nothing
-here is ever loaded again; the viewer is https://pytorch.org/memory_viz.
+Owns the folder ``memory/`` of a run. Only the first few shortages of a run are kept. The snapshot is taken when only
+the failed try has been freed, and never ends the run: parts that fail are left out. Nothing here is ever loaded again;
+the viewer is https://pytorch.org/memory_viz.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ KEPT = 5
 """Shortages of a run that leave a file."""
 
 _SHOWN = 30
-_OBJECTS = 2_000_000  # looked through for tensors; a learner has some 200 000
+_OBJECTS = 2_000_000  # objects searched for tensors; a learner has about 200 000
 _MIB = 2**20
 
 
 def write(folder: Path, device: torch.device, shortage: dict[str, Any]) -> str | None:
-    """Write the next snapshot into a folder and return its name; None when there are enough, or it failed.
+    """Write the next snapshot into a folder and return its name; None if there are enough, or it failed.
 
     Args:
-        folder: made when it is missing.
+        folder: created if missing.
         device: of the learner.
-        shortage: stands in the file as it is.
+        shortage: written to the file unchanged.
     """
     try:
         number = 1 + len(list(folder.glob("out-of-memory-*.json")))
@@ -50,7 +50,7 @@ def write(folder: Path, device: torch.device, shortage: dict[str, Any]) -> str |
         found = {name: _tried(part) for name, part in parts.items()}
         account = {"time": round(time.time(), 3), "device": str(device), "shortage": shortage, **found}
         write_whole(path, json.dumps(account, indent=1) + "\n", durable=False)
-    except Exception:  # an account of a shortage, taken in a shortage: whatever goes wrong, the run matters more
+    except Exception:  # a report of a shortage, made during a shortage: whatever fails, the run matters more
         return None
     return path.name
 
@@ -63,15 +63,15 @@ def _tried(part: Callable[[], Any]) -> Any:
 
 
 def _tensors() -> dict[str, Any]:
-    """Return the storages that Python's tensors hold, summed by shape, dtype and device; the most bytes first.
+    """Return the storages of Python's tensors, summed by shape, dtype and device; the most bytes first.
 
-    What only PyTorch's own side holds, a graph's saved activations say, isn't among them.
+    Storages that only PyTorch holds, such as a graph's saved activations, aren't included.
     """
     counts: Counter[tuple[str, str, str]] = Counter()
     sizes: Counter[tuple[str, str, str]] = Counter()
     seen: set[int] = set()
     for found in islice(gc.get_objects(), _OBJECTS):
-        # By its type: asking an object for its class can run its own code.
+        # By type: asking an object for its class can run its code.
         if not issubclass(type(found), torch.Tensor) or found.layout is not torch.strided:
             continue
         storage = found.untyped_storage()

@@ -1,8 +1,8 @@
-"""What the run holds, and held at most in each phase: RAM of both processes; on CUDA tensors, cache, whole device.
+"""Present memory of the run and its peaks in each phase: RAM of all processes; on CUDA tensors, cache, whole device.
 
-Owns the readings and the maxima. The learner's main thread says when a phase begins, the heartbeat's thread reads once
-a second: the kernel keeps no maximum of RAM that leaves mapped files out, so RAM's maxima are the highest of these
-readings; the device's are exact. Judges nothing and writes no file.
+Owns the readings and the peaks. The learner's main thread announces each phase, the heartbeat's thread reads once a
+second. RAM's peaks are the highest of these readings, because the kernel has no peak without mapped files; the device's
+peaks are exact. Judges nothing and writes no file.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from carla_run.memory.processes import held_mib
 MIB = 2**20
 Figures = dict[str, float]
 """MiB: ``learner``, ``collector`` (all of them) and their sum ``host``; on CUDA ``device_allocated`` (tensors),
-``device_reserved`` (the allocator's cache, tensors included); of the whole device, all processes, ``device_used`` and
-``device_free``."""
+``device_reserved`` (the allocator's cache, tensors included); for the whole device, all processes, ``device_used`` and
+``device_free``.
+"""
 
 _END_READ_AFTER_S = 0.25
-"""A phase's end is read only so long after its last reading: updating and collecting change places at every step."""
+"""A phase's end is read only this long after its last reading: updating and collecting alternate at every step."""
 
 
 class Watermarks:
@@ -39,7 +40,7 @@ class Watermarks:
         self._peaks: dict[str, Figures] = {}
         self._read_at_s: dict[str, float] = {}
         self.collector_pids: dict[int, int | None] = {0: None}
-        """Of each collector, by its number."""
+        """Process id of each collector, by its number."""
 
     @property
     def now(self) -> Mapping[str, float]:
@@ -48,17 +49,17 @@ class Watermarks:
 
     @property
     def peaks(self) -> dict[str, Figures]:
-        """The maxima by phase, as copies; of ``device_free`` there is none."""
+        """Copies of the peaks by phase; ``device_free`` has none."""
         with self._lock:
             return {phase: dict(figures) for phase, figures in self._peaks.items()}
 
     def follow(self, device: torch.device) -> None:
-        """Say where the learner computes now; a GPU that it left is read on, for the context stays there."""
+        """Set the device that the learner computes on. An earlier GPU is still read, because its context stays."""
         if device.type == "cuda":
             self._device = device
 
     def enter(self, phase: str) -> None:
-        """Say that a phase begins; what the device held at most until now belongs to the one before."""
+        """Begin a phase; the device's peak until now belongs to the phase before."""
         if phase == self._phase:
             return
         if self._clock() - self._read_at_s.get(self._phase, 0.0) >= _END_READ_AFTER_S:
@@ -70,7 +71,7 @@ class Watermarks:
             self._phase = phase
 
     def read(self, phase: str) -> None:
-        """Read what is held now, and raise the maxima of a phase; from any thread."""
+        """Read the present memory and update the peaks of a phase; any thread may call this."""
         figures = {**_host(self.collector_pids.values()), **self._device_now()}
         with self._lock:
             self._now = figures
@@ -79,7 +80,7 @@ class Watermarks:
             self._raise(self._phase, self._device_peaks())
 
     def scalars(self) -> dict[str, float]:
-        """Return the last reading and the maxima, under names for TensorBoard."""
+        """Return the last reading and the peaks, by names for TensorBoard."""
         now = {f"memory/{name}_mib": value for name, value in self._now.items()}
         peaks = self.peaks
         return now | {
@@ -101,21 +102,21 @@ class Watermarks:
         }
 
     def _device_peaks(self) -> Figures:
-        """Return the allocator's maxima since they were reset last."""
+        """Return the allocator's peaks since their last reset."""
         return self._allocator("peak") if self._device.type == "cuda" else {}
 
     def _allocator(self, what: str) -> Figures:
-        # The nested form: the flat one sorts a few hundred names, at every change of phase.
+        # The nested form: the flat one sorts a few hundred names at every change of phase.
         stats: Mapping[str, Any] = torch.cuda.memory_stats_as_nested_dict(self._device)
         return {
             f"device_{kind}": round(stats[f"{kind}_bytes"]["all"][what] / MIB, 1)
             for kind in ("allocated", "reserved")
-            if f"{kind}_bytes" in stats  # nothing is there before the first tensor
+            if f"{kind}_bytes" in stats  # empty before the first tensor
         }
 
 
 def _host(collector_pids: Iterable[int | None]) -> Figures:
-    """Return RAM by process, and the sum; a process that is gone, or that can't be read, is left out."""
+    """Return RAM by process, and the sum; processes that are gone or unreadable are left out."""
     collectors = [mib for pid in list(collector_pids) if (mib := held_mib(pid)) is not None]
     by_process = {"learner": held_mib(os.getpid()), "collector": round(sum(collectors), 1) if collectors else None}
     known = {name: mib for name, mib in by_process.items() if mib is not None}

@@ -1,4 +1,4 @@
-"""The algorithm: losses and update, how they are computed in the memory there is, networks, replay.
+"""The algorithm: losses and updates, how they are computed in the available memory, networks, replay.
 
-Knows no simulator, no process and no memory policy: who calls says what is done when an update runs short.
+Knows no simulator, no process and no memory policy: the caller decides what happens if an update runs out of memory.
 """

@@ -1,7 +1,7 @@
-"""What any algorithm has: networks and their targets on an executor, a count of updates, random numbers.
+"""Common to all algorithms: networks and their targets on an executor, a count of updates, random numbers.
 
-Owns what of it is saved, resumed, reset and given to the collector. An algorithm is a class in a file beside this one,
-which says what its phases step (``learned``) and what one update is (``update``), and a line of
+Owns how they are saved, resumed, reset and given to the collector. An algorithm is a class in a file beside this one.
+It says which parameters each phase steps (``learned``) and what one update is (``update``), and has a line in
 ``config.ALGORITHMS``. Learner, dry run and checkpoint know no more than this. Never touches files, processes, the
 environment or global random state.
 """
@@ -26,7 +26,7 @@ from carla_td3.td3.replay.replay import Batch
 
 
 class Algorithm(ABC):
-    """A learner's whole state and its one operation, ``update``."""
+    """The whole state of learning, and its one operation, ``update``."""
 
     def __init__(
         self,
@@ -37,15 +37,15 @@ class Algorithm(ABC):
         stack: FrameStack = DEFAULT,
         privileged: int = 0,
     ) -> None:
-        """Begin with untrained networks.
+        """Start with untrained networks.
 
         Args:
             config: widths, rates, precision.
             device: where losses and gradients are computed.
             seed: of the weights and of the noise.
-            offload: what lives on the host instead, and is on the device only while it is needed there.
-            stack: what an image is made of.
-            privileged: numbers of a batch that only the simulator knows.
+            offload: parts that stay on the host, and are on the device only while needed there.
+            stack: the frames of an image.
+            privileged: how many privileged numbers a batch has.
         """
         self.config = config
         self.stack = stack.seen_by(config.network)
@@ -60,19 +60,19 @@ class Algorithm(ABC):
     @property
     @abstractmethod
     def learned(self) -> Sequence[Learned]:
-        """What the phases of an update step; the first one's has the encoder."""
+        """Parameters that each phase of an update steps; the first entry has the encoder."""
 
     @abstractmethod
     def update(self, batch: Batch, attempt: Attempt = whole_batch, rate: float = 1.0) -> Metrics:
-        """Learn once from a batch, and count it.
+        """Make one update from a batch, and count it.
 
         Args:
             batch: B transitions, on any device.
-            attempt: runs a phase; by default once, unsplit.
-            rate: what the learning rates are multiplied by.
+            attempt: runs a phase; default: once, unsplit.
+            rate: factor of the learning rates.
 
         Returns:
-            0-dimensional tensors on the device, nothing waited for.
+            0-dimensional tensors on the device; doesn't wait for the device.
         """
 
     def networks(self) -> Networks:
@@ -81,21 +81,21 @@ class Algorithm(ABC):
         return Networks(self.config.network, self.stack, seen, predicted)
 
     def _untrained(self, seed: int) -> Networks:
-        with torch.random.fork_rng(devices=[]):  # the same weights on every device; the process's own numbers stay
+        with torch.random.fork_rng(devices=[]):  # the same weights on every device
             torch.manual_seed(seed)
             return self.networks()
 
-    def begin_anew(self, seed: int) -> None:
-        """Forget all that was learned, for other untrained networks; updates and the noise go on.
+    def reset(self, seed: int) -> None:
+        """Replace all networks by new, untrained ones; the count of updates and the noise continue.
 
-        What was learned from the first few drives stays, whatever comes later (the primacy bias; Nikishin et al. 2022);
-        from nothing, as many updates on all rows come further.
+        Learning from the first few drives persists, whatever comes later (the primacy bias; Nikishin et al. 2022). The
+        same number of updates from new networks, on all rows, gets further.
         """
         self.executor.renew(self._untrained(seed))
 
     @contextlib.contextmanager
     def dry_run(self) -> Iterator[None]:
-        """Let one update run all its phases, and change nothing that learning depends on."""
+        """Let one update run all its phases without changing any state of learning."""
         updates, noise = self.updates, self.noise.get_state()
         self.updates = self.config.policy_delay - 1
         try:
@@ -111,21 +111,21 @@ class Algorithm(ABC):
         return {name: value for name, value in learned.items() if name.startswith(("encoder.", "actor."))}
 
     def state(self, copies: bool = True) -> dict[str, Tensor]:
-        """Return everything that the next update depends on, contiguous, by name, on the CPU.
+        """Return all tensors that the next update depends on, contiguous, by name, on the CPU.
 
         Args:
-            copies: of everything. Without them what is on the CPU already is shown in place, to be used before the next
-                update: half of a checkpoint's memory.
+            copies: whether to copy everything. Without it, tensors on the CPU are returned as they are, for use before
+                the next update; that saves half of a checkpoint's memory.
         """
         own = {"noise": self.noise.get_state(), "updates": torch.tensor(self.updates)}
-        # Contiguous: files know no channels_last; loading copies into place and so restores it.
+        # Contiguous: files can't express channels_last; loading copies into place and so restores it.
         return {
             name: value.detach().to("cpu", copy=copies).contiguous()
             for name, value in {**self.executor.tensors(), **own}.items()
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from ``state()`` of the same algorithm and widths, on any device.
+        """Continue from ``state()`` of the same algorithm and widths, on any device.
 
         Raises:
             KeyError, RuntimeError: a tensor is missing or has another shape.

@@ -1,7 +1,7 @@
-"""A dry run: what a run will need is allocated at its start, by doing it once on throw-away data.
+"""A dry run: allocates what a run will need by doing it once on throw-away data.
 
-Owns the throw-away batch, the order and the peak. Changes nothing that learning depends on (a test compares bit for
-bit), and hands nothing back: the allocator's cache is the point. Adam's state stands since the algorithm was made.
+Owns the throw-away batch, the order and the peak. Changes no state of learning (a test compares bit for bit), and frees
+nothing, so that the allocator's cache is filled. Adam's state exists since the algorithm was created.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Peaks:
-    """Highest memory up to the dry run's end, MiB."""
+    """Highest memory until the end of the dry run, in MiB."""
 
     host_peak_mib: float | None
-    """The process's resident high-water mark, pages of mapped files included; None where Linux doesn't say."""
+    """The process's resident peak, pages of mapped files included; None if Linux doesn't say."""
     device_allocated_peak_mib: float | None
-    """Of tensors on a CUDA device; None on the CPU."""
+    """Peak of tensors on a CUDA device; None on the CPU."""
     device_reserved_peak_mib: float | None
-    """Of the allocator's cache there, which the process keeps; None on the CPU."""
+    """Peak of the allocator's cache there, which the process keeps; None on the CPU."""
 
 
 def dry_run(algorithm: Algorithm, batch_size: int, attempt: Attempt) -> Peaks:
     """Make one full-size update of all phases, an acting step and a checkpoint's copy, without effect.
 
     Args:
-        algorithm: what will learn; weights, targets, Adam, counters and noise are the same afterwards, bit for bit.
+        algorithm: its weights, targets, Adam state, counters and noise are the same afterwards, bit for bit.
         batch_size: rows of the throw-away batch.
-        attempt: as for ``Algorithm.update``: micro-batches that are needed are found here, before anything is learned.
+        attempt: as in ``Algorithm.update``: the necessary micro-batch is found here, before learning begins.
 
     Raises:
         AgentError: it does not fit (exit 71).

@@ -1,13 +1,13 @@
-"""One step along a loss's gradient, on whatever memory there is: how an update is computed, not what it computes.
+"""One step along a loss's gradient in the available memory: how an update is computed, not what it computes.
 
-Takes a loss function and a batch. Cuts the batch into micro-batches, whose gradients add up to the batch's, so that
-the step is the same up to rounding; moves each to the device when its turn comes; brings the targets there while they
-are computed with; scales a float16 loss; and runs a phase again where memory ran out (``Attempt``: who calls decides
-how often and in what size). Knows no algorithm: losses and their order are an ``Algorithm``'s, which has an executor.
+Takes a loss function and a batch. It splits the batch into micro-batches, whose gradients add up to the batch's, so the
+step is the same up to rounding. It moves each micro-batch to the device in turn, brings the targets there while they
+are used, scales a float16 loss, and reruns a phase that runs out of memory (``Attempt``: the caller decides how often
+and in what size). Knows no algorithm: losses and their order belong to ``Algorithm``, which has an executor.
 
-A phase ends with its commit, a step in place; until then only gradients are in flight, so it may be run again, in
-other micro-batches or on another device. A commit itself allocates nothing, or on the CPU one convolution's gradient
-at a time: less than backward has freed just before.
+A phase ends with its commit, a step in place. Until then only gradients exist, so the phase may be rerun, in other
+micro-batches or on another device. A commit allocates nothing, or on the CPU one convolution's gradient at a time: less
+than the backward pass has just freed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from carla_td3.td3.replay.replay import Batch
 
 Metrics = dict[str, Tensor]
 Rows = Tensor | Batch
-"""B rows of something, on any device."""
+"""B rows of tensors, on any device."""
 T = TypeVar("T")
 
 
 class Attempt(Protocol):
-    """How a phase is run, and what is done when it raises."""
+    """Runs a phase, and handles its errors."""
 
     def __call__(self, phase: str, run: Callable[[int], T], rows: int) -> T:
-        """Return ``run(micro_batch)``; any micro-batch from 1 to ``rows`` does, and after a failed try another one."""
+        """Return ``run(micro_batch)`` for any micro-batch from 1 to ``rows``; after a failed try with another one."""
 
 
 def whole_batch(phase: str, run: Callable[[int], T], rows: int) -> T:  # noqa: ARG001 – the name is for reports
@@ -46,32 +46,32 @@ def whole_batch(phase: str, run: Callable[[int], T], rows: int) -> T:  # noqa: A
 
 
 class Loss(NamedTuple):
-    """What a loss function returns for some rows of a batch."""
+    """Result of a loss function for some rows of a batch."""
 
     total: Tensor
-    """Summed over the rows, to be minimised."""
+    """Sum over the rows, to be minimised."""
     sums: Metrics
     """Figures summed over the rows, detached; their means are reported."""
     kept: tuple[Tensor, ...] = ()
-    """Tensors of as many rows that a later phase needs, detached."""
+    """Tensors with as many rows that a later phase needs, detached."""
 
 
 class Learned(NamedTuple):
-    """Parameters that one phase steps, by an optimizer that nothing else steps by."""
+    """Parameters that one phase steps, with an optimizer that no other phase uses."""
 
     phase: str
-    """Its name, in reports and for ``Executor.minimise``."""
+    """Name of the phase, in reports and for ``Executor.minimise``."""
     prefixes: tuple[str, ...]
-    """What the parameters' names begin with."""
+    """Prefixes of the parameters' names."""
     learning_rate: float
 
 
 class Executor:
-    """Networks, their targets and optimizers where they were put, and steps that memory can't change.
+    """Networks, targets and optimizers at their places, and steps that don't depend on the available memory.
 
     Attributes:
         device: where losses and gradients are computed.
-        precision: what the encoder computes in there: float32, bfloat16 or float16.
+        precision: of the encoder there: float32, bfloat16 or float16.
     """
 
     def __init__(
@@ -83,24 +83,24 @@ class Executor:
         offload: Collection[Offload] = (),
         precision: str = "float32",
     ) -> None:
-        """Put everything where it belongs.
+        """Place networks, targets and optimizers.
 
         Args:
-            online: what learns.
-            target: follows the parameters of the same names.
-            learned: what each phase steps; the first one's loss is scaled in float16, for it has the encoder.
+            online: the networks that learn.
+            target: networks that follow the parameters of the same names.
+            learned: parameters of each phase. In float16 the first phase's loss is scaled, because it has the encoder.
             device: where losses and gradients are computed.
-            offload: what lives on the host instead, and is on the device only while it is needed there.
+            offload: parts that stay on the host, and are on the device only while needed there.
             precision: ``td3.precision``.
         """
         self.online, self.target = online, target
         self._learned, self._asked_precision = learned, precision
         self.is_dry = False
-        """Whether a dry run is under way: what counts updates says nothing about this run."""
+        """Whether a dry run is running, whose updates don't count for this run."""
         self._place(device, offload)
 
     def _place(self, device: torch.device, offload: Collection[Offload]) -> None:
-        """Put the networks where they belong, and optimizers with moments of 0 beside them."""
+        """Place the networks, and create optimizers with moments of 0 for them."""
         self.device = device
         self.precision = computed(self._asked_precision, device.type == "cuda")
         self.online.precision = self.target.precision = self.precision
@@ -128,28 +128,28 @@ class Executor:
         """Step once along the gradient of the mean loss of a batch of N rows.
 
         Args:
-            phase: what learns, of those that the executor was made with; and the phase's name in reports.
-            loss: of a part of the inputs, on the device; the label's part comes last.
+            phase: one of the phases in ``learned``, which is also its name in reports.
+            loss: loss of some rows of the inputs, on the device; the rows of the label come last.
             inputs: N rows each.
             attempt: runs the phase.
-            label: (rows,) of a part of the inputs and ``label_inputs``, computed without gradients and by the targets,
-                for the whole batch before any gradient is there.
+            label: returns (rows,) for some rows of the inputs and ``label_inputs``. It is computed without gradients,
+                with the targets, for the whole batch before any gradient exists.
             label_inputs: N rows each.
-            rate: what the learning rate is multiplied by.
+            rate: factor of the learning rate.
 
-        Returns:
-            What the loss kept, in one piece, and its sums as means: 0-dimensional, on the device, nothing waited for.
+        Returns: The loss's ``kept`` tensors, joined, and its sums as means: 0-dimensional, on the device, without
+        waiting for it.
         """
         size = len(inputs[0])
 
         def run(micro_batch: int) -> tuple[tuple[Tensor, ...], Metrics]:
-            given, optimizer = inputs, self._optimizers[phase]  # which a move replaces
+            given, optimizer = inputs, self._optimizers[phase]  # a move replaces both
             if label is None:
                 optimizer.zero_grad()
             else:
-                self.online.zero_grad()  # all of them: targets on their visit take the gradients' room
+                self.online.zero_grad()  # all of them: targets on the device take the gradients' room
                 if micro_batch >= size:
-                    given = self._on_device(given)  # once, not once for the label and once for the gradient
+                    given = self._on_device(given)  # once, not for the label and again for the gradient
                 given = [*given, self._labels(label, [*given, *label_inputs], size, micro_batch)]
             kept: list[tuple[Tensor, ...]] = []
             means: Metrics = {}
@@ -171,7 +171,7 @@ class Executor:
         return y
 
     def _gradient(self, loss: Callable[..., Loss], part: Sequence[Rows], size: int, optimizer: OffloadedAdam) -> Loss:
-        """Add this part's share of the gradient of the mean over ``size`` rows; return the shares of the sums."""
+        """Add this part's share of the gradient of the mean over ``size`` rows; return its shares of the sums."""
         found = loss(*part)
         mean = found.total / size
         optimizer.scaled(mean).backward()  # type: ignore[no-untyped-call]
@@ -181,7 +181,7 @@ class Executor:
         return [each[rows].to(self.device) for each in inputs]
 
     def update_targets(self, tau: float, attempt: Attempt) -> None:
-        """Let the targets follow in place: θ' ← τ θ + (1 - τ) θ'."""
+        """Update the targets in place: θ' ← τ θ + (1 - τ) θ'."""
         attempt("targets", lambda _: self._follow(0.0 if self.is_dry else tau), 1)
 
     @torch.no_grad()
@@ -192,7 +192,7 @@ class Executor:
     def dry_run(self) -> Iterator[None]:
         """Let updates run all their kernels, and change no weight, target, moment or scale.
 
-        The optimizers step without effect (``OffloadedAdam.step``), the targets by tau = 0.
+        The optimizers step without effect (``OffloadedAdam.step``), the targets with tau = 0.
         """
         self.is_dry = True
         try:
@@ -202,17 +202,17 @@ class Executor:
             self.release()
 
     def release(self) -> None:
-        """Let go of what another try of a phase does without: gradients."""
+        """Free the gradients, which another try of a phase doesn't need."""
         self.online.zero_grad()
 
     def move(self, device: torch.device, offload: Collection[Offload] = frozenset()) -> None:
-        """Go on on another device in this process, between two updates or two tries of a phase.
+        """Move to another device in this process, between two updates or two tries of a phase.
 
-        Nothing is allocated on the device that is left, which may have no byte to spare. Where the new one has too few,
-        everything is on the CPU when the error arrives here.
+        Nothing is allocated on the old device, which may be full. If the new one is too small, everything is on the CPU
+        when the error is raised here.
         """
         self.release()
-        # Moved as they are: contiguous copies, as for a file, would have to be made on the device.
+        # Moved as they are: contiguous copies, as for a file, would be made on the old device.
         kept = {name: value.detach().to(HOST) for name, value in self.tensors().items()}
         try:
             self._place(device, offload)
@@ -224,7 +224,7 @@ class Executor:
 
     @torch.no_grad()
     def renew(self, networks: Networks) -> None:
-        """Take over these networks' parameters, online and as targets, and Adam's moments of 0; no tensor moves."""
+        """Copy these networks' parameters, online and as targets, and reset Adam's moments to 0; no tensor moves."""
         fresh = dict(networks.named_parameters())
         for name, value in self.tensors().items():
             owner, _, rest = name.partition(".")
@@ -237,13 +237,13 @@ class Executor:
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from these tensors, of the same widths and on any device.
+        """Continue from these tensors, of the same widths and on any device.
 
         Raises:
             KeyError, RuntimeError: one is missing or has another shape.
         """
         for name, value in self.tensors().items():
-            if name in state or not name.startswith("scale."):  # of another precision: a scale finds its size by itself
+            if name in state or not name.startswith("scale."):  # a scale of another precision adapts by itself
                 value.copy_(state[name])
         for optimizer in self._optimizers.values():
             optimizer.adopt_parameters()

@@ -1,7 +1,7 @@
-"""Gaussian action noise, and halts for no reason, each with its own random numbers.
+"""Gaussian action noise, and halts without a cause, each with its own random numbers.
 
-Owns them and their generators. Never touches the policy: they are given an action and return one. There is no state to
-save: the collector seeds both anew for each episode.
+Owns them and their generators. Never touches the policy: they take an action and return one. There is no state to save:
+the collector seeds both at each episode.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class GaussianNoise:
-    """a ← clip(a + N(0, σ), -1, 1), the paper's exploration, from a generator of its own."""
+    """a ← clip(a + N(0, σ), -1, 1), the paper's exploration, with its own generator."""
 
     def __init__(self, sigma: float, seed: int) -> None:
         self.sigma = sigma
@@ -25,15 +25,15 @@ class GaussianNoise:
 
 
 class Halts:
-    """Brakes to a standstill now and then, and stands for a moment, though nothing is there.
+    """Brakes to a standstill now and then, and waits a moment, although nothing is ahead.
 
-    Where a car has only ever stood because of something, a policy learns that it stands because it stands, and stays
-    (the inertia problem, Codevilla et al. 2019; de Haan et al. 2019).
+    If a car has only ever stood for a cause, a policy learns to stand because it stands, and never starts again (the
+    inertia problem, Codevilla et al. 2019; de Haan et al. 2019).
 
     Args:
-        every_s: mean time between two of them, while the car moves; 0: none.
-        delta_s: of a step.
-        seed: of when, how hard and how long.
+        every_s: mean time between two halts while the car moves; 0 for none.
+        delta_s: seconds per step.
+        seed: for when, how hard and how long.
     """
 
     FROM_MPS, STANDING_MPS = 2.0, 0.1
@@ -46,7 +46,7 @@ class Halts:
         self._brake = self._left_s = 0.0
 
     def __call__(self, action: NDArray[np.float32], speed_mps: float) -> NDArray[np.float32]:
-        """Return the action (2,), or with the brake in place of its pedal."""
+        """Return the action (2,), with the brake instead of its pedal during a halt."""
         if self._left_s <= 0.0:
             if speed_mps < self.FROM_MPS or self._rng.random() >= self._share:
                 return action

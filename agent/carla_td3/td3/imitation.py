@@ -1,6 +1,6 @@
-"""What the driver is drawn to beside its critics' word: what the expert would do, and where wheel and pedal are.
+"""Losses that draw the actor's actions towards the expert's action, and towards the present steering and pedals.
 
-Owns what these two know of the task: which numbers of an observation they are, and what a row weighs. The algorithms
+Owns what these two know of the task: which numbers of an observation they use, and the weight of a row. The algorithms
 know neither.
 """
 
@@ -12,16 +12,17 @@ from torch import Tensor
 from carla_td3.td3.replay.frames import ACTION
 
 STARTING, STANDING = 10.0, 0.1
-"""What a row weighs in which the car is as slow as that (1 m/s) and the expert has the throttle: dozens of rows before
-a red light go with each of these, and an actor that isn't sure of a green stays at the brake by the mean of both."""
+"""Weight of a row in which the car is nearly standing (1 m/s) and the expert uses the throttle. For each of these rows
+there are dozens before a red light, and an actor that isn't sure of a green light would brake, as their mean does.
+"""
 STEERING = 20.0
-"""What an error of the steering weighs beside one of the pedal that is as large: its spread is less than a fourth."""
+"""Weight of a steering error against a pedal error of the same size: its spread is less than a fourth."""
 
 
 def imitation_loss(acted: Tensor, vector: Tensor, privileged: Tensor) -> Tensor:
-    """Return Σ w |a - p_a|² of actions a (B, 2), p_a the last two of (B, P): what the expert would do.
+    """Return Σ w |a - p_a|² of actions a (B, 2); p_a, the last two of (B, P), is the expert's action.
 
-    w is ``STARTING`` where the expert starts, else 1; the steering's square counts ``STEERING`` times.
+    w is ``STARTING`` where the expert starts, else 1; the square of the steering counts ``STEERING`` times.
     """
     advised = privileged[:, -ACTION:]
     starts = (vector[:, 0] < STANDING) & (advised[:, 1] > 0)
@@ -31,5 +32,5 @@ def imitation_loss(acted: Tensor, vector: Tensor, privileged: Tensor) -> Tensor:
 
 
 def smoothness_loss(acted: Tensor, vector: Tensor) -> Tensor:
-    """Return Σ |a - u|² of actions a (B, 2), u the last two of (B, 53): where wheel and pedal are."""
+    """Return Σ |a - u|² of actions a (B, 2); u, the last two of (B, 53), is the present steering and pedal."""
     return (acted - vector[:, -ACTION:]).square().sum()

@@ -21,27 +21,27 @@ from carla_td3.td3.kernels.linear import Linear
 from carla_td3.td3.replay.frames import ACTION, DEFAULT, VECTOR, FrameStack, convolved_sides, known
 
 AUXILIARY_HIDDEN = 64
-"""Hidden width of the auxiliary head: small, so that it is the features that must tell."""
+"""Hidden width of the auxiliary head: small, so that the features themselves must carry the information."""
 
 _RELU_GAIN = 2**0.5
-# Heading errors and near route points arrive as hundredths; Adam's steps know no scale and would learn from them last.
-# On a path-following task (bicycle model, this reward, 5 000 steps, 3 seeds) routes were completed to 100 % with a gain
-# of 5 and to 53 % with 1.
+# Heading errors and near route points are hundredths. Adam's steps know no scale, so these would be learned last. On a
+# path-following task (bicycle model, this reward, 5 000 steps, 3 seeds) 100 % of the routes were completed with a gain
+# of 5, and 53 % with 1.
 _VECTOR_GAIN = 5.0
-# Nor may what the simulator tells come last: a light's colour is one number of 70. Told at a fifth of this, a driver
-# still ran six of ten lights after 17 000 updates of the preset `traffic`.
+# The privileged numbers must not be learned last either: a light's colour is one number of 70. With a fifth of this
+# gain, a driver still ran six of ten lights after 17 000 updates of the preset `traffic`.
 _TOLD_GAIN = 5.0
-# Of the difference of two colours against their brightness. In a street nearly everything is grey, and of three planes
-# that are nearly the same it is learned how bright they are, and where. So another town's red lights were told from its
-# green ones to an area under the ROC curve of 0.8; with this gain to 1.0, after fewer updates (docs/benchmarks.md).
+# Gain of colour differences against brightness. In a street nearly everything is grey, and from three nearly equal
+# planes a network learns only brightness and where it is. It then told another town's red lights from its green ones
+# with an area under the ROC curve of 0.8; with this gain of 1.0, after fewer updates (docs/benchmarks.md).
 _COLOUR_GAIN = 3.0
 
 
 class Encoder(nn.Module):
     """NatureCNN on space-to-depth frames, then Linear → LayerNorm → tanh (the trunk of DrQ-v2, Yarats et al. 2021).
 
-    The trunk bounds the image features, so that they neither drown the vector beside them nor run away while the
-    critic's loss moves the encoder.
+    The trunk bounds the image features, so that they neither dominate the vector nor diverge while the critic's loss
+    trains the encoder.
     """
 
     def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT) -> None:
@@ -56,15 +56,16 @@ class Encoder(nn.Module):
         for layer in (self.conv1, self.conv2, self.conv3):
             _orthogonal(layer, _RELU_GAIN)
         _orthogonal(self.trunk, 1.0)
-        # With 1, all features together weigh as much as the vector: 512 untrained ones would drown what steers.
+        # With 1, all features together weigh as much as the vector: 512 untrained features would drown the steering
+        # inputs.
         self._weight = config.picture_weight * (VECTOR / config.features) ** 0.5
         for layer in (self.conv1, self.conv2, self.conv3):
             layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Return features (B, features) float32 of frames (B, 4, 21, 21, 16 a plane) uint8."""
-        # Pixels stay 0..255 (exact in bfloat16, too); the usual /255 is 8 thousand weights' work instead of 7 million
-        # pixels'. Not folded into the stored weights: Adam's steps would be 255 times too long for them.
+        # Pixels stay 0..255 (exact in bfloat16, too). Dividing 8 thousand weights by 255 replaces dividing 7 million
+        # pixels. Not folded into the stored weights: Adam's steps would be 255 times too long for them.
         weights = [self.over_pixels() * (1 / 255), self.conv2.weight, self.conv3.weight]
         biases = [layer.bias for layer in (self.conv1, self.conv2, self.conv3) if layer.bias is not None]
         return self.bounded(convolved(frames, weights, biases, _arithmetic(frames)))
@@ -72,7 +73,7 @@ class Encoder(nn.Module):
     def over_pixels(self) -> Tensor:
         """Return the first convolution's weights (channels, planes, 2, 2) over red, green and blue.
 
-        What is learned are those over brightness, red against green, and blue against yellow, as in a retina.
+        The learned weights are over brightness, red against green, and blue against yellow, as in a retina.
         """
         learned = self.conv1.weight
         if not self._stack.colour:
@@ -87,7 +88,7 @@ class Encoder(nn.Module):
         return torch.stack(planes, 2).flatten(1, 3).contiguous(memory_format=torch.channels_last)
 
     def bounded(self, convolutions: Tensor) -> Tensor:
-        """Return the features (B, features) float32 of what the convolutions give, (B, cells × channels)."""
+        """Return the features (B, features) float32 for the convolutions' output (B, cells × channels)."""
         bounded: Tensor = torch.tanh(self.norm(self.trunk(convolutions).float())) * self._weight
         return bounded
 
@@ -104,11 +105,11 @@ class Actor(nn.Module):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.body = nn.Sequential(*_layers((known(config) + VECTOR, *config.hidden, ACTION), norm=False))
-        # Near zero everywhere at first: a saturated tanh gives no gradient to leave it by.
+        # Near zero everywhere at first: a saturated tanh has no gradient to return by.
         _orthogonal(self.body[-1], 0.01)
 
     def forward(self, features: Tensor, vector: Tensor) -> Tensor:
-        """Return actions (B, 2); pass features detached, for the encoder learns only from the critic."""
+        """Return actions (B, 2); pass detached features, because only the critic trains the encoder."""
         mu = self.body(joined(features, vector))
         return torch.tanh(mu / mu.abs().mean(dim=1, keepdim=True).clamp(min=1))
 
@@ -121,7 +122,7 @@ class Critic(nn.Module):
     """
 
     def __init__(self, config: NetworkConfig, seen: int = 0) -> None:
-        """``seen``: privileged numbers that it reads beside the observation (Pinto et al. 2018)."""
+        """``seen``: number of privileged numbers that it reads besides the observation (Pinto et al. 2018)."""
         super().__init__()
         self.seen = seen
         sizes = (known(config) + VECTOR + ACTION + seen, *config.hidden, 1)
@@ -129,18 +130,18 @@ class Critic(nn.Module):
         self.q2 = _QFunction(*_layers(sizes, norm=True))
 
     def forward(self, features: Tensor, vector: Tensor, action: Tensor, privileged: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Q₁ and Q₂, each (B,); ``privileged`` (B, P) is looked at as far as ``seen``."""
+        """Return Q₁ and Q₂, each (B,); the first ``seen`` of ``privileged`` (B, P) are read."""
         x = self.joined(features, vector, action, privileged)
         return self.q1(x), self.q2(x)
 
     def joined(self, features: Tensor, vector: Tensor, action: Tensor, privileged: Tensor) -> Tensor:
-        """Return what Q₁ and Q₂ read, (B, numbers)."""
+        """Return the input of Q₁ and Q₂, (B, numbers)."""
         return joined(features, vector, action, privileged[:, : self.seen] * _TOLD_GAIN)
 
 
 class _QFunction(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
-        """Return Q (B,) of what ``Critic.joined`` makes."""
+        """Return Q (B,) for the output of ``Critic.joined``."""
         q: Tensor = super().forward(x).squeeze(1)  # type: ignore[no-untyped-call]
         return q
 
@@ -149,8 +150,8 @@ class Policy(nn.Module):
     """Encoder and actor together: everything that driving needs.
 
     Attributes:
-        encoder: only there where pictures are seen.
-        precision: what the encoder computes in: float32, bfloat16 or float16.
+        encoder: exists only if the policy sees pictures.
+        precision: of the encoder: float32, bfloat16 or float16.
     """
 
     encoder: Encoder
@@ -167,8 +168,8 @@ class Policy(nn.Module):
         """Return f(s), (B, known) float32.
 
         Args:
-            frames: (B, 4, 21, 21, 16 a plane) uint8; of no account where no pictures are seen.
-            privileged: (B, P); of no account but where it is what is seen.
+            frames: (B, 4, 21, 21, 16 a plane) uint8; ignored without an encoder.
+            privileged: (B, P); only read if the network sees privileged numbers.
         """
         if self.sees != "image":
             return privileged[:, : self._known] * _TOLD_GAIN
@@ -184,7 +185,7 @@ class Policy(nn.Module):
         """Return the deterministic action (2,) float32 for one observation: image (C, S, S), vector (53,).
 
         Args:
-            privileged: (P,), looked at by no policy but one that is trained to see it.
+            privileged: (P,), only read by a policy that is trained to see it.
         """
         place = next(self.actor.parameters()).device
         frames = self.stack.cells(image) if self.sees == "image" else image
@@ -195,10 +196,10 @@ class Policy(nn.Module):
 
 
 class Networks(Policy):
-    """What drives, and critics: once learned, once as their slow targets; and what only learning needs.
+    """The policy and the critics, once learned and once as targets; and a head used only for learning.
 
     Attributes:
-        auxiliary: image features → privileged numbers, a head that makes the encoder look for them; None without.
+        auxiliary: image features → privileged numbers, a head that trains the encoder to find them; None without.
     """
 
     def __init__(self, config: NetworkConfig, stack: FrameStack, seen: int = 0, predicted: int = 0) -> None:
@@ -210,7 +211,7 @@ class Networks(Policy):
 
 @contextlib.contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """Let gradients pass through a module without computing its own: ``backward(inputs=…)`` drops them, once made."""
+    """Let gradients pass through a module without keeping its own: ``backward(inputs=…)`` drops them."""
     module.requires_grad_(False)
     try:
         yield
@@ -219,7 +220,7 @@ def frozen(module: nn.Module) -> Iterator[None]:
 
 
 def joined(features: Tensor, vector: Tensor, *beside: Tensor) -> Tensor:
-    """Return what actor (nothing beside) and critics read, (B, numbers)."""
+    """Return the inputs of actor and critics, (B, numbers)."""
     return torch.cat((features, vector * _VECTOR_GAIN, *beside), dim=1)
 
 
@@ -242,6 +243,6 @@ def _orthogonal(layer: nn.Module, gain: float) -> None:
 
 
 def _arithmetic(tensor: Tensor) -> torch.dtype:
-    """Return the dtype that convolutions run in here: autocast's, or float32."""
+    """Return the dtype of convolutions here: autocast's, or float32."""
     device = tensor.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32

@@ -1,10 +1,10 @@
-"""Adam where the configuration wants it, beside the networks or on the host, and the scale of a float16 loss.
+"""Adam on the device or on the host, as configured, and the scale of a float16 loss.
 
 Owns moments, the host's copies of parameters and gradients, and the decision to skip a step. Knows no network and no
-loss. A step is the commit of an update's phase (``executor``): whatever it writes stands from the start, so it
-allocates nothing. That is why torch.amp.GradScaler isn't used: it makes its state at first use, and new tensors in
-every step. The kernels, the rule and its numbers are GradScaler's (a test holds the two together). Adam is
-torch.optim's function, not its class, which loads torch's compiler: a second of start and 70 MiB in the learner.
+loss. A step is the commit of an update's phase (``executor``), so it allocates nothing: all its tensors exist from the
+start. That is why torch.amp.GradScaler isn't used: it creates its state at first use, and new tensors in every step.
+The kernels, the rule and its numbers are GradScaler's (a test compares the two). Adam is torch.optim's function, not
+its class, which loads torch's compiler: one second of start and 70 MiB in the learner.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _GROWTH, _BACKOFF, _GROWTH_INTERVAL = 2.0, 0.5, 2000
 
 
 class LossScale:
-    """What a float16 loss is multiplied by, so that its small gradients don't round to 0 (Micikevicius et al. 2018).
+    """Factor of a float16 loss, so that its small gradients don't round to 0 (Micikevicius et al. 2018).
 
-    Halved by an overflow, whose step is skipped; doubled after 2 000 steps without one. It belongs to θ's optimizer and
-    lives where that one steps. One thing depends on how a batch is cut: a weight's gradient is rounded to float16 once
-    a micro-batch, so just above 65 504 the parts may fit where their sum would overflow.
+    An overflow halves it, and its step is skipped; 2 000 steps without one double it. It belongs to θ's optimizer, and
+    is on the same device. One thing depends on how a batch is split: a weight's gradient is rounded to float16 once per
+    micro-batch, so just above 65 504 the parts may fit where their sum would overflow.
     """
 
     def __init__(self, place: torch.device) -> None:
@@ -39,15 +39,15 @@ class LossScale:
         return {"value": self.value, "growth_tracker": self.growth_tracker}
 
     def adjust(self, overflow: Tensor, dry_run: bool) -> None:
-        """Halve or grow after a step; ``dry_run``: do so to a copy that has no effect."""
+        """Halve or grow after a step; ``dry_run``: change a copy without effect instead."""
         value, tracker = self._scratch if dry_run else (self.value, self.growth_tracker)
         torch._amp_update_scale_(value, tracker, overflow, _GROWTH, _BACKOFF, _GROWTH_INTERVAL)
 
 
 class OffloadedAdam:
-    """Fused Adam with its state in place from the start, so that it can be saved and loaded before step 1.
+    """Fused Adam whose state exists from the start, so that it can be saved and loaded before step 1.
 
-    On the host it steps copies of the parameters there (masters): gradients come down, parameters go up.
+    On the host it steps copies of the parameters (masters): gradients are copied to the host, parameters back.
     """
 
     def __init__(
@@ -59,19 +59,19 @@ class OffloadedAdam:
         guarded: bool = False,
         scale: LossScale | None = None,
     ) -> None:
-        """Begin with moments of 0.
+        """Start with moments of 0.
 
         Args:
             parameters: by name, all on one device.
             learning_rate: Adam's.
             on_host: keep moments and masters on the host, and step there.
-            guarded: leave out a step whose gradients aren't all finite.
-            scale: what the gradients are too large by; only with ``guarded``. It is adjusted after every step.
+            guarded: skip a step if a gradient isn't finite.
+            scale: factor of the gradients; only with ``guarded``. It is adjusted after every step.
         """
         self._parameters: list[Tensor] = list(parameters.values())
         self._on_host = on_host
         self.masters = {name: _master(each) if on_host else each for name, each in parameters.items()}
-        """What Adam steps, by name: the parameters themselves, or their copies on the host."""
+        """Tensors that Adam steps, by name: the parameters themselves, or their copies on the host."""
         self._stepped: list[Tensor] = list(self.masters.values())
         self._learning_rate = learning_rate
         self.state: dict[str, list[Tensor]] = {
@@ -79,7 +79,7 @@ class OffloadedAdam:
             "exp_avg": [torch.zeros_like(each) for each in self._stepped],
             "exp_avg_sq": [torch.zeros_like(each) for each in self._stepped],
         }
-        """Adam's, one of each for every master, in their order."""
+        """Adam's state, one tensor of each kind per master, in their order."""
         place = self._stepped[0].device
         self._guarded = guarded
         self._scale = scale
@@ -90,18 +90,18 @@ class OffloadedAdam:
         return loss if self._scale is None else loss * self._scale.value
 
     def zero_grad(self) -> None:
-        """Let the gradients go."""
+        """Free the gradients."""
         for parameter in self._parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self, dry_run: bool = False, rate: float = 1.0) -> None:
-        """Step by the gradients that are there; waits for the device if made on the host.
+        """Step along the present gradients; on the host this waits for the device.
 
         Args:
-            dry_run: run every kernel and change nothing: Adam is told that its gradients overflowed, sees that, and
-                leaves weights, moments and step counts as they are.
-            rate: what the learning rate is multiplied by.
+            dry_run: run every kernel and change nothing: Adam gets the flag of an overflow, and leaves weights, moments
+                and step counts unchanged.
+            rate: factor of the learning rate.
         """
         if self._on_host:
             torch._foreach_copy_([_gradient(each) for each in self._stepped], list(map(_gradient, self._parameters)))
@@ -116,7 +116,7 @@ class OffloadedAdam:
             torch._foreach_copy_(self._parameters, self._stepped, non_blocking=True)
 
     def _adam(self, overflow: Tensor | None, rate: float) -> None:
-        """Step the masters by their gradients, with torch.optim.Adam's defaults; by nothing if ``overflow`` is 1."""
+        """Step the masters by their gradients, with torch.optim.Adam's defaults; no change if ``overflow`` is 1."""
         adam(
             self._stepped,
             [_gradient(each) for each in self._stepped],
@@ -136,7 +136,7 @@ class OffloadedAdam:
         )
 
     def _unscale(self) -> None:
-        """Divide the gradients, summed over all micro-batches, by the scale; see whether one is not finite."""
+        """Divide the gradients, summed over all micro-batches, by the scale; check whether all are finite."""
         if self._scale is not None:
             torch.reciprocal(self._scale.value, out=self._inverse)
         self._overflow.zero_()
@@ -145,12 +145,12 @@ class OffloadedAdam:
 
     @torch.no_grad()
     def adopt_parameters(self) -> None:
-        """Go on from the parameters as they are now, written by another hand than ``step``."""
+        """Continue from the parameters' present values, which something other than ``step`` has written."""
         if self._on_host:
             torch._foreach_copy_(self._stepped, self._parameters)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return Adam's state, by the parameter's name and the state's."""
+        """Return Adam's state, named by parameter and kind."""
         return {
             f"{name}.{key}": value
             for place, name in enumerate(self.masters)

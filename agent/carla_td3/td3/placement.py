@@ -1,4 +1,4 @@
-"""What lives on the host and serves a GPU: page-locked copies, and targets that are on the device only when needed."""
+"""Tensors that stay on the host and serve a GPU: page-locked copies, and targets that visit the device."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ HOST = torch.device("cpu")
 
 
 def host_twin(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a copy on the host in the same memory order, page-locked if ``device``, which it serves, is a GPU."""
+    """Return a copy on the host in the same memory order; page-locked if ``device`` is a GPU."""
     twin = torch.empty_like(tensor, device=HOST, pin_memory=device.type == "cuda", requires_grad=False)
     return twin.copy_(tensor.detach())
 
 
 class Targets:
-    """A module whose parameters follow others of the same names, on their device or on the host."""
+    """A module whose parameters follow others of the same names, on the device or on the host."""
 
     def __init__(
         self, module: nn.Module, online: Mapping[str, Tensor], device: torch.device, *, on_host: bool = False
     ) -> None:
-        """Put the module where it belongs.
+        """Place the module.
 
         Args:
             module: the targets.
-            online: what they follow; where ``on_host``, best the optimizer's masters: others are fetched each time.
-            device: where the targets are computed with.
+            online: parameters to follow. With ``on_host`` the optimizer's masters are best; others are fetched each
+                time.
+            device: where the targets are used.
             on_host: keep them on the host between their uses.
         """
         self._module, self._device, self._on_host = module, device, on_host
@@ -42,7 +43,9 @@ class Targets:
 
     @contextlib.contextmanager
     def on_device(self) -> Iterator[None]:
-        """Let the module compute on the device; where it lives on the host, its copy there is dropped afterwards."""
+        """Put the module on the device while the block runs. If it lives on the host, the device's copy is dropped
+        after.
+        """
         if not self._on_host:
             yield
             return
@@ -57,7 +60,7 @@ class Targets:
 
     @torch.no_grad()
     def pairs(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the targets' tensors and what they follow, both where the targets live; nothing is allocated."""
+        """Return the targets' tensors and those that they follow, both where the targets live; allocates nothing."""
         if self._fetched:
             torch._foreach_copy_(self._fetched, self._online)
         return list(self._module.parameters()), self._fetched or self._online

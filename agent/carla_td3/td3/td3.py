@@ -11,19 +11,20 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
         φ ← φ + Adam(∇φ N⁻¹ Σ (Q_θ1(f(s), π_φ(f(s))) - κ |π_φ(f(s)) - u|² - β w |π_φ(f(s)) - p_a|²))  actor_loss
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        update_targets
 
-Not the paper's: u, where wheel and pedal are, the last two numbers of s, to which the actor is drawn (weight κ; CAPS,
-Mysore et al. 2021, draws it to its action in the next state). Without that a critic of a few hundred updates, which
-can't tell yet what a change of the action costs, sends the actor to its bounds, from one to the other at every step.
+Not the paper's: u, the present steering and pedal, which are the last two numbers of s. The actor is drawn towards them
+(weight κ; CAPS, Mysore et al. 2021, draws it to its action in the next state). Without that, a critic after a few
+hundred updates doesn't know yet what a change of the action costs, and sends the actor from one bound to the other at
+every step.
 
-Not the paper's either, and off by default: p, what the simulator knows of s beside the observation, which a head h
-learns to tell from f(s) (weight λ; with ``encoder_learns_from: auxiliary`` f learns from nothing else), and which
-critics may read beside f(s) (``critic_sees``); π_φ never does; p_a, the last two of p, what the expert would do in s,
-to which the actor is drawn (weight β; TD3+BC, Fujimoto & Gu 2021, but with the labels of DAgger, Ross et al. 2011:
-wherever the driver itself comes to; w by the row, see ``imitation``). Two controls have no f: there f(s) is nothing (a
-driver by its vector alone), or what p has before p_a (``network.sees``).
+Not the paper's either, and off by default: p, the privileged numbers of s. A head h learns to predict p from f(s)
+(weight λ; with ``encoder_learns_from: auxiliary`` f learns from nothing else). Critics may read p beside f(s)
+(``critic_sees``); π_φ never does. p_a, the last two of p, is the expert's action in s, towards which the actor is drawn
+(weight β; TD3+BC, Fujimoto & Gu 2021, but with the labels of DAgger, Ross et al. 2011, for the states that the driver
+itself reaches; w depends on the row, see ``imitation``). Two controls have no f: there f(s) is nothing (the driver sees
+only its vector), or p without p_a (``network.sees``).
 
-Owns the losses, their order and the smoothing noise. How a gradient is computed in the memory there is, and where
-everything lives, is its ``executor``'s.
+Owns the losses, their order and the smoothing noise. Its ``executor`` owns how a gradient is computed in the available
+memory, and where tensors are.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class TD3(Algorithm):
 
     @property
     def learned(self) -> Sequence[Learned]:
-        """θ, encoder and critics, and φ."""
+        """Parameters θ (encoder and critics), and φ."""
         return (
             Learned("critic", ("encoder.", "critic.", "auxiliary."), self.config.critic_learning_rate),
             Learned("actor", ("actor.",), self.config.actor_learning_rate),
@@ -90,14 +91,14 @@ class TD3(Algorithm):
         return y
 
     def critic_loss(self, batch: Batch, y: Tensor) -> Loss:
-        """Return the squared errors of both critics, and keep f(s) as it was before the step, for the actor.
+        """Return the squared errors of both critics, and keep f(s) from before the step, for the actor.
 
-        It is kept, not computed again in the actor's phase: after the step it would be another f. It takes 4 bytes a
-        feature, 0.5 MiB at batch 256; the frames' activations, 100 times as much, live for one micro-batch.
+        It isn't computed again in the actor's phase, because the step changes f. It takes 4 bytes per feature, 0.5 MiB
+        at batch 256; the frames' activations, 100 times as much, exist for one micro-batch.
         """
         online = self.online
         f = online.features(batch.frames[:, : online.stack.frames], batch.privileged)
-        # Before the critics, so that it comes last in the backward pass, when they have let go of their memory.
+        # Before the critics, so that it comes last in the backward pass, when their memory is already freed.
         wrong = None if online.auxiliary is None else auxiliary_loss(online.auxiliary(f), batch.privileged)
         taught = f if self.config.encoder_learns_from == "all" else f.detach()
         q1, q2 = online.critic(taught, batch.vector, batch.action, batch.privileged)
@@ -124,5 +125,5 @@ class TD3(Algorithm):
 
 
 def auxiliary_loss(told: Tensor, privileged: Tensor) -> Tensor:
-    """Return Σ |h(f(s)) - p|², of each row the mean over its numbers."""
+    """Return Σ |h(f(s)) - p|², with the mean over its numbers for each row."""
     return functional.mse_loss(told, privileged, reduction="sum") / privileged.shape[1]

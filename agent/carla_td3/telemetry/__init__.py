@@ -1,1 +1,1 @@
-"""What a run tells people and programs while it runs: heartbeat, events, metrics, the progress line."""
+"""Reports of a running training: heartbeat, events, metrics, the progress line."""

@@ -25,12 +25,12 @@ from carla_td3.exchange.status import Snapshot, Status
 from carla_td3.memory.watermarks import Watermarks
 
 CONNECTS = (Phase.STARTING, Phase.WARMING, Phase.COLLECTING)
-"""Phases in which collectors that connect, all of them, keep the learner waiting."""
+"""Phases in which the learner waits if all collectors are connecting."""
 
 
 @dataclass
 class Vitals:
-    """What the learner's main thread says about itself; each field is set by one assignment."""
+    """The learner's state, set by its main thread; each field by one assignment."""
 
     phase: Phase = Phase.STARTING
     step: int = 0
@@ -40,14 +40,14 @@ class Vitals:
     batch: int = 0
     micro_batch: int = 0
     cuda: Cuda | None = None
-    """None where nobody asked for it."""
+    """None if no GPU was asked for."""
     gave_way: str = ""
-    """The event of memory by which device or micro-batch is what nobody asked for; empty for none."""
+    """The memory event that changed device or micro-batch from what was asked for; empty if none did."""
     update_ms: float | None = None
     collector_restarts: dict[int, int] = field(default_factory=dict)
-    """Of each collector, by its number."""
+    """Restarts of each collector, by its number."""
     collector_steps: Sequence[int] = ()
-    """In each one's ring."""
+    """Steps in each collector's ring."""
     exit_code: int | None = None
 
 

@@ -1,7 +1,7 @@
-"""The metrics of a run, ``metrics.jsonl`` and ``tensorboard/``, and the averages over its last episodes.
+"""The metrics of a run, ``metrics.jsonl`` and ``tensorboard/``, and averages over its last episodes.
 
-TensorBoard has pictures and hyper-parameters as well; scalars have Stable-Baselines3's names. A disk that refuses a row
-never stops training: the row is lost, and that is said once on stderr.
+TensorBoard also gets pictures and hyper-parameters; scalars have Stable-Baselines3's names. A disk that refuses a row
+never stops training: the row is lost, and stderr says so once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FINAL_FIGURES = (
     *("rollout/ep_rew_mean", "rollout/success_rate", "eval/mean_reward", "eval/success_rate"),
     *("eval/route_completion", "eval/driving_score"),
 )
-"""Scalars whose last values stand beside a run's hyper-parameters."""
+"""Scalars whose last values are shown beside a run's hyper-parameters."""
 PNG_SIZE = struct.Struct(">16x2I")
 EPISODES_AVERAGED = 100
-"""As Stable-Baselines3's ``stats_window_size``, so that curves compare."""
+"""As Stable-Baselines3's ``stats_window_size``, so that curves can be compared."""
 
 
 class Metrics:
@@ -58,7 +58,7 @@ class Metrics:
             self._add(each, None)
 
     def picture(self, step: int, name: str, path: Path) -> None:
-        """Write a PNG file as an image; one that can't be read is left out."""
+        """Write a PNG file as an image; an unreadable one is left out."""
         try:
             png = path.read_bytes()
             width, height = PNG_SIZE.unpack_from(png)
@@ -89,7 +89,7 @@ class Metrics:
             self._complain(error)
 
     def _on_thread_error(self, failed: threading.ExceptHookArgs) -> None:
-        """Say in a line, not in a traceback, that TensorBoard's thread has ended for a disk."""
+        """Print one line, not a traceback, when a disk error has ended TensorBoard's thread."""
         if isinstance(failed.exc_value, OSError) and type(failed.thread).__module__.startswith("tensorboard."):
             self._complain(failed.exc_value)
         else:
@@ -98,17 +98,20 @@ class Metrics:
     def _complain(self, error: OSError) -> None:
         if not self._complained:
             self._complained = True
-            print(f"{self._folder}: gets no more ({error.strerror}); training and the lines go on.", file=sys.stderr)
+            print(
+                f"{self._folder}: can't be written any more ({error.strerror}); training and metrics.jsonl continue.",
+                file=sys.stderr,
+            )
 
 
 class Episodes:
-    """The last episodes of training, averaged."""
+    """Averages over the last training episodes."""
 
     def __init__(self, window: int = EPISODES_AVERAGED) -> None:
         self._ended: deque[EpisodeEnded] = deque(maxlen=window)
 
     def add(self, episode: EpisodeEnded) -> None:
-        """Take in an episode that ended."""
+        """Add an episode that ended."""
         self._ended.append(episode)
 
     @property
@@ -118,11 +121,11 @@ class Episodes:
 
     @property
     def mean_completion(self) -> float | None:
-        """Mean share of the route that was driven; None before the first episode."""
+        """Mean route completion; None before the first episode."""
         return _mean([episode.route_completion for episode in self._ended])
 
     def scalars(self) -> dict[str, float]:
-        """Return the row's part; empty before the first episode."""
+        """Return the averages as scalars; empty before the first episode."""
         if not self._ended:
             return {}
         count = len(self._ended)

@@ -1,4 +1,4 @@
-"""What a person sees while long work goes on: a progress bar on a terminal, a plain line now and then elsewhere.
+"""Progress of long work: a progress bar on a terminal, elsewhere a plain line now and then.
 
 Owns the console. Reads no file and decides nothing.
 """
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 BAR_WIDTH = 12
 PLAIN_LINE_S = 10.0
-"""Between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Shown:
     mean_return: float | None
     mean_completion: float | None
     phase: str
-    """In words."""
+    """Name of the phase, for people."""
 
     def text(self) -> str:
-        """Return them as a short line."""
+        """Return the figures as a short line."""
         parts = [f"{self.steps_per_s:5.1f} steps/s", f"{self.updates_per_s:5.1f} updates/s"]
         if self.mean_return is not None:
             parts.append(f"return {self.mean_return:6.1f}")
@@ -38,7 +38,7 @@ class Shown:
         return " · ".join([*parts, self.phase])
 
     def beside_bar(self) -> tuple[str, str]:
-        """Return what stands before and after a bar: less than ``text``, so that they fit 80 columns with it."""
+        """Return the text before and after a bar: less than ``text``, so that it fits 80 columns."""
         doing, _, where = self.phase.partition(": ")
         speeds = f"{self.steps_per_s:.0f} steps/s · {self.updates_per_s:.0f} updates/s"
         route = "" if self.mean_completion is None else f" · route {100 * self.mean_completion:.0f} %"
@@ -49,9 +49,9 @@ class ProgressLine:
     """The bar, or the lines. Use as a context manager.
 
     Args:
-        total: of the work; None where nobody knows.
-        what: goes on.
-        unit: that ``total`` counts.
+        total: of the work; None if unknown.
+        what: name of the work.
+        unit: of ``total``.
     """
 
     def __init__(self, total: int | None, console: Console, what: str = "training", unit: str = "steps") -> None:
@@ -82,7 +82,7 @@ class ProgressLine:
             self.move(shown.steps, shown.text())
 
     def move(self, done: int, text: str = "") -> None:
-        """Show how much is done, and some words beside it; call as often as you like."""
+        """Show how much is done, and a text beside it; call as often as you like."""
         if self._console.is_terminal:
             self._bar.update(self._task, completed=done, figures=text)
         elif time.monotonic() - self._last_line_s >= PLAIN_LINE_S:

@@ -1,4 +1,4 @@
-"""The first event of a learner: that the run starts or goes on, with what, and what is different from last time.
+"""The first event of a learner: whether the run starts or resumes, with which configuration, and what changed.
 
 Owns the events ``started`` and ``resumed``, and that ``config.yaml`` is replaced after them. Decides nothing.
 """
@@ -18,7 +18,7 @@ from carla_td3.trainer.pacing import Counters
 
 
 def announce(events: EventLog, run: RunPaths, config: AgentConfig, counters: Counters) -> None:
-    """Log that the run begins or goes on, then save its configuration.
+    """Log that the run starts or resumes, then save its configuration.
 
     Raises:
         OSError: the configuration can't be saved.
@@ -36,10 +36,10 @@ def announce(events: EventLog, run: RunPaths, config: AgentConfig, counters: Cou
 
 
 def changed(run: RunPaths, config: AgentConfig) -> dict[str, list[Any]]:
-    """Return the dotted keys whose value isn't that of the run's last ``config.yaml``: what it was, and what it is."""
+    """Return the dotted keys that differ from the run's last ``config.yaml``, with old and new value."""
     try:
         before = dict(leaves(yaml.safe_load(run.config.read_text(encoding="utf-8"))))
     except (OSError, yaml.YAMLError, UnicodeDecodeError, AttributeError):
-        return {}  # there is none, or a person has spoilt it: the options have said so where it mattered
+        return {}  # the file is missing or a user has damaged it; the options have reported that where it mattered
     now = dict(leaves(dump(config, address=False)))
     return {key: [before.get(key), value] for key, value in now.items() if before.get(key) != value}

@@ -1,7 +1,7 @@
-"""The batches that updates learn from: each is a function of the seed, the update's number and the rows there are.
+"""The batches of updates: each is a function of the seed, the update's number and the present rows.
 
-Owns whose rows they are, the run's own and a share of demonstrations (half of them in RLPD, Ball et al. 2023), the
-returns' length and what is erased of their frames. There is no generator whose state could be lost. Writes no ring.
+Owns the choice of rows (the run's, and a share of demonstrations; half in RLPD, Ball et al. 2023), the length of
+returns and the erasing of frames. No generator state can be lost. Writes no ring.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from carla_td3.td3.replay.sampling import Rings, Source
 
 
 class Batches:
-    """Of one run.
+    """Batches of one run.
 
     Raises:
         ReplayError, ConfigError: its demonstrations can't be used.
@@ -35,7 +35,7 @@ class Batches:
         self._demonstrations = None if config.replay.demonstrations is None else demonstrations(config)
 
     def draw(self, own: Source, update: int) -> Batch:
-        """Return the batch of an update on the CPU; its frames are overwritten by the next one."""
+        """Return the batch of an update on the CPU; the next one overwrites its frames."""
         td3 = self._config.td3
         parts = self._parts(own, update)
         drawn = [source.sample(rows, rng, None, td3.n_step, td3.gamma) for source, rows, rng in parts]
@@ -45,7 +45,7 @@ class Batches:
         return batch
 
     def fetch(self, own: Source, update: int) -> None:
-        """Have the frames read that ``draw`` will take."""
+        """Ask the kernel to read the frames that ``draw`` will use."""
         for source, rows, rng in self._parts(own, update):
             source.fetch(rows, rng)
 
@@ -58,15 +58,15 @@ class Batches:
             yield self._demonstrations, shown, generator(seed, Purpose.DEMONSTRATIONS, update)
 
     def _share(self, shown: int, own: int) -> float:
-        """Return the share of shown rows: that of all rows while these are more.
+        """Return the share of demonstrations in a batch: their share of all rows, while that is larger than configured.
 
-        Of the first few drives alone, seen over and over, an encoder keeps for good what it learned by heart.
+        An encoder that sees only the first few drives, over and over, learns them by heart for good.
         """
         return max(self._config.replay.demonstration_share, shown / (shown + own))
 
 
 def demonstrations(config: AgentConfig) -> Source:
-    """Return the rows of ``replay.demonstrations``, a folder as ``python -m carla_td3 record`` leaves it, or any run's.
+    """Return the rows of ``replay.demonstrations``: a folder from ``python -m carla_td3 record``, or any run's.
 
     Raises:
         ReplayError: it holds no replay, an empty one, or one of other rows.
@@ -86,13 +86,13 @@ def demonstrations(config: AgentConfig) -> Source:
         if recorded[key] != value:
             raise ConfigError(
                 f"replay.demonstrations {run.path}: was recorded with {key} = {recorded[key]}, the configuration says "
-                f"{value}: record it anew, or set {key} to {recorded[key]}."
+                f"{value}: record it again, or set {key} to {recorded[key]}."
             )
     return Rings(held)
 
 
 def _recorded(config: AgentConfig) -> dict[str, Any]:
-    """Return what a row's numbers come from, each key of a section by itself."""
+    """Return the configuration values that a row's numbers depend on, by dotted key."""
     found: dict[str, Any] = {}
     for key, value in pinned(config, Pin.ROWS).items():
         found |= {f"{key}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}

@@ -48,7 +48,7 @@ class CheckpointError(ExitError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What ``load`` found."""
+    """Result of ``load``."""
 
     path: Path
     step: int
@@ -78,11 +78,11 @@ def save(
         values: everything else, as plain data for JSON.
         architecture: the widths that a loader must share, by name.
         config_digest: ``AgentConfig.digest()``.
-        keep: how many of the newest stay.
-        score: what "best" means, higher is better; None where nothing was evaluated.
+        keep: number of newest checkpoints to keep.
+        score: ranks checkpoints, higher is better; None without an evaluation.
 
     Raises:
-        CheckpointError: disk full, read-only directory; the earlier checkpoints are as they were.
+        CheckpointError: disk full or read-only directory; the earlier checkpoints are unchanged.
     """
     root = run_dir / "checkpoints"
     final = root / f"step-{step:09d}"
@@ -108,10 +108,10 @@ def save(
 
 
 def load(run_dir: Path, architecture: Mapping[str, Any]) -> Checkpoint:
-    """Return the checkpoint that ``latest`` names, or the newest whole one where that is damaged.
+    """Return the checkpoint named in ``latest``, or the newest complete one if that is damaged.
 
     Raises:
-        CheckpointError: there is none, none is whole, or it is of another architecture.
+        CheckpointError: there is none, none is complete, or its architecture differs.
         FormatError: another version of this program wrote the newest.
     """
     skipped: list[str] = []
@@ -129,7 +129,7 @@ def load(run_dir: Path, architecture: Mapping[str, Any]) -> Checkpoint:
 
 
 def exists(run_dir: Path) -> bool:
-    """Return whether the run has a finished checkpoint, whole or not."""
+    """Return whether the run has a finished checkpoint, damaged or not."""
     return bool(newest_first(run_dir / "checkpoints", _PATTERN))
 
 
@@ -162,7 +162,7 @@ def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
 def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     meant = before(AgentConfig)
     for name in sorted({*saved, *wanted}):
-        # Through JSON, for tuples come back as lists.
+        # Through JSON, because tuples come back as lists.
         ours, theirs = json.loads(json.dumps({**meant, **wanted}.get(name))), {**meant, **saved}.get(name)
         if ours != theirs:
             raise CheckpointError(
@@ -172,7 +172,7 @@ def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any
 
 
 def _write(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-    # From the tensors' own memory to the file: serialised first, it would be there a second time.
+    # From the tensors' own memory to the file: serialising first would need a second copy.
     safetensors.torch.save_file(dict(tensors), folder / _TENSORS)
     sync(folder / _TENSORS)
     write_synced(folder / _VALUES, _json(values))
@@ -186,7 +186,7 @@ def _prune(root: Path, keep: int) -> None:
     keepers = {*newest_first(root, _PATTERN)[:keep], *best}
     for path in newest_first(root, _PATTERN):
         if path not in keepers:
-            shutil.rmtree(path, ignore_errors=True)  # the new checkpoint stands, whatever happens to this one
+            shutil.rmtree(path, ignore_errors=True)  # the new checkpoint is safe, whatever happens to this one
 
 
 def _scores(root: Path) -> dict[Path, float]:
@@ -198,7 +198,7 @@ def _scores(root: Path) -> dict[Path, float]:
 
 
 def _sha256(path: Path) -> str:
-    """Return the digest of a file, read in pieces."""
+    """Return the digest of a file, read in parts."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(2**20):
@@ -207,7 +207,7 @@ def _sha256(path: Path) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the system's own words; safetensors passes on no more than its number."""
+    """Return the system's message; safetensors passes on only its number."""
     number = error.errno if isinstance(error, OSError) else re.search(r"os error (\d+)", str(error))
     return repr(error) if number is None else os.strerror(int(number if isinstance(number, int) else number[1]))
 

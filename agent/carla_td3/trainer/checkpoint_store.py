@@ -1,7 +1,7 @@
-"""Where a run stands, and how much of that is on disk: its counters, and the checkpoints that keep them.
+"""A run's counters, and the checkpoints that save them.
 
-Owns the counters, when a checkpoint is superfluous, and what follows from a disk that refuses one: that costs no more
-than time, so training goes on and tries again, and only the end of the run insists. Files are ``checkpoint``'s.
+Owns the counters, when a checkpoint is superfluous, and what follows if the disk refuses one: it costs only time, so
+training continues and tries again; only at the end of the run is it an error. ``checkpoint`` owns the files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CheckpointStore:
 
     @property
     def counters(self) -> Counters:
-        """Where the run stands now. Steps are counted by the replay and updates by the learner, nowhere else."""
+        """The run's present counters. Only the replay counts steps, and only the learner counts updates."""
         return replace(self._counters, steps=self._learner.steps, updates=self._learner.updates)
 
     @property
@@ -46,14 +46,14 @@ class CheckpointStore:
         return Standing(counters.steps, counters.updates, self._learner.checkpoint if saved else None)
 
     def note(self, **changes: bool | int) -> None:
-        """Change counters that only the loop knows of."""
+        """Change counters that only the loop knows."""
         self._counters = replace(self._counters, **changes)  # type: ignore[arg-type]
 
     def save(self, cause: str, score: float | None = None) -> None:
-        """Write a checkpoint; ``score`` where these very weights were evaluated, now or when the disk refused it.
+        """Write a checkpoint, with a ``score`` if these weights were evaluated, now or when the disk refused it.
 
         Raises:
-            CheckpointError: the disk refuses it, which is in the event log; training may go on.
+            CheckpointError: the disk refuses it. The event log says so, and training may continue.
         """
         counters = self.counters
         if score is None and self._refused is not None and self._refused.updates == counters.updates:
@@ -73,14 +73,14 @@ class CheckpointStore:
         self._events.append("checkpoint", cause, **where)
 
     def save_if_possible(self, cause: str, score: float | None = None) -> None:
-        """Write a checkpoint, or go on without: the next one holds the same and more."""
+        """Write a checkpoint, or continue without: the next one holds the same and more."""
         try:
             self.save(cause, score)
         except CheckpointError:
-            return  # it is in the event log
+            return  # the event log says so
 
     def save_what_is_new(self, cause: str) -> None:
-        """Write a checkpoint, unless the last one is of this very moment: that one may bear a score.
+        """Write a checkpoint, unless the last one is of this moment, which may have a score.
 
         Raises:
             CheckpointError: the disk refuses it.
@@ -91,15 +91,15 @@ class CheckpointStore:
             self.save(cause)
 
     def close(self, cause: str, stopped: bool) -> CheckpointError | None:
-        """Save what isn't saved, for the last time; return why that can't be, and what a resume goes on from.
+        """Save everything for the last time; return why that failed, and from where a resume continues.
 
-        A run that is ``stopped`` writes its steps, too; one that finished has nothing new, unless the disk refused it.
+        A ``stopped`` run also saves its steps; a finished one has nothing new, unless the disk refused it.
         """
         try:
             if stopped or self._refused is not None:
                 self.save_what_is_new(cause)
         except CheckpointError as error:
             lost = self.counters.updates - max(0, self.counters.saved_updates)
-            kept = self._learner.checkpoint or "the replay alone"
-            return CheckpointError(f"{error} --resume goes on from {kept} and makes {lost} updates again.")
+            kept = self._learner.checkpoint or "the replay only"
+            return CheckpointError(f"{error} --resume continues from {kept} and repeats {lost} updates.")
         return None

@@ -1,8 +1,8 @@
-"""One collector's life, seen from whoever watches it: started, listened to, found dead or hanging, ended.
+"""One collector from start to end, as seen by its supervisor: started, listened to, found dead or hanging, ended.
 
-Where it drives is its driver's business: a process of this machine's, or a place on a cluster's node (``remote``). The
-client library can abort or hang the process it lives in (facts.md section 5), so an end of any kind is an ordinary
-event here. Decides nothing about restarts: ``collector_supervisor`` does.
+Its driver knows where it runs: in a process of this machine, or on a cluster's node (``remote``). The client library
+can abort or hang its process (facts.md section 5), so an end of any kind is an ordinary event here. Decides nothing
+about restarts: ``collector_supervisor`` does.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _ENVIRONMENT = {
 
 
 class Driver(Protocol):
-    """What holds a collector where it drives."""
+    """Runs one collector, here or elsewhere."""
 
     @property
     def pid(self) -> int | None:
-        """Its process here, if it has one."""
+        """Process id on this machine; None if it is elsewhere."""
 
     def ended(self) -> Ended | None:
-        """Return how it ended; None while it lives."""
+        """Return how it ended; None while it runs."""
 
     def wait(self, timeout_s: float) -> None:
-        """Return when it has ended, or after so many seconds."""
+        """Return when it has ended, or after ``timeout_s`` seconds."""
 
     def kill(self) -> None:
         """End it now, and return when its ring is free for the next one."""
 
 
 Launch = Callable[[Channel, socket.socket], Driver]
-"""Starts a collector: the learner's end of its channel, and the one that the collector gets."""
+"""Starts a collector, given the learner's end of its channel and the collector's end."""
 
 
 class LocalProcess:
@@ -89,10 +89,10 @@ class CollectorProcess:
 
     Args:
         config: of the run.
-        run: where it lives.
-        status: its block.
-        number: among the run's collectors.
-        launch: starts it; by default as a process of this machine's.
+        run: the run directory.
+        status: the collector's status block.
+        number: of this collector in the run.
+        launch: starts it; by default as a process on this machine.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class CollectorProcess:
         self._driver: Driver | None = None
         self._asked_to_stop = False
         self.channel: Channel | None = None
-        """To the present one; None without one."""
+        """Channel to the present collector; None without one."""
 
     @property
     def pid(self) -> int | None:
-        """The running collector's process id; None where it isn't of this machine."""
+        """Process id of the running collector; None if it is on another machine."""
         return None if self._driver is None else self._driver.pid
 
     def start(self, settings: Mapping[str, Any], until_episode: int | None, rehearse: bool) -> None:
@@ -135,13 +135,13 @@ class CollectorProcess:
         )
 
     def send(self, order: Order | Report) -> None:
-        """Give an order; one that a dead collector can't take is dropped, its end is noticed by :meth:`ended`."""
+        """Send an order. If the collector is dead the order is dropped, and :meth:`ended` will notice."""
         if self.channel is not None:
             with contextlib.suppress(ChannelClosedError):
                 self.channel.send(order)
 
     def reports(self, timeout_s: float = 0.0) -> list[Order | Report]:
-        """Return what it said since the last call; wait up to ``timeout_s`` when that is nothing."""
+        """Return its reports since the last call; wait up to ``timeout_s`` if there are none."""
         found: list[Order | Report] = []
         if self.channel is None:
             time.sleep(timeout_s)
@@ -152,7 +152,7 @@ class CollectorProcess:
         return found
 
     def ended(self) -> Ended | None:
-        """Return how it ended, None while it runs and answers. One that hangs is killed here."""
+        """Return how it ended; None while it runs and answers. A hanging collector is killed here."""
         if self._driver is None:
             return Ended(cause="not started", end=CollectorEnd.NOT_STARTED)
         if (ended := self._driver.ended()) is not None:
@@ -163,26 +163,26 @@ class CollectorProcess:
         self._driver.kill()
         told = self._driver.ended()
         if told is not None and told.end is CollectorEnd.LOST:
-            return told  # its node died: it couldn't give a sign, but it didn't hang
+            return told  # its node died: it couldn't give a sign of life, but it didn't hang
         cause = f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.state}"
         return Ended(cause=cause, end=CollectorEnd.HUNG)
 
     def ask_to_stop(self) -> None:
-        """Ask it once to give the simulator back and end, if it has one yet."""
+        """Ask it, once, to give the simulator back and end."""
         if not self._asked_to_stop and self._driver is not None:
             self._asked_to_stop = self._status.state not in (CollectorState.STARTING, CollectorState.CONNECTING)
             if self._asked_to_stop:
                 self.send(Stop())
 
     def stop(self, grace_s: float) -> None:
-        """Ask it to give the simulator back and end; kill it after ``grace_s``, or at once if it has none yet."""
+        """Ask it to give the simulator back and end; kill it after ``grace_s``, or at once if it has no simulator."""
         self.ask_to_stop()
         if self._driver is not None and self._asked_to_stop:
             self._driver.wait(grace_s)
         self.kill()
 
     def kill(self) -> None:
-        """End it now, if it still runs. What it reported can still be read."""
+        """End it now if it still runs. Its reports can still be read."""
         if self._driver is not None and self._driver.ended() is None:
             self._driver.kill()
 

@@ -1,12 +1,13 @@
-"""The supervision of one collector: started, given orders, listened to, replaced when it dies or leaves town, stopped.
+"""Supervises one collector: starts it, gives it orders, reads its reports, replaces it when it dies or changes town,
+stops it.
 
 Owns how many collectors were lost, when that is too many, and what each report means for the run. Decides nothing about
-steps and updates: ``pacing`` does. Its states, and what leads from one to the other:
+steps and updates: ``pacing`` does. Its states and transitions:
 
     off      → drives   start
-    drives   → drives   it ended or hung; or it has nothing more to do in its town
-    drives   → rests    it ended as often as ``collector.attempts`` without a step, and others may drive
-    drives   → (error)  the same where no other may: the run ends
+    drives   → drives   it ended or hung; or its time in a town is over
+    drives   → rests    it ended ``collector.attempts`` times in a row without a step, and others may drive
+    drives   → (error)  the same, but no other may drive: the run ends
     rests    → drives   ``REST_S`` later
     any      → off      retire, close
 """
@@ -32,7 +33,7 @@ from carla_td3.trainer.shares import settings_of
 from carla_td3.trainer.towns import Station, Towns
 
 REST_S = 60.0
-"""Between two tries of a collector that did nothing too often, while others drive."""
+"""Seconds between two tries of a collector that failed too often, while others drive."""
 
 
 class CollectorSupervisor:
@@ -40,13 +41,13 @@ class CollectorSupervisor:
 
     Args:
         config: of the run.
-        run: where it lives.
-        process: the collector's.
-        number: among the run's collectors; the first one evaluates.
-        learner: whose rings the collectors write.
+        run: the run directory.
+        process: of the collector.
+        number: of this collector in the run; number 0 evaluates.
+        learner: reads the collectors' rings.
         store: the run's counters and checkpoints.
-        reporter: takes episodes, evaluations, memory, and events of what became of it.
-        others_may_drive: whether another collector does what this one can't, as far as is known.
+        reporter: gets episodes, evaluations, memory and events.
+        others_may_drive: returns whether, as far as is known, another collector can drive.
     """
 
     def __init__(
@@ -73,12 +74,12 @@ class CollectorSupervisor:
         self._towns = Towns.of(config, number)
         self._station: Station | None = None
         self._may_leave = False
-        """Whether the collector has nothing more to do where it is."""
+        """Whether the collector has nothing more to do in its town."""
         evaluates = config.evaluation.every_steps > 0 or config.evaluation.final_episodes > 0
         self._rehearsed = not evaluates or number > 0
 
     def start(self) -> None:
-        """Start a collector where one is wanted; it repeats an evaluation that the last one didn't end."""
+        """Start a collector if one is wanted; it repeats an evaluation that the last one didn't finish."""
         counters, wanted = self._store.counters, self._wanted
         if self._towns.config is not None:
             self._events.append("town", map=wanted.map, episodes=self._episodes, steps=counters.steps, **self._which)
@@ -91,7 +92,7 @@ class CollectorSupervisor:
             self._order_evaluation()
 
     def evaluate(self) -> None:
-        """Have the present weights evaluated; where evaluations have a map of their own, by a collector there."""
+        """Order an evaluation of the present weights; if evaluations have their own map, by a collector on that map."""
         self._store.note(evaluating=True)
         if self._station == self._wanted:
             self._order_evaluation()
@@ -99,19 +100,19 @@ class CollectorSupervisor:
             self._replace()
 
     def hear(self, timeout_s: float = 0.0) -> None:
-        """Handle what the collector reports; wait up to ``timeout_s`` where there is nothing yet.
+        """Handle the collector's reports; wait up to ``timeout_s`` if there are none yet.
 
         Raises:
-            AgentError: no collector could go on.
+            AgentError: no collector could continue.
         """
         for report in self.process.reports(timeout_s):
             self._take(report)
 
     def watch(self) -> None:
-        """Replace a collector that ended or hangs, or has nothing more to do in its town.
+        """Replace a collector that ended, hangs, or has nothing more to do in its town.
 
         Raises:
-            AgentError: too many in a row have done nothing, and no other collector drives.
+            AgentError: too many in a row finished no step, and no other collector drives.
         """
         if self._rests_until_s is not None:
             if time.monotonic() >= self._rests_until_s:
@@ -122,7 +123,7 @@ class CollectorSupervisor:
             self._replace()
 
     def retire(self) -> None:
-        """Let the collector give the simulator back and end; no other one follows."""
+        """Let the collector give the simulator back and end; it isn't replaced."""
         self.process.stop(self._config.collector.stop_grace_s)
         self.hear()
         self.close()
@@ -134,18 +135,18 @@ class CollectorSupervisor:
 
     @property
     def fails(self) -> bool:
-        """Whether the last that is known of it is that it couldn't go on: it has taken no step since."""
+        """Whether it failed at its last report and has taken no step since."""
         return self._failed_at == self._steps
 
     def _follow(self, ended: Ended) -> None:
-        """Count a collector that ended, and start the next one: after a rest if too many in a row took no step."""
+        """Count a collector that ended, and start the next one: after a pause if too many in a row took no step."""
         self.hear()
         self._fruitless = 0 if self._steps > self._began_at else self._fruitless + 1
         rests = self._fruitless >= self._config.collector.attempts
         if rests and not self._goes_on_without():
             raise AgentError(
                 f"The collector ended {self._fruitless} times in a row without a finished step (last: {ended.cause}): "
-                f"{self._log} has what it said.",
+                f"{self._log} has its output.",
                 Exit.CRASH,
             )
         counted = self._reporter.vitals.collector_restarts
@@ -160,7 +161,9 @@ class CollectorSupervisor:
             self.start()
 
     def _goes_on_without(self) -> bool:
-        """Take note that the collector can't go on; return whether the run can: all may be at the same trouble."""
+        """Record that the collector can't continue; return whether the run can. All collectors may have the same
+        problem.
+        """
         self._failed_at = self._steps
         return self._others_may_drive()
 
@@ -178,7 +181,7 @@ class CollectorSupervisor:
 
     @property
     def _wanted(self) -> Station:
-        """Where a collector is to be now; at the run's end it stays where it is."""
+        """The collector's station now; at the run's end it stays where it is."""
         if self._evaluating or not self._rehearsed:
             return self._towns.evaluating(self._episodes)
         if self._station is not None and self._store.counters.steps >= self._total_steps:
@@ -186,7 +189,7 @@ class CollectorSupervisor:
         return self._towns.driving(self._episodes)
 
     def _replace(self) -> None:
-        """Let the collector give the simulator back, and start the next; no episode is lost, for none is open."""
+        """Let the collector give the simulator back, and start the next; no episode is open, so none is lost."""
         self.retire()
         self.start()
 
@@ -203,7 +206,7 @@ class CollectorSupervisor:
             code = Exit(report.code)
             if code is Exit.NO_SIMULATOR and not self._evaluating and self._goes_on_without():
                 return  # its process ends, and the next one tries again
-            # A collector computes on the CPU, so what it runs out of is the host's.
+            # A collector computes on the CPU, so it runs out of host memory.
             raise AgentError(report.sentence, code, MemoryPool.HOST if code is Exit.OUT_OF_MEMORY else None)
         elif isinstance(report, messages.Rehearsed):
             self._rehearsed = self._may_leave = True
@@ -218,11 +221,11 @@ class CollectorSupervisor:
             self._events.append(event, **report.model_dump(exclude={"kind"}), collector=self._number)
 
     def _take_evaluation(self, report: messages.Evaluated) -> None:
-        self._fruitless = 0  # it took no steps, but it did something
+        self._fruitless = 0  # it took no steps, but it did work
         self._may_leave = True
         self._reporter.take(report)
         self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))
         judged = self._store.counters.updates if report.final else -1
         self._store.note(evaluating=False, evaluated_at=report.step, finally_evaluated=judged)
-        # Nothing was updated meanwhile, so the score belongs to these very weights.
+        # No update has happened meanwhile, so the score belongs to these weights.
         self._store.save_if_possible("evaluated", report.score)

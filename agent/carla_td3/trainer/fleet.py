@@ -1,7 +1,7 @@
-"""All collectors of a run: allowed their steps, started, heard, watched, stopped.
+"""All collectors of a run: their step limits, starting, reports, supervision, stopping.
 
-Owns what is done to all of them at once. What becomes of one is its ``collector_supervisor``'s business; what is whose,
-``shares`` knows.
+Owns operations on all collectors at once. ``collector_supervisor`` handles one of them; ``shares`` divides seeds, rows
+and steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DRIVING = frozenset({CollectorState.STEPPING, CollectorState.WAITING, CollectorS
 
 
 class Fleet:
-    """The collectors of one run, numbered from 0 on; the first one evaluates, while the others wait."""
+    """The collectors of one run, numbered from 0; number 0 evaluates, while the others wait."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Fleet:
         self._statuses, self._learner = statuses, learner
         self._paces = [Pace.of(run.exchange, number) for number in range(len(statuses))]
         self._most = max(1, config.training.max_lead_steps // len(statuses))
-        if len(statuses) > 1:  # whatever an earlier learner left there
+        if len(statuses) > 1:  # status blocks of an earlier learner
             self.halt()
             for status in statuses:
                 status.end_collector()
@@ -63,7 +63,7 @@ class Fleet:
         ]
 
     def allow(self, steps: int) -> None:
-        """Let the run have so many steps."""
+        """Set the number of steps that the run may take."""
         standings = [
             Standing(own, pace.step_limit, status.state in DRIVING)
             for own, pace, status in zip(self._learner.collector_steps, self._paces, self._statuses, strict=True)
@@ -78,16 +78,16 @@ class Fleet:
             pace.step_limit = 0
 
     def start(self) -> None:
-        """Start the collectors that are at work."""
+        """Start the active collectors."""
         for supervisor in self._supervisors[: self._at_work]:
             supervisor.start()
 
     def apply(self, config: AgentConfig, starts: bool) -> None:
-        """Have as many collectors at work as a configuration asks for.
+        """Change the number of active collectors to the configured one.
 
         Args:
-            config: that holds from now on.
-            starts: whether those that come back are started now.
+            config: the new configuration.
+            starts: whether collectors that become active are started now.
         """
         before, self._at_work = self._at_work, _at_work(config)
         for number in range(self._at_work, before):
@@ -98,14 +98,14 @@ class Fleet:
             supervisor.start()
 
     def evaluate(self) -> None:
-        """Have the present weights evaluated."""
+        """Order an evaluation of the present weights."""
         self._supervisors[0].evaluate()
 
     def hear(self, timeout_s: float = 0.0) -> None:
-        """Handle what the collectors report; wait up to ``timeout_s`` where there is nothing yet.
+        """Handle the collectors' reports; wait up to ``timeout_s`` if there are none yet.
 
         Raises:
-            AgentError: the run can't go on.
+            AgentError: the run can't continue.
         """
         if timeout_s > 0 and len(self._supervisors) > 1:
             channels = [each.process.channel for each in self._supervisors if each.process.channel is not None]
@@ -115,16 +115,16 @@ class Fleet:
             supervisor.hear(timeout_s)
 
     def watch(self) -> None:
-        """Replace collectors that ended or hang, or have nothing more to do in their towns.
+        """Replace collectors that ended, hang, or have nothing more to do in their towns.
 
         Raises:
-            AgentError: too many in a row have done nothing.
+            AgentError: too many in a row finished no step.
         """
         for supervisor in self._supervisors[: self._at_work]:
             supervisor.watch()
 
     def stop(self) -> None:
-        """Let the collectors give their simulators back and end, or end them; their reports can still be heard."""
+        """Let the collectors give their simulators back and end, or end them; their reports can still be read."""
         for supervisor in self._supervisors:
             supervisor.process.ask_to_stop()
         until_s = time.monotonic() + self._grace_s
@@ -139,11 +139,11 @@ class Fleet:
             self._cluster.close()
 
     def _others_may_drive(self, number: int) -> bool:
-        """Return whether of some collector beside this one nothing is known that keeps it from driving."""
+        """Return whether any other collector may drive, as far as is known."""
         at_work = self._supervisors[: self._at_work]
         return any(not other.fails for at, other in enumerate(at_work) if at != number)
 
 
 def _at_work(config: AgentConfig) -> int:
-    """Return how many collectors are to drive."""
+    """Return how many collectors should drive."""
     return min(config.training.collectors, config.collector.at_work or config.training.collectors)

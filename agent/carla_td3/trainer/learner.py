@@ -1,7 +1,7 @@
 """The learner's side of the data: batches in, weights out, checkpoints kept.
 
 Owns the algorithm's state, the reading ends of the rings and the writing end of the weights. Never imports ``carla`` or
-the environment (a test holds that): the process it lives in must survive what the client library does.
+the environment (a test checks that): its process must survive the faults of the client library.
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ from carla_td3.trainer.batches import Batches
 from carla_td3.trainer.pacing import Counters, Pacing, resumed
 
 _SMOOTHING = 0.05
-"""Of the milliseconds an update takes: a mean over about the last 20."""
+"""Weight of the newest update in the mean duration, which covers about the last 20."""
 
-_ADAPTED = (
-    "what was learned was learned with other frames: learning goes on from adapted features, as another experiment"
-)
+_ADAPTED = "the checkpoint had another frame size: its features are adapted, and the experiment is another one now"
 
 
 class Learner:
@@ -50,12 +48,12 @@ class Learner:
 
     Args:
         config: of the run.
-        run: where it lives.
-        device: as ``memory.preflight`` decided; None for what the configuration names.
-        gave_way: what ``memory.preflight`` gave up for memory's sake already; empty for nothing.
+        run: the run directory.
+        device: as ``memory.preflight`` decided; None for the configured one.
+        gave_way: event by which ``memory.preflight`` already changed device or micro-batch; empty for none.
 
     Raises:
-        ConfigError: the device isn't there, or demonstrations were recorded elsewhere.
+        ConfigError: the device isn't there, or demonstrations were recorded in another environment.
         ReplayError: demonstrations can't be used.
         CheckpointError: the run's checkpoint is damaged or of another architecture.
     """
@@ -66,7 +64,7 @@ class Learner:
         self._config = config
         self._run = run
         self.gave_way = gave_way
-        """The last event of memory by which ``device`` or ``micro_batch`` is what nobody asked for; empty for none."""
+        """The last memory event that changed ``device`` or ``micro_batch`` from what was asked for; empty for none."""
         _use_threads(config)
         heap.keep()
         chosen = choose_device(config.device) if device is None else device
@@ -96,15 +94,15 @@ class Learner:
         self._rings: dict[int, Replay] = {}
         self._replay: Rings | None = None
         for collector in run.rings():
-            # One that can't be opened yet was left half made; its collector makes it whole, or says what is wrong.
+            # A ring that can't be opened yet was half created; its collector completes it, or reports what is wrong.
             with contextlib.suppress(ReplayError):
                 self.open_ring(collector)
         pacing = Pacing.of(config, self._last_pacing, self.steps)
         self._counters, self.pacing = resumed(self.counters(), pacing, config.training.total_steps)
-        """How updates follow steps; saved with each checkpoint."""
+        """Schedule of updates over steps; saved with each checkpoint."""
         self._losses = Means()
         self.update_ms: float | None = None
-        """Milliseconds an update takes, sampling included; None before the first."""
+        """Milliseconds per update, sampling included; None before the first."""
 
     @property
     def steps(self) -> int:
@@ -113,13 +111,13 @@ class Learner:
 
     @property
     def collector_steps(self) -> list[int]:
-        """The same by collector."""
+        """Environment steps by collector."""
         rings = map(self._rings.get, range(self._config.training.collectors))
         return [0 if ring is None else ring.steps for ring in rings]
 
     @property
     def steps_of_others(self) -> int:
-        """The same of collectors that the run had, and has no more."""
+        """Environment steps of collectors that were removed from the run."""
         return sum(ring.steps for number, ring in self._rings.items() if number >= self._config.training.collectors)
 
     def episodes_of(self, collector: int) -> int:
@@ -133,24 +131,24 @@ class Learner:
 
     @property
     def device(self) -> torch.device:
-        """Where updates are computed; another one after the GPU was left."""
+        """Device that computes updates; it changes if the GPU is given up."""
         return self._algorithm.executor.device
 
     @property
     def micro_batch(self) -> int:
-        """Rows computed at once: td3.batch_size, or fewer where memory ran out."""
+        """Rows computed at once: td3.batch_size, or fewer if memory ran out."""
         return self._recovery.micro_batch
 
     def device_is_full(self) -> bool:
-        """Return whether the device has less free than ``memory.reserve_mib``, now."""
+        """Return whether the device now has less free than ``memory.reserve_mib``."""
         return free.device_is_full(self._config.memory.reserve_mib)
 
     def counters(self) -> Counters:
-        """Return where the run stands: updates of its checkpoint, steps of its replay."""
+        """Return the run's counters: updates of its checkpoint, steps of its replay."""
         return replace(self._counters, steps=self.steps, updates=self.updates)
 
     def open_ring(self, collector: int) -> None:
-        """Map the ring that a collector has made.
+        """Map the ring that a collector has created.
 
         Raises:
             ReplayError: it can't be used.
@@ -164,7 +162,7 @@ class Learner:
         self._replay = Rings(written, gone, self._config.replay.capacity)
 
     def dry_run(self) -> None:
-        """Allocate what updates will need, and find the micro-batch that fits, before anything is learned.
+        """Allocate the memory of updates, and find the micro-batch that fits, before learning begins.
 
         Raises:
             AgentError: not even a micro-batch of 1 fits (exit 71).
@@ -174,17 +172,17 @@ class Learner:
             "rehearsed", batch=self._config.td3.batch_size, micro_batch=self.micro_batch, **asdict(found)
         )
 
-    def begin_anew(self) -> None:
-        """Forget what was learned, for the final updates; before the first update there is nothing to forget."""
+    def reset(self) -> None:
+        """Reset the networks for the final updates; before the first update there is nothing to reset."""
         if self.updates:
-            self._algorithm.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
+            self._algorithm.reset(derived_seed(self._config.seed, Purpose.RESET, self.updates))
             self._events.append("reset", updates=self.updates)
 
     def update(self, rate: float = 1.0) -> None:
-        """Sample one batch and make one update; where memory runs out, finish the same one in smaller parts.
+        """Sample one batch and make one update; if memory runs out, finish the same update in smaller parts.
 
         Args:
-            rate: what the learning rates are multiplied by.
+            rate: factor of the learning rates.
 
         Raises:
             AgentError: not even a micro-batch of 1 fits (exit 71).
@@ -199,7 +197,7 @@ class Learner:
         self.update_ms = round(before + _SMOOTHING * (took_ms - before), 3)
 
     def publish(self) -> None:
-        """Give the present policy to the collector."""
+        """Publish the present policy to the collectors."""
         self._weights.publish(flatten(self._algorithm.policy_state()), self.updates)
 
     def losses(self) -> dict[str, float]:
@@ -207,10 +205,10 @@ class Learner:
         return self._losses.take()
 
     def apply(self, config: AgentConfig, changed: Collection[str]) -> None:
-        """Go on with another configuration, of which these keys changed (``carla_td3.trainer.requests.APPLICABLE``).
+        """Change the configuration; these keys changed (``carla_td3.trainer.requests.APPLICABLE``).
 
         Raises:
-            ConfigError: the device isn't there, or is too full; no value has changed.
+            ConfigError: the device isn't there, or is too full; the old configuration stays.
         """
         if "device" in changed:
             self._move_if_it_fits(choose_device(config.device), config)
@@ -226,7 +224,7 @@ class Learner:
         """Write a checkpoint of the present state.
 
         Raises:
-            CheckpointError: it can't be written; the earlier ones stand.
+            CheckpointError: it can't be written; the earlier ones are unchanged.
         """
         values = {
             "steps": counters.steps,
@@ -250,7 +248,7 @@ class Learner:
         self.checkpoint = written.name
 
     def _tell_precision(self) -> None:
-        """Say once that this device computes in another precision than the configuration's."""
+        """Log once that this device computes in another precision than the configured one."""
         asked, computed = self._config.td3.precision, self._algorithm.executor.precision
         sentence = arithmetic.only_emulated(asked, computed)
         if sentence and not self._told_precision:
@@ -276,17 +274,17 @@ class Learner:
         except RuntimeError as error:
             if not is_out_of_memory(error, self.device_is_full):
                 raise
-            raise ConfigError(f"device {device} is too full ({error}); training goes on on the CPU.") from None
+            raise ConfigError(f"device {device} is too full ({error}); training continues on the CPU.") from None
 
     def _move(self, device: torch.device, config: AgentConfig) -> None:
-        """Take everything along; a CUDA context that is left stays until this process ends."""
+        """Move all tensors to another device; a CUDA context stays until this process ends."""
         self._limit(device)
         self._algorithm.executor.move(device, config.memory.offload if device.type == "cuda" else ())
         self._losses.move(device)
         self._tell_precision()
 
     def _limit(self, device: torch.device) -> None:
-        """Hold the allocator to ``memory.per_process_memory_fraction`` before a byte is taken there."""
+        """Limit the allocator to ``memory.per_process_memory_fraction`` before it allocates anything."""
         if self._config.memory.per_process_memory_fraction is not None:
             limit_memory(device, self._config.memory.per_process_memory_fraction)
 
@@ -308,20 +306,20 @@ class Learner:
             evaluated_at=int(values["evaluated_at"]),
             saved_updates=updates,
             saved_steps=found.step,
-            # A checkpoint that lacks it says it by updates that none of its steps called for.
+            # A checkpoint without it shows it by the updates that no step called for.
             final_from=int(values.get("final_from", owed if updates > owed else -1)),
             finally_evaluated=updates if values["finally_evaluated"] else -1,
         )
 
 
 def _use_threads(config: AgentConfig) -> None:
-    # A thread that shares its core stalls all of them at every barrier: on 2 cores, beside a busy simulator, 2 threads
-    # made 13 updates and 308 steps a second, 1 thread 26 and 497; beside one that mostly waits, 34 and 27 updates
+    # Two threads on one core stall each other at every barrier. On 2 cores, beside a busy simulator, 2 threads made 13
+    # updates and 308 steps per second, 1 thread 26 and 497; beside a simulator that mostly waits, 34 and 27 updates
     # (benchmarks/threads.py).
     torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
 
 
 def architecture(config: AgentConfig) -> dict[str, Any]:
-    """Return what a checkpoint's loader must share, by the configuration's keys, less what their absence means."""
+    """Return the configuration values that a checkpoint's loader must share, except those that its absence implies."""
     meant = before(AgentConfig)
     return {key: value for key, value in pinned(config, Pin.WEIGHTS).items() if key not in meant or value != meant[key]}

@@ -1,6 +1,6 @@
-"""One training run: the loop that asks ``pacing`` what is next and has learner and collector do it.
+"""One training run: the loop that asks ``pacing`` for the next action and lets learner and collectors do it.
 
-Owns the loop, what a request does to it, and the order in which a run ends. Knows no arithmetic of the update.
+Owns the loop, the effect of requests, and the order in which a run ends. Knows no arithmetic of the update.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from carla_td3.trainer.reporter import Reporter
 from carla_td3.trainer.requests import Requests, patched
 
 WAIT_S = 0.001
-"""The learner's look at the collectors when it has nothing to do; a report ends the wait earlier."""
+"""Seconds between two looks at the collectors when the learner has nothing to do; a report ends the wait earlier."""
 DRAINED_WAIT_S = 0.05
-"""The same while there are none to look at, only requests."""
+"""Seconds between two looks at requests while the run is drained."""
 
 
 class TrainingLoop:
-    """A run from its start or its last checkpoint to its end."""
+    """A run from its start, or its last checkpoint, to its end."""
 
     def __init__(self, admitted: Admitted, run: RunPaths, out: Console, stop: StopRequests) -> None:
         self._config = config = admitted.config
@@ -64,23 +64,23 @@ class TrainingLoop:
         return decide(self._plan, self._counters) is Action.FINISH
 
     def run(self) -> Exit:
-        """Train, evaluate, leave; return FINISHED or STOPPED.
+        """Train, evaluate, end; return FINISHED or STOPPED.
 
         Raises:
-            AgentError: the run can't go on; what was learned is in the last checkpoint.
+            AgentError: the run can't continue; the last checkpoint holds what was learned.
         """
         announce(self._events, self._run, self._config, self._counters)
         self._requests.begin(self.standing)
         with self._reporter.running():
             try:
-                if self._stop.signal is None:  # asked while this process was starting: there is nothing to prepare for
+                if self._stop.signal is None:  # else it came while this process was starting
                     self._prepare()
                 code = self._loop()
                 self._end(code)
             except Exception as error:
                 known = exit_code(error, self._learner.device_is_full)
                 self._fail(error, known or Exit.CRASH)
-                if known is not None and exit_code(error) is None:  # memory, as only the card's state now shows
+                if known is not None and exit_code(error) is None:  # out of memory, as only the GPU's state now shows
                     raise AgentError(str(error), known, MemoryPool.DEVICE) from error
                 raise
             finally:
@@ -89,7 +89,7 @@ class TrainingLoop:
         return code
 
     def report_finished(self) -> None:
-        """Report the end that a learner killed after its final checkpoint couldn't report; else leave its last word."""
+        """Report the end of a run whose learner was killed after its final checkpoint, unless it was reported."""
         last = read_heartbeat(self._run.heartbeat)
         if last is not None and last.exit_code == Exit.FINISHED:
             return
@@ -106,11 +106,11 @@ class TrainingLoop:
         return self._store.standing
 
     def checkpoint(self, cause: str) -> None:
-        """Write a checkpoint, unless the last one is of this very moment."""
+        """Write a checkpoint, unless the last one is of this moment."""
         self._store.save_what_is_new(cause)
 
     def drain(self, cause: str) -> None:
-        """Write a checkpoint, let the collectors give the simulators back, and rest until :meth:`resume`.
+        """Write a checkpoint, let the collectors give the simulators back, and wait until :meth:`resume`.
 
         Episodes are cut: their last step is not terminal, as after a time limit. An evaluation is repeated later.
         """
@@ -133,7 +133,7 @@ class TrainingLoop:
             self._fleet.start()
 
     def apply(self, values: Mapping[str, Any], cause: str) -> None:
-        """Go on with other values of the configuration."""
+        """Continue with other values of the configuration."""
         config = patched(self._config, values)
         self._learner.apply(config, values)
         self._fleet.apply(config, starts=not self._counters.drained)
@@ -154,7 +154,7 @@ class TrainingLoop:
 
     def _loop(self) -> Exit:
         while not self._stopped_by:
-            counters = self._counters  # one look: the collector goes on meanwhile
+            counters = self._counters  # read once: the collector goes on meanwhile
             self._fleet.allow(step_limit(self._plan, counters))
             action = decide(self._plan, counters)
             if action is Action.FINISH:
@@ -174,7 +174,7 @@ class TrainingLoop:
 
     @property
     def _stopped_by(self) -> str:
-        """What asked the run to end, a signal or a request; empty before."""
+        """The signal or request that asked the run to end; empty before."""
         return self._stop_asked if self._stop.signal is None else self._stop.signal.name
 
     def _perform(self, action: Action) -> None:
@@ -184,7 +184,7 @@ class TrainingLoop:
             if self._learner.updates % every == 0:
                 self._learner.publish()
         elif action is Action.RESET:
-            self._learner.begin_anew()
+            self._learner.reset()
             self._store.note(final_from=self._learner.updates)
         elif action is Action.SAVE:
             self._store.save_if_possible("interval")
@@ -196,7 +196,7 @@ class TrainingLoop:
             self._fleet.evaluate()
 
     def _end(self, code: Exit) -> None:
-        """Keep what was learned, then let the collectors give the simulators back.
+        """Save what was learned, then let the collectors give the simulators back.
 
         Raises:
             CheckpointError: the disk still refuses the last checkpoint.
@@ -215,7 +215,7 @@ class TrainingLoop:
         self._requests.end(self.standing)
 
     def _fail(self, error: Exception, code: Exit) -> None:
-        """Say why the run ends; keep what was learned if it is only the simulator that is missing."""
+        """Report why the run ends; if only the simulator is missing, save what was learned."""
         self._reporter.vitals.exit_code = code
         pool = exhausted_pool(error, self._learner.device_is_full)
         lost = pool is None and gpu_is_lost(error)

@@ -1,8 +1,8 @@
-"""What learner and collector do next: pure decisions over counters, one mechanism for free-running and lockstep runs.
+"""The next action of learner and collectors: pure decisions over counters, the same for free-running and lockstep runs.
 
-The learner publishes a ``step_limit``; the collector takes steps while it has fewer. Everything else follows
-from the two counters that survive a crash: steps (rows in the replay) and updates (of the last checkpoint).
-Owns no clock, no file and no process.
+The learner publishes a ``step_limit``; the collector takes steps while it has fewer. Everything else follows from the
+two counters that survive a crash: steps (rows in the replay) and updates (of the last checkpoint). Owns no clock, no
+file and no process.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ from carla_td3.config import AgentConfig
 
 
 class Action(Enum):
-    """What the learner does next."""
+    """The learner's next action."""
 
     UPDATE = "update"
     WAIT = "wait"
     RESET = "reset"
-    """Forget what was learned and start over, for the final updates."""
+    """Reset the networks, for the final updates."""
     EVALUATE = "evaluate"
     EVALUATE_FINALLY = "evaluate finally"
     SAVE = "save"
-    """The interval is over."""
+    """Save, because the interval is over."""
     SECURE = "secure"
-    """What was learned since the last checkpoint, before the phase changes."""
+    """Save what was learned since the last checkpoint, before the phase changes."""
     FINISH = "finish"
 
 
 @dataclass(frozen=True)
 class Pacing:
-    """So many updates a step, from some step on; exact, so that learner and collector never round apart."""
+    """A ratio of updates to steps, from some step on; exact, so that learner and collector never round differently."""
 
     ratio: Fraction
     steps: int
-    """From here on: the warm-up's end, or where a learner began that was given another ratio."""
+    """The schedule's first step: the warm-up's end, or where the ratio changed."""
     updates: int = 0
-    """Owed up to there."""
+    """Updates owed up to there."""
     spent: int = 0
-    """Those of them that no step called for: the final updates of an end that the run has since gone beyond."""
+    """Final updates of an earlier end, which no step called for, if the run was extended since."""
 
     @classmethod
     def of(cls, config: AgentConfig, last: Pacing | None, steps: int) -> Pacing:
-        """Return the pacing of a learner that begins at ``steps``; ``last`` is that of the run's last checkpoint."""
+        """Return the pacing of a learner that starts at ``steps``; ``last`` is the pacing in the last checkpoint."""
         ratio = Fraction(str(config.training.updates_per_step))
         return cls(ratio, config.training.warmup_steps) if last is None else last.continued(ratio, steps)
 
     def continued(self, ratio: Fraction, steps: int) -> Pacing:
-        """Return the pacing from ``steps`` on: what was owed stays owed, and the steps behind call for nothing else."""
+        """Return the pacing from ``steps`` on: updates owed stay owed, and earlier steps call for no more."""
         if ratio == self.ratio:
             return self
         return replace(self, ratio=ratio, steps=max(steps, self.steps), updates=self.owed(steps))
 
     def beyond(self, final: int) -> Pacing:
-        """Return the pacing of a run that goes beyond an end for which it made so many final updates."""
+        """Return the pacing of a run that is extended beyond an end with this many final updates."""
         return replace(self, updates=self.updates + final, spent=self.spent + final)
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any] | None) -> Pacing | None:
-        """Return what :meth:`plain` gave; None of None."""
+        """Return the pacing of :meth:`plain`'s result; None for None."""
         if plain is None:
             return None
         ratio, spent = Fraction(plain["ratio"]), int(plain.get("spent", 0))
@@ -75,17 +75,17 @@ class Pacing:
         return {"ratio": str(self.ratio), "steps": self.steps, "updates": self.updates, "spent": self.spent}
 
     def owed(self, steps: int) -> int:
-        """Return how many updates so many steps call for."""
+        """Return how many updates this many steps call for."""
         return self.updates + floor(self.ratio * max(0, steps - self.steps))
 
     def covered(self, updates: int) -> Fraction:
-        """Return how many steps so many updates are enough for."""
+        """Return how many steps this many updates are enough for."""
         return self.steps + (updates - self.updates) / self.ratio
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The configuration's part in it; fields of ``training`` have their names."""
+    """The configuration's values for pacing; fields of ``training`` keep their names."""
 
     total_steps: int
     final_updates: int
@@ -111,7 +111,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Counters:
-    """Where the run stands."""
+    """Counters of a run."""
 
     steps: int
     updates: int
@@ -122,22 +122,23 @@ class Counters:
     saved_steps: int = -1
     """Steps in the last checkpoint; -1 before the first."""
     tried_updates: int = -1
-    """Updates when the disk last refused a checkpoint; -1 if it never did. What it refused is tried again later."""
+    """Updates when the disk last refused a checkpoint, which is then retried later; -1 if it never did."""
     evaluating: bool = False
-    """An evaluation is under way in the collector."""
+    """Whether an evaluation is running in the collector."""
     final_from: int = -1
     """Updates at which the final ones began; -1 before."""
     finally_evaluated: int = -1
-    """Updates at the evaluation after the last one; -1 before. Steps or updates that come later call for another."""
+    """Updates at the final evaluation; -1 before. Later steps or updates call for another one."""
     drained: bool = False
-    """The simulator was given back on request: no collector runs, and nothing is learned until one does again."""
+    """Whether the simulator was given back on request: no collector runs, and nothing is learned until one does again.
+    """
 
 
 def resumed(counters: Counters, pacing: Pacing, total_steps: int) -> tuple[Counters, Pacing]:
-    """Return where a run stands, and its pacing, as a learner takes it up that is to bring it to ``total_steps``.
+    """Return the counters and the pacing with which a learner resumes, given the run's new ``total_steps``.
 
-    Where that is beyond the end for which final updates were made, it has another end to come to. Whether it is, the
-    checkpoint's steps say: those on disk may all have been taken by a learner that was killed before it saved.
+    If that is beyond the end for which final updates were made, the run has a new end. The checkpoint's steps decide
+    that: a learner that was killed before it saved may have taken all the steps on disk.
     """
     if counters.final_from < 0 or counters.saved_steps >= total_steps:
         return counters, pacing
@@ -145,14 +146,14 @@ def resumed(counters: Counters, pacing: Pacing, total_steps: int) -> tuple[Count
 
 
 def updates_owed(plan: Plan, counters: Counters) -> int:
-    """Return how many updates are called for by now: by the steps, and from the reset on by the end."""
+    """Return how many updates are owed now: by the steps, and after the reset also by the end."""
     if counters.final_from >= 0:
         return counters.final_from + plan.final_updates
     return plan.pacing.owed(min(counters.steps, plan.total_steps))
 
 
 def learning_rate(plan: Plan, counters: Counters) -> float:
-    """Return what the next update's learning rates are multiplied by."""
+    """Return the learning-rate factor of the next update."""
     begun = counters.final_from >= 0
     regular = counters.final_from if begun else max(counters.updates, plan.pacing.owed(plan.total_steps))
     spent = plan.pacing.spent
@@ -160,13 +161,13 @@ def learning_rate(plan: Plan, counters: Counters) -> float:
 
 
 def learning_rate_factor(annealing: float, updates: int, total: int) -> float:
-    """Return what learning rates are multiplied by after so many updates: 1, and over the last share linearly to 0."""
+    """Return the factor after this many updates: 1, and linearly to 0 over the last share."""
     falling = annealing * total
     return min(1.0, max(0, total - updates) / falling) if falling else 1.0
 
 
 def next_evaluation(plan: Plan, evaluated_at: int) -> int | None:
-    """Return the step of the next evaluation; None when the last one of the run comes first."""
+    """Return the step of the next evaluation; None if the final one comes first."""
     if plan.evaluate_every_steps == 0:
         return None
     step = (evaluated_at // plan.evaluate_every_steps + 1) * plan.evaluate_every_steps
@@ -177,7 +178,7 @@ def step_limit(plan: Plan, counters: Counters) -> int:
     """Return how many steps the collector may have.
 
     Lockstep: the step after the last one whose updates are all done, so nothing depends on speed. Free-running:
-    ``max_lead_steps`` further than the updates have come. Both stop at an evaluation, which so falls on its step.
+    ``max_lead_steps`` more than the updates cover. Both stop at an evaluation, so that it happens at its step.
     """
     if counters.drained:
         return counters.steps
@@ -191,8 +192,8 @@ def step_limit(plan: Plan, counters: Counters) -> int:
 def decide(plan: Plan, counters: Counters) -> Action:
     """Return the learner's next action.
 
-    It rests during an evaluation, whose score so belongs to one set of weights, and while the run is drained. What was
-    learned is on disk before the phase changes: memory may run out in the next one.
+    It waits during an evaluation, so that the score belongs to one set of weights, and while the run is drained. What
+    was learned is saved before the phase changes, because the next phase may run out of memory.
     """
     if counters.evaluating or counters.drained:
         return Action.WAIT
@@ -211,7 +212,7 @@ def decide(plan: Plan, counters: Counters) -> Action:
 
 
 def phase(plan: Plan, counters: Counters, action: Action) -> Phase:
-    """Return what the run is at."""
+    """Return the run's present phase."""
     if counters.drained:
         return Phase.DRAINED
     if counters.evaluating or action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
@@ -238,7 +239,7 @@ def _is_judged(plan: Plan, counters: Counters) -> bool:
 
 
 def _unsaved(counters: Counters) -> bool:
-    # Only updates count: steps are on disk already.
+    # Only updates count: steps are already on disk.
     return _last_tried(counters) < counters.updates
 
 

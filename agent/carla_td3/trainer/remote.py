@@ -1,7 +1,7 @@
-"""Collectors that drive on other machines, as the trainer sees them: each like a child process of its own.
+"""Collectors on other machines, which the trainer handles like child processes.
 
-Owns the run's cluster driver, the one child process that speaks to the cluster, and the learner's ends of what each
-collector's life is told by. Never imports Ray.
+Owns the run's cluster driver, the one child process that talks to the cluster, and the learner's end of each
+collector's channel. Never imports Ray.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from carla_td3.exchange.child import spawned
 from carla_td3.exchange.messages import Channel, ChannelClosedError, Ended, Kill
 
 KILLED_S = 15.0
-"""For a collector's end after it was killed: its last steps are fetched, if its node answers."""
+"""Seconds to wait for a collector's end after it was killed: its last steps are fetched if its node answers."""
 CLOSED_S = 10.0
 
 
 class RemoteCollector:
-    """One life of one collector, held as a child process is; its last word is its end."""
+    """One collector on another machine, with the interface of a child process; its last message is its end."""
 
     pid = None
 
@@ -59,7 +59,7 @@ class RemoteCollector:
 
 
 class Cluster:
-    """The run's driver: started at the first collector, and again after it ended."""
+    """The run's cluster driver: started with the first collector, and again if it ended."""
 
     def __init__(self, config: AgentConfig, run: RunPaths) -> None:
         self._settings, self._run = config.cluster, run
@@ -67,21 +67,21 @@ class Cluster:
         self._socket: socket.socket | None = None
 
     def start(self, ours: Channel, theirs: socket.socket) -> RemoteCollector:
-        """Begin a collector's life, which its driver lives at the other end of its channel."""
+        """Start a collector; the driver serves the other end of its channel."""
         try:
             socket.send_fds(self._driver(), [b"life"], [theirs.fileno()])
-        except OSError:  # it ended since: so does this life, for its socket closes
+        except OSError:  # the driver has ended meanwhile: this collector ends too, because its socket closes
             self.close()
         return RemoteCollector(ours, self.kill)
 
     def release(self, number: int) -> None:
-        """Give a collector's place on its node back, simulator and all; the next life looks for another."""
+        """Give a collector's place on its node back, with the simulator; the next collector looks for another place."""
         if self._socket is not None:
             with contextlib.suppress(OSError):  # the driver has ended, and so have all places
                 self._socket.send(str(number).encode())
 
     def close(self) -> None:
-        """Let the driver end; the collectors that still live end with it, and so do their simulators."""
+        """Let the driver end; running collectors and their simulators end with it."""
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:

@@ -1,6 +1,6 @@
-"""What a running training reports: heartbeat, metrics, events, progress. One object, so that the loop has one line.
+"""Reports of a running training: heartbeat, metrics, events, progress, behind one object for the loop.
 
-Owns the vitals, the averages and the rates. Decides nothing and never waits.
+Owns the state that is reported, averages and rates. Decides nothing and never waits.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.pacing import Counters
 
 RATE_WINDOW_S = 2.0
-"""Between two measurements of steps/s and updates/s."""
+"""Seconds between two measurements of steps/s and updates/s."""
 
 
 class Reporter:
-    """What of one run is told, while it is :meth:`running`."""
+    """Reports of one run, active while :meth:`running`."""
 
     def __init__(
         self, config: AgentConfig, run: RunPaths, learner: Learner, statuses: Sequence[Status], out: Console
@@ -58,12 +58,12 @@ class Reporter:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Beat, show and write while the block lasts."""
+        """Write heartbeat, metrics and progress while the block runs."""
         with contextlib.closing(self._metrics), self._heartbeat, self._progress:
             yield
 
     def take(self, said: EpisodeEnded | Driving | Evaluated) -> None:
-        """Take in what a collector says: an evaluation's row and pictures are written, its table kept for the end."""
+        """Handle a collector's report: write an evaluation's row and pictures, and keep its table for the end."""
         if isinstance(said, EpisodeEnded):
             self._episodes.add(said)
         elif isinstance(said, Driving):
@@ -75,7 +75,7 @@ class Reporter:
                 self._metrics.picture(said.step, name, self._run.videos / file)
 
     def tell(self, counters: Counters, phase: Phase) -> None:
-        """Show where the run stands; cheap, called at every turn of the loop."""
+        """Update the reported state; cheap, called at every turn of the loop."""
         vitals = self.vitals
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
         vitals.collector_steps = self._learner.collector_steps
@@ -104,7 +104,7 @@ class Reporter:
         return words if driving is None else f"{words}: {driving.driver}, route {driving.route} of {driving.routes}"
 
     def log(self, counters: Counters) -> None:
-        """Write one row of training metrics, at most one a step; waits for the device once."""
+        """Write one row of training metrics, at most one per step; waits for the device once."""
         if counters.steps == self._logged_at:
             return
         self._logged_at = counters.steps
@@ -123,7 +123,7 @@ class Reporter:
         )
 
     def say(self, sentence: str) -> None:
-        """Print what a person should know at once."""
+        """Print a message at once."""
         self._out.print(sentence, highlight=False, soft_wrap=True)
 
     def summarise(self, counters: Counters) -> None:
@@ -136,7 +136,7 @@ class Reporter:
 
 
 class _Rate:
-    """Steps and updates a second: over the last moments, and since the start."""
+    """Steps and updates per second: over the last moments, and since the start."""
 
     def __init__(self, steps: int, updates: int) -> None:
         self._first = self._last = (time.monotonic(), steps, updates)
@@ -145,11 +145,11 @@ class _Rate:
 
     @property
     def elapsed_s(self) -> float:
-        """Since this process began, as Stable-Baselines3 counts."""
+        """Seconds since this process began, as Stable-Baselines3 counts."""
         return time.monotonic() - self._first[0]
 
     def mean_steps_per_s(self, steps: int) -> float:
-        """Since this process began."""
+        """Mean steps per second since this process began."""
         return (steps - self._first[1]) / max(1e-9, self.elapsed_s)
 
     def see(self, steps: int, updates: int) -> None:

@@ -1,4 +1,4 @@
-"""Requests to a running training: each new one is handed to it, and answered when it is done.
+"""Requests to a running training: each new one is passed to it, and answered when done.
 
 Owns the choice of what may change in a running process, and the answers' wording. Knows the training only as the few
 things that can be asked of it, and no file.
@@ -19,31 +19,32 @@ APPLICABLE = (
     *("collector.at_work", "device", "td3.micro_batch", "training.checkpoint_every_steps"),
     "training.learner_threads",
 )
-"""Keys whose change in mid-run is exact: the tensors move, gradients add up to the batch's, and the rest is pace.
-Anything else is part of what is learned or built once, and needs a new process."""
+"""Keys that can change in a running process without changing what is learned: they affect placement, splitting or pace.
+All other keys are part of the experiment or read only once, and need a new process.
+"""
 
 
 class Training(Protocol):
-    """What can be asked of a training. ``cause`` is for its events."""
+    """Requests that a training can serve. ``cause`` is for its events."""
 
     @property
     def standing(self) -> Standing:
-        """Where it stands now."""
+        """Its counters now."""
 
     def checkpoint(self, cause: str) -> None:
         """Write a checkpoint; raises CheckpointError."""
 
     def drain(self, cause: str) -> None:
-        """Write a checkpoint, give the simulator back, and rest; raises CheckpointError and goes on."""
+        """Write a checkpoint, give the simulator back, and wait; raises CheckpointError and continues."""
 
     def resume(self, cause: str) -> None:
         """Drive again after a drain."""
 
     def apply(self, values: Mapping[str, Any], cause: str) -> None:
-        """Go on with other values of the configuration; raises ConfigError and goes on as before."""
+        """Continue with other values of the configuration; raises ConfigError and keeps the old ones."""
 
     def stop(self, cause: str) -> None:
-        """End as after SIGTERM, soon."""
+        """End soon, as after SIGTERM."""
 
 
 class Requests(Listener):
@@ -64,7 +65,7 @@ class Requests(Listener):
 
 
 def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:
-    """Return the configuration with some values changed.
+    """Return the configuration with changed values.
 
     Args:
         settings: of the running training.

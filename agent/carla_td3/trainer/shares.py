@@ -1,6 +1,6 @@
-"""What is whose among several collectors: settings, seeds, rows, and the steps that the plan allows. Pure.
+"""Division of a run among several collectors: settings, seeds, rows, and the allowed steps. Pure.
 
-With one collector everything is its own, as the run's configuration has it.
+A single collector gets everything, as configured.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from carla_td3.seeding import Purpose, derived_seed
 
 
 def settings_of(config: AgentConfig, collector: int, town: str | None, own_steps: int, steps: int) -> dict[str, Any]:
-    """Return the configuration that a collector runs with, as plain data; of a run's only one it is the run's own.
+    """Return a collector's configuration as plain data; a single collector has the run's.
 
-    Further collectors draw by seeds of their own. Which routes are held out, no seed changes.
+    Further collectors have other seeds. The held-out routes don't depend on them.
 
     Args:
         config: of the run.
         collector: its number.
         town: ``simulator.map`` for it.
-        own_steps: in its ring; its random driving ends after its part of what is left of the warm-up.
-        steps: in all rings.
+        own_steps: steps in its ring; its random driving ends after its part of the remaining warm-up.
+        steps: steps in all rings.
     """
     values, count, training = dump(config), config.training.collectors, config.training
     values["simulator"]["map"] = town
     host, port = config.simulator.address(collector)
     values["simulator"] |= {"host": host, "port": port, "others": []}
-    values["cluster"] = {"address": None, "simulator": []}  # where it drives, that is here
+    values["cluster"] = {"address": None, "simulator": []}  # where it drives, that is local
     values["seed"] = derived_seed(config.seed, Purpose.COLLECTOR, collector) if collector else config.seed
     values["replay"]["capacity"] = ring_capacity(config)
     left = max(0, training.warmup_steps - steps)
@@ -45,27 +45,27 @@ def ring_capacity(config: AgentConfig) -> int:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where one collector stands."""
+    """State of one collector."""
 
     steps: int
-    """In its ring."""
+    """Steps in its ring."""
     limit: int
-    """Up to which it may have them."""
+    """Its present step limit."""
     drives: bool
     """Whether it has its simulator."""
 
 
 def step_limits(allowed: int, collectors: Sequence[Standing], most: int) -> list[int]:
-    """Return how many steps each collector may have, which together are as many as allowed.
+    """Return each collector's step limit; together they allow as many steps as the run may take.
 
-    Who has the fewest left gets the first. What one has left isn't taken back, for it may be using it this moment, and
-    all together would come too far; but it is of one that has no simulator, which would hold up the rest. (Such a one
-    may so finish a step that was begun for it before: one too many, at the very most, for each of them.)
+    The collector with the fewest steps left gets the first. Steps left to a collector aren't taken back, because it may
+    be using them now, and the sum would become too large. The exception is a collector without a simulator, which would
+    hold up the others. (It may still finish a step that it had begun: at most one step too many per such collector.)
 
     Args:
         allowed: steps in these collectors' rings.
-        collectors: where they stand.
-        most: steps that one has left, at most, where there are several.
+        collectors: their states.
+        most: largest number of steps left to one of several collectors.
     """
     if len(collectors) == 1:
         return [allowed]

@@ -1,7 +1,7 @@
-"""Where a collector drives: which town training is in, and when it goes on to the next one; where evaluations are.
+"""Where a collector drives: the present town of the training, when it changes, and where evaluations are.
 
-Pure, but for the list of a folder's files. A town is a function of how many episodes have begun, which the replay on
-disk knows whatever was killed: a run that resumes goes on in the same town.
+Pure, except for listing folders. The town is a function of how many episodes have begun, which the replay on disk knows
+after any crash: a resumed run continues in the same town.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ SEED = "{seed}"
 
 @dataclass(frozen=True)
 class Station:
-    """What one collector is for."""
+    """Place and end of a collector's work."""
 
     map: str | None
     """``simulator.map``; None keeps the simulator's."""
     until_episode: int | None = None
-    """It begins no episode once it has begun so many in this run; None: it may always."""
+    """It begins no episode after this many in this run; None for no limit."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Towns:
     map: str | None
     names: Sequence[str]
     first: int = 0
-    """The number of the first town."""
+    """Number of the first town."""
     stride: int = 1
-    """From one town's number to the next one's."""
+    """Step from one town's number to the next."""
 
     @classmethod
     def of(cls, config: AgentConfig, collector: int = 0) -> Towns:
-        """Return a configuration's for a collector: of several, each drives in towns of its own.
+        """Return the towns of a collector; several collectors drive in different towns.
 
         Raises:
             ConfigError: a folder of maps has none.
@@ -49,7 +49,7 @@ class Towns:
         return cls(towns, config.simulator.map, names, collector, config.training.collectors)
 
     def driving(self, episodes: int) -> Station:
-        """Return where the collector's next episode is driven when so many of its own have begun."""
+        """Return the station of the collector's next episode after this many of its episodes."""
         if self.config is None:
             return Station(self.map)
         turn = episodes // self.config.every_episodes
@@ -58,14 +58,14 @@ class Towns:
         return Station(name, (turn + 1) * self.config.every_episodes)
 
     def evaluating(self, episodes: int) -> Station:
-        """Return where evaluations are: without a map of their own, where is driven."""
+        """Return the station of evaluations: without a map of their own, the present one."""
         if self.config is None or self.config.evaluation_map is None:
             return self.driving(episodes)
         return Station(self.config.evaluation_map, 0)
 
 
 def _named(maps: Sequence[str]) -> list[str]:
-    """Return the maps, each folder's .xodr files in its place."""
+    """Return the maps, with each folder replaced by its .xodr files."""
     found: list[str] = []
     for name in maps:
         files = [str(path) for path in sorted(Path(name).glob("*.xodr"))] if Path(name).is_dir() else [name]

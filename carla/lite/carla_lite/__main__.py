@@ -1,6 +1,6 @@
-"""The command ``carla-lite``: chooses the code that runs, compiled or not, before any of it is imported.
+"""The command ``carla-lite``: chooses between compiled and plain code, before any of it is imported.
 
-``carla-lite coverage`` is a program beside the server, and ``carla-lite`` without it has the server's options only.
+``carla-lite coverage`` is a separate program; ``carla-lite`` without it has only the server's options.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main() -> None:
     compiled.use()
     try:
         from carla_lite.command import app
-    except KeyboardInterrupt:  # before the command takes signals itself
+    except KeyboardInterrupt:  # before the command handles signals itself
         sys.exit(130)
     app(prog_name="carla-lite")
 

@@ -1,7 +1,7 @@
-"""What ``carla-lite`` does: one server until SIGTERM or Ctrl-C.
+"""The command ``carla-lite``: one server until SIGTERM or Ctrl-C.
 
-Owns the command line and the sentences for what a user can get wrong: exit code 2 for a fault, 65 for a map, 69 for a
-port, 73 for a file that can't be written.
+Owns the command line and the sentences for users' mistakes: exit code 2 for a fault, 65 for a map, 69 for a port, 73
+for a file that can't be written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from carla_lite.roads.network import KNOWN, MAP_NAMES, MapError
 from carla_lite.server import Server
 from carla_lite.view import launch
 
-# Whatever --host says: a process that can reach it can crash the server.
+# Whatever --host says: a program that can reach this port can crash the server.
 LOOPBACK = "127.0.0.1"
 _BAD_FAULT, _BAD_MAP, _NO_PORT, _CANT_WRITE = 2, 65, 69, 73
 
@@ -67,12 +67,12 @@ def main(
             metavar="PORT",
             parser=_first_port,
             envvar=["CARLA_PORT", "CARLA_PORTS"],
-            help="Port for clients, or a range of which the first is taken (2000-2002). Sensors' data takes the next "
-            "port. 0 takes two ports that are free.",
+            help="Port for clients; sensor data uses the next port. A range such as 2000-2002 means its first port; 0 "
+            "means two free ports.",
         ),
     ] = 2000,
     map: Annotated[
-        str, typer.Option(help=f"Map at start: {KNOWN}, the name of a map of --map-dir, or the path of an .xodr file.")
+        str, typer.Option(help=f"Map at start: {KNOWN}, the name of a map in --map-dir, or the path of an .xodr file.")
     ] = MAP_NAMES[0],
     map_dir: Annotated[
         Path | None,
@@ -100,7 +100,7 @@ def main(
             min=0.0,
             max=10_000.0,
             envvar="LITE_TICK_MS",
-            help="Shortest time that a tick takes, in milliseconds, to be as slow as a simulator on a GPU.",
+            help="Shortest duration of a tick, in milliseconds, to imitate the speed of a simulator on a GPU.",
         ),
     ] = 0.0,
     strict: Annotated[
@@ -108,8 +108,8 @@ def main(
         typer.Option(
             "--strict",
             envvar="LITE_STRICT",
-            help="Refuse what CARLA refuses and leave out what it doesn't have, so that no program passes here and "
-            "fails there. docs/carla-lite-model.md lists the differences.",
+            help="Be as strict as CARLA where carla-lite is more generous, so that a program that runs here also runs "
+            "there. docs/carla-lite-model.md lists the differences.",
         ),
     ] = False,
     client: Annotated[
@@ -118,7 +118,7 @@ def main(
             metavar="VERSION",
             parser=_dialect,
             envvar="LITE_CLIENT",
-            help=f"Version of the carla clients that connect, {' or '.join(DIALECTS)}. Clients don't tell their own.",
+            help=f"Version of the clients to serve: {' or '.join(DIALECTS)}. A client doesn't send its version.",
         ),
     ] = LATEST.version,  # type: ignore[assignment]  # read by the parser
     fault: Annotated[
@@ -126,8 +126,8 @@ def main(
         typer.Option(
             metavar="KIND:KEY=VALUE,…",
             envvar="LITE_FAULTS",
-            help="Fail on purpose as CARLA does; the faults are listed below. A fault strikes at start-up, or with "
-            "after_s=SECONDS or after_ticks=N later. Can be repeated; LITE_FAULTS has blanks between faults.",
+            help="Fail on purpose as CARLA does; the faults are listed below. A fault begins at start-up, or later "
+            "with after_s=SECONDS or after_ticks=N. Can be repeated; LITE_FAULTS separates faults by blanks.",
         ),
     ] = None,
     control_port: Annotated[
@@ -136,7 +136,7 @@ def main(
             min=0,
             max=65535,
             envvar="LITE_CONTROL_PORT",
-            help=f"Port on {LOOPBACK} that takes lines of text: fault KIND:KEY=VALUE,… or clear or status. 0 takes a "
+            help=f"Port on {LOOPBACK} for commands, one per line: fault KIND:KEY=VALUE,…; clear; status. 0 means a "
             "free port. Default: no control port.",
         ),
     ] = None,
@@ -162,7 +162,7 @@ def main(
         ),
     ] = False,
     view_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the page that --view serves. Default: a free one.")
+        int, typer.Option(min=0, max=65535, help="Port of the page that --view serves. 0 means a free port.")
     ] = 0,
 ) -> None:
     """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16 or 0.9.15.
@@ -177,7 +177,7 @@ def main(
     except MapError as error:
         _fail(f"{error}", _BAD_MAP)
     with contextlib.ExitStack() as ends:
-        # Before the others: a client that waits for the RPC port can then use this one.
+        # Before the others: a client that waits for the RPC port can then use this one, too.
         control = None if control_port is None else ends.enter_context(_control(control_port))
         folder = Folder(recordings, recordings_mib << 20)
         window_socket = ends.enter_context(_window_socket(view_port)) if view else None
@@ -196,7 +196,7 @@ def main(
         print(f"carla-lite: runs {compiled.running}", flush=True)
         if window_socket is not None:
             address = ends.enter_context(launch.window(window_socket, (host, port), seed))
-            print(f"carla-lite: {ends.enter_context(launch.told(address, sys.stdout.isatty()))}", flush=True)
+            print(f"carla-lite: {ends.enter_context(launch.announcement(address, sys.stdout.isatty()))}", flush=True)
         if ready_file is not None:
             _tell(ready_file, port=port, control_port=None if control is None else control.getsockname()[1])
         if end_with_input:
@@ -205,7 +205,7 @@ def main(
 
 
 def _tell(file: Path, **what: int | None) -> None:
-    """Write the file whole: what waits for it never reads a half."""
+    """Write the file whole, so that a reader never sees half of it."""
     beside = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         beside.write_text(json.dumps({**what, "pid": os.getpid()}), encoding="utf-8")

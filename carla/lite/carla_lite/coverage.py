@@ -1,8 +1,8 @@
-"""What of CARLA's API carla-lite has: every call, blueprint, attribute and field, and how far it is supported.
+"""Coverage of CARLA's API: every call, blueprint, attribute and field, and how far carla-lite supports it.
 
 Owns the rows and how they are shown; each row is read from where the thing is declared. The only list is
 ``methods/client_calls.csv``, the calls of CARLA's client. ``carla-lite coverage`` prints the rows, and docs/coverage.md
-is made of them.
+is made from them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Kind(str, Enum):
-    """What a row is about."""
+    """Kind of thing that a row describes."""
 
     CALL = "call"
     SENSOR = "sensor"
@@ -77,7 +77,7 @@ def _spawned(name: str) -> Support:
 
 
 def _attributes() -> Iterator[Row]:
-    """Yield the attributes of what can be spawned."""
+    """Yield the attributes of blueprints that can be spawned."""
     for blueprint in CATALOGUE.values():
         if blueprint.id in KINDS:
             for attribute in blueprint.attributes:
@@ -102,13 +102,13 @@ def _given(unused: str) -> Support:
 
 
 def counts(of: Iterable[Row]) -> dict[str, dict[str, int]]:
-    """Return how many rows of each kind have each status."""
+    """Return the number of rows of each kind with each status."""
     found = Counter((row.kind, row.status) for row in of)
     return {kind.value: {status.value: found[kind, status] for status in Status} for kind in Kind}
 
 
 def grouped(of: Iterable[Row]) -> list[tuple[Status, str, list[str]]]:
-    """Return what doesn't just work: status, how, and the names for which both are the same, in the order of Status."""
+    """Return what isn't fully supported: status, reason, and the names that share both, in the order of Status."""
     found: dict[tuple[Status, str], list[str]] = {}
     for row in of:
         if row.status is not Status.WORKS:
@@ -118,7 +118,7 @@ def grouped(of: Iterable[Row]) -> list[tuple[Status, str, list[str]]]:
 
 
 def _shortened(names: list[str]) -> list[str]:
-    """Return names with families as patterns; attributes of the same blueprints together."""
+    """Return the names, with families as patterns; attributes of the same blueprints are joined."""
     having: dict[str, list[str]] = {}
     for name in names:
         blueprint, _, attribute = name.partition(": ")
@@ -131,7 +131,7 @@ def _shortened(names: list[str]) -> list[str]:
 
 
 def _patterns(blueprints: list[str], attribute: str) -> list[str]:
-    """Return ids; those of a family are one pattern if they are all of its kind, or all that have the attribute."""
+    """Return ids; a family becomes a pattern if its whole kind has the attribute, or all that have it are listed."""
     kind = KINDS.get(blueprints[0], Actor)
     if attribute:
         known = [name for name in KINDS if any(each.id == attribute for each in CATALOGUE[name].attributes)]
@@ -149,7 +149,7 @@ def _patterns(blueprints: list[str], attribute: str) -> list[str]:
 
 
 def report(of: list[Row]) -> str:
-    """Return the counts, and what doesn't just work, for people to read."""
+    """Return the counts, and what isn't fully supported, for people."""
     lines = [f"carla-lite and the API of CARLA {LATEST.version}", ""]
     for kind, found in counts(of).items():
         lines.append(f"{kind + 's':<11}" + ", ".join(f"{count} {status}" for status, count in found.items() if count))
@@ -162,7 +162,10 @@ def report(of: list[Row]) -> str:
 @app.command()
 def main(
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print every row as JSON: its kind, name and status, and how or why.")
+        bool,
+        typer.Option(
+            "--json", help="Print every row as JSON: kind, name, status, and the reason unless it just works."
+        ),
     ] = False,
 ) -> None:
     """Print what carla-lite supports of CARLA's API, and what it approximates, ignores or refuses."""

@@ -1,7 +1,7 @@
-"""What is free in the C library's heap, given back to the system.
+"""Gives free memory of the C library's heap back to the system.
 
-Towns come and go in blocks of all sizes, and what is made of them takes more on the way than in the end. glibc keeps
-the pages of all that went: of a server that had loaded eight towns of 400 m, 230 of 430 MiB.
+Towns need blocks of all sizes, and more while they are made than afterwards. glibc keeps the pages of freed blocks: 230
+of 430 MiB in a server that had loaded eight towns of 400 m.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ import ctypes
 
 
 def give_back() -> None:
-    """Return free pages to the system; where the C library isn't glibc nothing happens."""
+    """Return free pages to the system; without glibc nothing happens."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,7 +1,8 @@
-"""The maps that a server offers: the generated towns, those of a folder, the one it was started with, the last one a
-client sent, and the towns from a seed, which no list can name.
+"""The maps that a server offers.
 
-Owns the way from a name on the wire to a road network. Reads no path that came over the wire.
+These are the generated towns, the maps of a folder, the map that the server was started with, the last map that a
+client sent, and towns from a seed, which no list can name. Owns the way from a map name on the wire to a road network.
+Never opens a path that came over the wire.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ LAYERED = "_Opt"
 
 
 class Maps:
-    """What ``load_world`` can load, by name."""
+    """The maps that ``load_world`` can load, by name."""
 
     def __init__(self, started_with: str, directory: Path | None = None) -> None:
-        """Take the name or path that the server was started with, and the folder whose .xodr files it offers.
+        """Take the name or path of the start map, and the folder of .xodr files.
 
         Raises:
-            MapError: the first map is missing or broken, or the folder has none.
+            MapError: the start map is missing or broken, or the folder has no map.
         """
         self._sources = {name: name for name in network.MAP_NAMES}
         self._sent: RoadNetwork | None = None
@@ -39,7 +40,7 @@ class Maps:
 
     @property
     def names(self) -> list[str]:
-        """The names, without prefix; a file's also as the map with layers, as CARLA lists its towns."""
+        """The names, without prefix. Each file is also listed as a map with layers, as CARLA lists its towns."""
         layered = [name + LAYERED for name in self._sources if name not in network.MAP_NAMES]
         return [*self._sources, *layered]
 
@@ -71,7 +72,7 @@ class Maps:
             raise RpcError(str(error)) from None
 
     def _load(self, name: str) -> RoadNetwork:
-        """Return the network of an offered map under the name that was asked for; MapError if its file is broken."""
+        """Return the network of an offered map under the requested name; MapError if its file is broken."""
         found = network.load(self._sources.get(_base(name), _base(name)))
         asked = name.rsplit("/", 1)[-1]
         return found if found.name == asked else found.renamed(asked)

@@ -25,29 +25,29 @@ from carla_lite.world import World
 
 # The loop calls the hook at least this often.
 _TURN_S = 0.05
-# Who calls these last is the client that the world waits for.
+# The world waits for the client that made one of these calls last.
 _PACE = {"tick_cue", "set_episode_settings"}
 
 
 class FaultHook(Protocol):
-    """What can come between the clients and the world; ``faults`` does."""
+    """Hooks between the clients and the world, for ``faults``."""
 
     @property
     def halts(self) -> bool:
-        """Whether the world stands still in asynchronous mode, too."""
+        """Whether the world is stopped, also in asynchronous mode."""
 
     def answers(self, method: str) -> bool:
         """Return whether a call is answered now; if not, it waits for :meth:`Server.resume`."""
 
     def seen(self, sensor: Sensor, snapshot: TickSnapshot) -> Iterable[Message]:
-        """Return what leaves a sensor that is due and has listeners."""
+        """Return the messages that leave a sensor that is due and has listeners."""
 
     def turn(self) -> None:
-        """Be called between any two ticks of one client, and every 50 ms."""
+        """Called between any two ticks of one client, and every 50 ms."""
 
 
 class Server:
-    """Listens on ``port`` (RPC) and ``port + 1`` (streams) from construction on; a context manager that closes both."""
+    """Listens on ``port`` (RPC) and ``port + 1`` (streams) once created; a context manager that closes both."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Server:
         recordings: Folder | None = None,
         dialect: Dialect = LATEST,
     ) -> None:
-        """Listen and build the world, whose ticks take ``tick_s`` at least; port 0 takes two that are free.
+        """Listen and build the world, whose ticks take at least ``tick_s``; port 0 chooses two free ports.
 
         Raises:
             OSError: a port is in use.
@@ -74,7 +74,7 @@ class Server:
         self._hook: FaultHook | None = None
         self._pacemaker: Channel | None = None
         self.selector = selectors.DefaultSelector()
-        """A socket to be served in this loop is registered here, with a callback that takes the event mask."""
+        """Sockets to be served in this loop are registered here, with a callback that takes the event mask."""
         self.selector.register(self._streams.selector.fileno(), selectors.EVENT_READ, self._serve_streams)
         self._rpc = RpcServer(rpc_listener, self.selector, self._answer, self._left)
 
@@ -90,26 +90,26 @@ class Server:
 
     @property
     def frame(self) -> int:
-        """The number of the last frame: how many ticks there were."""
+        """Number of the last frame, and so of ticks."""
         return self._world.frame
 
     @property
     def unsupported(self) -> Mapping[str, int]:
-        """How often clients called what has no effect here, by name."""
+        """How often clients called something without effect here, by name."""
         return self._world.unsupported
 
     @property
     def strict(self) -> bool:
-        """Whether what CARLA refuses is refused."""
+        """Whether calls that CARLA refuses are refused."""
         return self._world.strict
 
     def attach(self, hook: FaultHook) -> None:
-        """Let the hook come between clients and world from now on."""
+        """Use these hooks from now on."""
         self._hook = hook
         self._world.hooked = hook.seen
 
     def resume(self) -> None:
-        """Answer the deferred calls, in their order."""
+        """Answer the deferred calls, in order."""
         self._rpc.resume()
 
     def serve(self) -> None:
@@ -145,8 +145,10 @@ class Server:
         return table.answer(self._world, name, args)
 
     def _refusal(self) -> str | None:
-        """Return why the calling client can't be served, if it is known to be of another version: it would be ended by
-        the first world message."""
+        """Return why the calling client can't be served, if it has a known, different version.
+
+        The first world message would end that client.
+        """
         caller, spoken = self._rpc.caller, self._world.dialect.version
         found = None if caller is None else client_version(caller.peer)
         if found in (None, spoken):
@@ -156,7 +158,7 @@ class Server:
         return refusal
 
     def _left(self, client: Channel) -> None:
-        """Say so if the world now waits for a client that is gone: it does so for ever, as CARLA's."""
+        """Report it if the world now waits for a client that is gone: it waits for ever, as CARLA does."""
         if client is self._pacemaker:
             self._pacemaker = None
             if self._world.settings.synchronous:

@@ -53,21 +53,21 @@ _RECORD_BYTES = wire.VEHICLE_RECORD.size
 _HEAD_BYTES = wire.HEADER.size + wire.WORLD_HEAD.size
 
 LISTED_ONLY = frozenset(CATALOGUE) - frozenset(KINDS)
-"""The ids of what programs find in the library and can't spawn."""
+"""Ids of blueprints that programs find in the library but can't spawn."""
 
 # CARLA's spawner refuses a vehicle that touches the road (carla #4006, #2323): its spawn points are above it.
 _ABOVE_ROAD_M = -0.02
-# Of actors that left, and how far ahead of all others an id may be.
+# Number of removed actors that are remembered, and how far ahead of all others an id may be.
 _REMEMBERED, _FARTHEST_ID = 4096, 1_000_000
-# A Traffic Manager asks for all vehicles' lights at each of its steps; on a busy machine they are seconds apart.
+# A Traffic Manager asks for all vehicles' lights in each of its steps; on a busy machine steps are seconds apart.
 _TRAFFIC_S = 5.0
 _ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
 
 
 class World:
-    """Everything that a tick moves.
+    """The world that a tick advances.
 
-    Frames and actor ids go on over episodes, and episodes are numbered from a random start: clients cache by them.
+    Frames and actor ids continue over episodes, and episodes are numbered from a random start: clients cache by them.
     """
 
     def __init__(
@@ -84,35 +84,37 @@ class World:
         self.maps = maps
         self.recorder = Studio(self, recordings or Folder())
         self.strict = strict
-        """Whether what CARLA refuses, or hasn't, is refused, or not there, where carla-lite is more generous."""
+        """Whether to refuse what CARLA refuses, and to leave out what CARLA doesn't have, where carla-lite is more
+        generous.
+        """
         self.traffic_managers: dict[int, str] = {}
         self.batch_answered_s = 0.0
-        """When the last batch was done, by the monotonic clock."""
+        """When the last batch was finished, by the monotonic clock."""
         self.traffic_asked_s = 0.0
-        """When a Traffic Manager last took a step, by the same clock."""
+        """When a Traffic Manager last made a step, by the same clock."""
         self.tick_s = 0.0
-        """How long a tick takes at least, for whoever waits for one."""
+        """Shortest duration of a tick, for code that waits for one."""
         self.stream = streams.open(self._message)
         self.settings = wire.default_settings()
         self.hooked: Callable[[Sensor, TickSnapshot], Iterable[Message]] | None = None
-        """What leaves a sensor, as a ``server.FaultHook`` leaves it; None: its own messages."""
+        """Returns a sensor's messages as a ``server.FaultHook`` changes them; None leaves them unchanged."""
         self.imu_gravity_mps2 = GRAVITY_MPS2
-        """What a client set as the gravity of inertial sensors."""
+        """The gravity of inertial sensors, as set by a client."""
         self.unsupported: Counter[str] = Counter()
-        """How often clients called what has no effect here, by name."""
+        """How often clients called something without effect here, by name."""
         self.frame = 0
         self.episode = secrets.randbelow(1 << 31)
         self._seed = seed
         self._next_id = self.unseen = 1
-        """The first id that no world message has shown."""
+        """The first id that no world message has contained."""
         self._gone: dict[int, str] = {}
-        """What the last actors were that left, by id."""
+        """Descriptions of the last removed actors, by id."""
         self._buffer = bytearray()
         self._still: StillField | None = None
         self.load(maps.first)
 
     def load(self, network: RoadNetwork, layers: int = ALL_LAYERS) -> None:
-        """Begin a new episode on this map, with only its signs and the spectator in it."""
+        """Begin a new episode on this map, with only its signs and the spectator."""
         self.recorder.leave_episode()
         self.network = network
         self.episode += 1
@@ -144,21 +146,23 @@ class World:
     @weather.setter
     def weather(self, weather: list[float]) -> None:
         self._weather, self._daylight = weather, Daylight.of(weather)
-        self.environment.dusk(self._daylight.lamps > 0.0)
+        self.environment.set_night(self._daylight.lamps > 0.0)
 
     @property
     def scene(self) -> Scene:
-        """What stands still, as far as it is there."""
+        """The static things that are present."""
         return self.environment.scene
 
     @property
     def has_layers(self) -> bool:
-        """Whether layers of the map can be unloaded: CARLA's maps have them only where their name says so."""
+        """Whether layers of the map can be unloaded: CARLA's maps have layers only if their name says so."""
         return not self.strict or self.network.name.endswith(LAYERED)
 
     def warn_of_traffic(self) -> None:
-        """Say so if a map is loaded beside an asynchronous Traffic Manager that is at work: the client's process may
-        then end by SIGSEGV (wire protocol, section 5, no. 8)."""
+        """Warn if a map is loaded beside an active, asynchronous Traffic Manager.
+
+        The client's process may then end by SIGSEGV (wire protocol, section 5, no. 8).
+        """
         at_work = time.monotonic() - self.traffic_asked_s < _TRAFFIC_S
         if self.traffic_managers and at_work and not self.settings.synchronous:
             print(
@@ -169,8 +173,9 @@ class World:
             )
 
     def report_unsupported(self, name: str, why: str) -> None:
-        """Count a call that changes nothing here, and log the first of its name: one that is asynchronous has no reply
-        in which its caller could read it."""
+        """Count a call without effect here, and log the first of its name: an asynchronous call has no reply to its
+        caller.
+        """
         self.unsupported[name] += 1
         if self.unsupported[name] == 1:
             print(f"carla-lite: {name} has no effect: {why}", flush=True)
@@ -189,7 +194,7 @@ class World:
         return found
 
     def spawn(self, name: str, given: dict[str, str], place: Pose, parent_id: int = 0, wanted_id: int = 0) -> Actor:
-        """Add an actor; with a parent, ``place`` is relative to it. It has the id that is wanted, if that is free.
+        """Add an actor; with a parent, ``place`` is relative to it. It gets ``wanted_id`` if that is free.
 
         Raises:
             RpcError: unknown blueprint or parent, an attribute out of range, or no room for a vehicle.
@@ -210,7 +215,7 @@ class World:
         return self._add(actor)
 
     def destroy(self, number: int) -> bool:
-        """Remove an actor and all that hangs on it; return whether it was there. Signs and the spectator stay."""
+        """Remove an actor and everything attached to it; return whether it existed. Signs and the spectator stay."""
         gone = self.actors.get(number)
         if gone is None or gone is self.spectator or isinstance(gone, TrafficSign):
             return False
@@ -223,7 +228,7 @@ class World:
         return True
 
     def tick(self) -> int:
-        """Move the world by one step, publish it, and return the frame's number."""
+        """Advance the world by one step, publish it, and return the frame's number."""
         delta_s = self.settings.delta_s
         self.frame += 1
         self.elapsed_s += delta_s
@@ -258,8 +263,8 @@ class World:
             self.rays,
             self.imu_gravity_mps2,
         )
-        # The world's message before all others, as CARLA's, but not until the first of them is made: a client that is
-        # woken once for both takes a fifth less processor time than for each by itself.
+        # The world's message is sent before all others, as in CARLA, but only when the first of them is ready: a client
+        # that is woken once for both needs a fifth less processor time than if it is woken twice.
         published = False
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
@@ -282,7 +287,7 @@ class World:
         return [*self.vehicles, *self.walkers, *self.props]
 
     def rays(self) -> Field:
-        """Return what rays can meet now."""
+        """Return the field that rays can hit now."""
         if self._still is None or self._still.scene is not self.scene:  # another map, or an object was switched
             self._still = StillField(self.network, self.scene, [sign.face for sign in self.signage.shown])
         movers = [actor.drawn(self.elapsed_s) for actor in self.moving()]
@@ -347,7 +352,7 @@ class World:
         return self._next_id - 1
 
     def _free_id(self, wanted: int, name: str) -> int:
-        """Return the id that is wanted, where clients can't take it for another actor's: they keep descriptions."""
+        """Return the wanted id if clients can't take it for another actor's, of which they keep descriptions."""
         if self._next_id <= wanted < self._next_id + _FARTHEST_ID:
             self._next_id = wanted + 1
             return wanted

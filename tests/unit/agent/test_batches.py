@@ -1,4 +1,4 @@
-"""What an update learns from: own steps, shown ones, n-step returns and erased places, by seed and number alone."""
+"""The rows of an update: own steps, demonstrations, n-step returns and erased rectangles, by seed and number only."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_learner_goes_on_bit_for_bit_with_all_of_it(tmp_path: Path) -> None:
         resumed = Learner(values, run)
         for learner in (straight, resumed):
             learner.update(rate=0.5)
-            learner.begin_anew()
+            learner.reset()
             learner.update(rate=0.5)
             learner.update(rate=0.5)
     ours, theirs = straight._algorithm.state(), resumed._algorithm.state()

@@ -1,4 +1,4 @@
-"""What only a card can show: limits, moves, offload, the allocator and the estimate, on a real one."""
+"""Behaviour that only a real GPU can show: limits, moves, offload, the allocator and the estimate."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_request_takes_a_learner_to_the_cpu_and_back_under_the_same_limit(card
 def test_an_update_on_the_card_is_the_cpu_s_up_to_rounding(
     card: torch.device, precision: str, offload: tuple[Any, ...]
 ) -> None:
-    """Of the gradients: Adam makes a whole step of any rounding error where a gradient is all but 0."""
+    """Tolerance of the gradients: where a gradient is nearly 0, Adam turns any rounding error into a whole step."""
     chosen = TD3Config(precision=precision, batch_size=SIZE, policy_delay=1)
     found = []
     for device in (card, CPU):

@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` is asked with: torch's own Python checks the arguments; what it calls beneath is noted."""
+"""Calls of ``torch.cuda``: torch's own Python checks the arguments; the calls beneath are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each of Ray's errors means for the collector whose answer was waited for."""
+"""The meaning of each of Ray's errors for the collector whose answer was awaited."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> actors.Actors:
     return made
 
 
-def asked(cluster: actors.Actors, answers: list[Any], goes_on: Callable[[], bool] = lambda: True) -> Any:
+def asked(cluster: actors.Actors, answers: list[Any], still_wanted: Callable[[], bool] = lambda: True) -> Any:
     following = iter(answers)
-    return cluster.answer_of(lambda: next(following), goes_on)
+    return cluster.answer_of(lambda: next(following), still_wanted)
 
 
 @pytest.mark.parametrize("kind", LOST, ids=lambda kind: kind.__name__)

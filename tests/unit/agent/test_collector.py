@@ -1,4 +1,4 @@
-"""What a collector says it is at."""
+"""The state that a collector reports."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.crowd import PATIENCE_S
 SETTINGS = config.validate({"collector": {"start_limit_s": 0.01}}, "test")
 
 
-LOST = Ended(cause="lost with its place on worker-1: it doesn't answer any more", end=CollectorEnd.LOST)
+LOST = Ended(cause="lost with its place on worker-1: it no longer answers", end=CollectorEnd.LOST)
 KILLED = Ended(cause="killed", end=CollectorEnd.SIGNAL, signal=9)
 
 

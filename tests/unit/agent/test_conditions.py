@@ -1,4 +1,4 @@
-"""What a drive finds: drawn from ranges, the same for the same seed, and nothing drawn where nothing varies."""
+"""Conditions of a drive: drawn from ranges, the same for the same seed, and no draw without a range."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from carla_td3.config import WEATHER_BY_DAY, ConfigError, EnvironmentConfig, validate
-from carla_td3.env.conditions import Conditions, drawn, paired
+from carla_td3.env.conditions import Conditions, draw, of_seed
 
 
 def configured(**environment: object) -> EnvironmentConfig:
@@ -16,15 +16,15 @@ def configured(**environment: object) -> EnvironmentConfig:
 def test_a_task_without_ranges_takes_nothing_from_the_generator() -> None:
     config = configured(traffic={"vehicles": 3, "walkers": [7, 7]}, weather="WetNoon")
     rng, untouched = np.random.default_rng(1), np.random.default_rng(1)
-    assert drawn(config, rng) == Conditions(3, 7, "WetNoon")
+    assert draw(config, rng) == Conditions(3, 7, "WetNoon")
     assert rng.integers(1 << 30) == untouched.integers(1 << 30)
-    assert drawn(EnvironmentConfig(), rng) == Conditions(0, 0, None)
+    assert draw(EnvironmentConfig(), rng) == Conditions(0, 0, None)
 
 
 def test_every_number_of_a_range_and_every_weather_comes_up() -> None:
     config = configured(traffic={"vehicles": [0, 3], "walkers": [5, 6]}, weather="random")
     rng = np.random.default_rng(0)
-    found = [drawn(config, rng) for _ in range(300)]
+    found = [draw(config, rng) for _ in range(300)]
     assert {each.vehicles for each in found} == {0, 1, 2, 3}
     assert {each.walkers for each in found} == {5, 6}
     assert {each.weather for each in found} == set(WEATHER_BY_DAY)
@@ -32,8 +32,8 @@ def test_every_number_of_a_range_and_every_weather_comes_up() -> None:
 
 def test_a_seed_gives_every_driver_the_same() -> None:
     config = configured(traffic={"vehicles": [0, 100], "walkers": [0, 100]}, weather=["ClearNoon", "WetSunset"])
-    assert paired(config, 5) == paired(config, 5)
-    assert len({paired(config, seed) for seed in range(20)}) == 20
+    assert of_seed(config, 5) == of_seed(config, 5)
+    assert len({of_seed(config, seed) for seed in range(20)}) == 20
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_shoved_expert_shows_the_way_back() -> None:
 
 
 def test_a_shoved_expert_comes_to_a_red_light_at_every_speed() -> None:
-    """Of sixty red lights it runs some and stands at some, and on the way there it is slow and fast."""
+    """Out of sixty red lights it runs some and stops at some, and approaches them slowly and fast."""
     ran, closest_mps = 0, []
     for seed in range(60):
         car = Bicycle(BENDS)

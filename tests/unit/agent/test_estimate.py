@@ -26,7 +26,7 @@ from carla_td3.memory.fit import Fit
 from carla_td3.memory.recovery import Recovery
 from carla_td3.run_directory import prepare
 from carla_td3.td3.replay.frames import DEFAULT, FrameStack
-from carla_td3.td3.replay.frames import PRIVILEGED as TOLD
+from carla_td3.td3.replay.frames import PRIVILEGED as KNOWN_NUMBERS
 from carla_td3.td3.replay.replay import Replay
 from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.learner import Learner
@@ -73,14 +73,14 @@ def test_every_parameter_is_known_by_name_and_shape(network: dict[str, object], 
 
 def test_what_reads_and_tells_the_privileged_numbers_is_known_by_name_and_shape() -> None:
     settings = learning()
-    td3 = TD3(settings.td3, torch.device("cpu"), seed=0, privileged=TOLD)
-    for networks, predicted in ((td3.online, TOLD), (td3.target, 0)):
+    td3 = TD3(settings.td3, torch.device("cpu"), seed=0, privileged=KNOWN_NUMBERS)
+    for networks, predicted in ((td3.online, KNOWN_NUMBERS), (td3.target, 0)):
         real = {name: tuple(parameter.shape) for name, parameter in networks.named_parameters()}
-        assert sizes.Networks(settings.td3.network, DEFAULT, TOLD, predicted).shapes == real
+        assert sizes.Networks(settings.td3.network, DEFAULT, KNOWN_NUMBERS, predicted).shapes == real
 
 
 @pytest.mark.parametrize(
-    ("settings", "privileged"), [(configured(), 0), (learning(), TOLD)], ids=["plain", "privileged"]
+    ("settings", "privileged"), [(configured(), 0), (learning(), KNOWN_NUMBERS)], ids=["plain", "privileged"]
 )
 def test_what_the_learner_keeps_is_exact_to_the_byte(settings: AgentConfig, privileged: int) -> None:
     td3 = TD3(settings.td3, torch.device("cpu"), seed=0, privileged=privileged)
@@ -96,7 +96,7 @@ def test_what_the_learner_keeps_is_exact_to_the_byte(settings: AgentConfig, priv
     assert item(found, "Adam's moments") == bytes_of(state)
 
 
-@pytest.mark.parametrize("privileged", [0, TOLD])
+@pytest.mark.parametrize("privileged", [0, KNOWN_NUMBERS])
 def test_a_sampled_batch_is_exact_to_the_byte(tmp_path: Path, privileged: int) -> None:
     replay = Replay.create(tmp_path, 1000, privileged=privileged)
     frame, vector = np.zeros((84, 84), np.uint8), np.zeros(53, np.float32)
@@ -110,7 +110,7 @@ def test_a_sampled_batch_is_exact_to_the_byte(tmp_path: Path, privileged: int) -
     )
 
 
-@pytest.mark.parametrize(("known", "privileged"), [(False, 0), (True, TOLD)])
+@pytest.mark.parametrize(("known", "privileged"), [(False, 0), (True, KNOWN_NUMBERS)])
 def test_the_replay_s_files_are_exact_to_the_byte(tmp_path: Path, known: bool, privileged: int) -> None:
     settings = configured(replay={"capacity": 1234}, environment={"privileged": known})
     Replay.create(tmp_path, settings.replay.capacity, privileged=privileged)
@@ -125,7 +125,7 @@ def test_a_checkpoint_s_files_are_within_64_kib_of_the_estimate(tmp_path: Path, 
     with prepare(run, resume=False):
         Learner(settings, run).save(Counters(steps=5, updates=0), score=None)
     real = sum(file.stat().st_size for file in run.checkpoints.glob("step-*/*"))
-    assert real <= item(estimate.estimate(settings, cuda=False), "checkpoint in the making", "disk") <= real + 2**16
+    assert real <= item(estimate.estimate(settings, cuda=False), "checkpoint being written", "disk") <= real + 2**16
 
 
 PARTS = [(64, 64), (256, 256), (256, 64), (100, 30)]
@@ -137,7 +137,7 @@ PARTS = [(64, 64), (256, 256), (256, 64), (100, 30)]
 def test_the_peak_of_an_update_lies_within_the_band(
     network: dict[str, object], batch: int, rows: int, precision: str
 ) -> None:
-    """What PyTorch allocates above what stood before: the estimate is at most 2 % below it and 5 % above.
+    """Memory that PyTorch allocates beyond the earlier state: the estimate is at most 2 % below it and 5 % above.
 
     Up to 20 % above where the trunk outweighs the convolutions: its gradients are thought to be there a moment longer.
     """
@@ -151,7 +151,7 @@ def test_the_peak_of_an_update_with_privileged_numbers_lies_within_the_band(
     network: dict[str, object], batch: int, rows: int
 ) -> None:
     settings = learning(network=network, batch_size=batch, micro_batch=rows)
-    assert_near(settings, allocated_peak(settings, privileged=TOLD), 1.05)
+    assert_near(settings, allocated_peak(settings, privileged=KNOWN_NUMBERS), 1.05)
 
 
 @pytest.mark.parametrize(("batch", "rows"), [(64, 64), (64, 20)])

@@ -1,4 +1,4 @@
-"""What a policy goes by, where the answer is known: one that looks at a single pixel, and any other by differences."""
+"""Explanations of a policy where the answer is known: one that reads a single pixel, and others by differences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Y, X = 24, 24
 
 
 def of_one_pixel() -> Policy:
-    """Return a policy that steers by that pixel alone, and never touches a pedal."""
+    """Return a policy that steers only by that pixel, and never touches a pedal."""
     policy = Policy(NetworkConfig(channels=(1, 1, 1), features=4, hidden=(1,)))
     with torch.no_grad():
         for parameter in policy.parameters():

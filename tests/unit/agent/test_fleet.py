@@ -1,4 +1,4 @@
-"""What becomes of a run when some of its collectors can't go on, and when none can."""
+"""A run some of whose collectors can't continue, and one whose collectors all can't."""
 
 from __future__ import annotations
 

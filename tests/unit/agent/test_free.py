@@ -1,4 +1,4 @@
-"""What is free is read as the kernel means it: the least of all control groups, without the pages of files."""
+"""Free memory as the kernel counts it: the least of all control groups, without the pages of files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_run_s_own_files_count_as_free_and_a_run_to_be_has_the_disk_of_the_nea
         asked.append(folder)
         return SimpleNamespace(f_blocks=2000, f_bavail=1000, f_frsize=4096)
 
-    monkeypatch.setattr(os, "statvfs", statvfs)  # nobody else's files come and go on this one
+    monkeypatch.setattr(os, "statvfs", statvfs)  # no other files come and go on this one
     run = tmp_path / "runs" / "new"
     assert free.disk_bytes(run) == 4_096_000
     (run / "replay").mkdir(parents=True)

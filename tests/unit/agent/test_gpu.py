@@ -1,4 +1,4 @@
-"""What a person's own script is told of the card: by the driver, by PyTorch, and without a card why not."""
+"""GPU memory for a user's own script: by the driver, by PyTorch, and without a GPU the reason."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_without_a_card_it_is_said_why(no_driver: None, capsys: pytest.CaptureFi
     log_gpu_memory()
     prefixed, plain = capsys.readouterr().out.splitlines()
     assert prefixed == f"after the model: {plain}"
-    assert plain.startswith("no GPU memory to tell of: ")
+    assert plain.startswith("no GPU memory to report: ")
     assert memory_summary().splitlines()[0] == plain
     assert "torch" not in read_gpu_memory().problem or torch.__version__ in read_gpu_memory().problem
 

@@ -1,4 +1,4 @@
-"""What counts as lying on the route ahead, over plain data."""
+"""Hazards on the route ahead, over plain data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from carla_td3.env.hazards import (
     target_speed,
 )
 from carla_td3.env.route_line import Route
-from carla_td3.env.stop_signs import Hold, StopWatch
+from carla_td3.env.stop_signs import StopBox, StopSignWatch
 from tests.unit.agent.roads import pose, road, state
 
 Pose = tuple[float, float, float, float]
@@ -138,7 +138,7 @@ def test_a_line_just_passed_still_holds_the_car():
     assert before(STRAIGHT, 30.0 - FRONT_M + 3.0, stop_lines=(line,)).light is Light.NONE
 
 
-SIGN = Hold(x_m=30.0, y_m=1.0, yaw=math.pi / 2.0, half_x_m=2.0, half_y_m=1.5, travel=0.0)
+SIGN = StopBox(x_m=30.0, y_m=1.0, yaw=math.pi / 2.0, half_x_m=2.0, half_y_m=1.5, travel=0.0)
 
 
 def test_a_stop_sign_holds_until_the_car_has_stood():
@@ -147,7 +147,7 @@ def test_a_stop_sign_holds_until_the_car_has_stood():
     assert seen.sign_gap_m == pytest.approx(20.0 + STAND_BEFORE_LINE_M)
     assert target_speed(before(STRAIGHT, 29.9, stop_signs=(SIGN,)), 8.0) < 1.0
     assert before(STRAIGHT, 31.6, stop_signs=(SIGN,)) == NOTHING
-    watch = StopWatch([SIGN])
+    watch = StopSignWatch([SIGN])
     for x, speed_mps, asks in (
         (20.0, 5.0, True),
         (29.0, 2.0, True),
@@ -209,7 +209,7 @@ ON_STRAIGHT = state(STRAIGHT, 10.0)
 
 
 def told(seen: Hazards, walkers_m: Any = NOBODY, vehicles_m: Any = NOBODY) -> dict[str, float]:
-    """What the privileged vector says, by name."""
+    """Values of the privileged vector, by name."""
     values = privileged.vector(seen, walkers_m, vehicles_m, ON_STRAIGHT, np.zeros(2, np.float32))
     return dict(zip(privileged.NAMES, map(float, values), strict=True))
 

@@ -36,7 +36,7 @@ def test_a_healthy_drive_has_no_problem() -> None:
         (driven(steps=3), "3 of 5 steps"),
         (driven(lambda step: picture(step) * (step != 2)), "showed nothing at step 3."),
         (driven(lambda _: np.full((84, 84, 3), 90, np.uint8)), "showed nothing 5 times, first at step 1."),
-        (driven(lambda _: picture(0)), "stood still 4 times, first at step 2."),
+        (driven(lambda _: picture(0)), "did not change 4 times, first at step 2."),
         (driven(held_mib=300.0), "The agent held 300 MiB, more than the limit of 200 MiB."),
     ],
     ids=["too few steps", "a black picture", "flat pictures", "a frozen picture", "too much memory"],

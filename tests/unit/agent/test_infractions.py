@@ -1,4 +1,4 @@
-"""What a drive did wrong is listed once each, with its place, as the Leaderboard's criteria have it."""
+"""Each infraction of a drive is listed once, with its place, as by the Leaderboard's criteria."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from carla_td3.env.episode import Episode, Events, Rules
 from carla_td3.env.hazards import Light
 from carla_td3.env.infractions import Record
 from carla_td3.env.sensors import Collision
-from carla_td3.env.stop_signs import Hold, StopWatch
+from carla_td3.env.stop_signs import StopBox, StopSignWatch
 from tests.unit.agent.roads import STRAIGHT
 
 SECONDS = 0.1
 LONG = TimeLimitConfig(constant_s=1000.0)
-GOES_ON = Rules(goes_on=True)
+GOES_ON = Rules(continue_after_infractions=True)
 NONE, OPEN, RED = Light.NONE, Light.GREEN, Light.RED
 
 
@@ -158,11 +158,11 @@ def test_the_time_limit_grows_with_the_route() -> None:
         assert episode.time_s == pytest.approx(seconds)
 
 
-SIGN = Hold(x_m=10.0, y_m=0.0, yaw=math.pi / 2.0, half_x_m=2.0, half_y_m=1.5, travel=0.0)
+SIGN = StopBox(x_m=10.0, y_m=0.0, yaw=math.pi / 2.0, half_x_m=2.0, half_y_m=1.5, travel=0.0)
 
 
 def ran(speeds_mps: list[float], yaw: float = 0.0) -> int:
-    watch, x, count = StopWatch([SIGN]), 5.0, 0
+    watch, x, count = StopSignWatch([SIGN]), 5.0, 0
     for speed in speeds_mps:
         x += speed * SECONDS
         count += watch.look(Motion(0, x, 0.0, yaw, speed, 0.0))

@@ -28,7 +28,7 @@ FILES = {
 }
 
 
-@pytest.mark.timeout(900)  # beside others; alone half a minute
+@pytest.mark.timeout(900)  # beside other tests; half a minute on an idle machine
 @pytest.mark.long
 @pytest.mark.parametrize("cap", ["AVX2", "AVX512_CORE"])
 def test_what_the_instruction_set_decides_holds_under_a_cap(cap: str) -> None:

@@ -22,7 +22,7 @@ from carla_td3 import config
 from carla_td3.cluster.__main__ import Driver
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, cut
 from carla_td3.cluster.life import Life
-from carla_td3.cluster.node import Ask, Begin, Told
+from carla_td3.cluster.node import Answer, Begin, Question
 from carla_td3.cluster.waiting import GaveUpError, LostError
 from carla_td3.config import ClusterConfig, dump
 from carla_td3.exchange.messages import Channel, Configure, Ended, Failed, Kill, Placed, Rests, Stop
@@ -35,16 +35,16 @@ from tests.unit.agent.test_chunks import There
 
 PLACED = Placed(node="worker-1", incarnation="1", simulator="127.0.0.1:2000")
 SETTINGS = config.validate({"replay": {"capacity": 1000}}, "test")
-Answer = Callable[["Cluster", Ask], Told]
+Answering = Callable[["Cluster", Question], Answer]
 
 
 class Cluster:
     """A cluster of one node, which answers as the test says."""
 
-    def __init__(self, folder: Path, answer: Answer) -> None:
+    def __init__(self, folder: Path, answer: Answering) -> None:
         self.folder, self.script = folder, answer
         self.there: There | None = None
-        self.asked: list[Ask] = []
+        self.asked: list[Question] = []
         self.found: Exception | None = None
 
     def actor(self, _number: int) -> Any:
@@ -59,8 +59,8 @@ class Cluster:
     def newest(self, file: WeightsFile) -> tuple[int, Any]:
         return file.version, "reference"
 
-    def answer_of(self, method: Callable[..., Any], goes_on: Callable[[], bool], *arguments: Any) -> Any:
-        if not goes_on():
+    def answer_of(self, method: Callable[..., Any], still_wanted: Callable[[], bool], *arguments: Any) -> Any:
+        if not still_wanted():
             raise GaveUpError
         return method(*arguments)
 
@@ -68,22 +68,22 @@ class Cluster:
         self.there = There(self.folder / order.life, order.head)
         return PLACED
 
-    def exchange(self, ask: Ask, _weights: object) -> Told:
+    def exchange(self, ask: Question, _weights: object) -> Answer:
         self.asked.append(ask)
         return self.script(self, ask)
 
-    def told(self, ask: Ask, drives: int = 0, **more: Any) -> Told:
+    def told(self, ask: Question, drives: int = 0, **more: Any) -> Answer:
         """Drive so many steps, and hand out what isn't acknowledged."""
         assert self.there is not None
         self.there.drive(drives)
         there = Snapshot(CollectorState.STEPPING, 3, 77, in_call=False, silent_s=0.0, limit_s=20.0)
-        return Told(there, self.there.replay.steps, cut(self.there.ring, ask.head.rows), **more)
+        return Answer(there, self.there.replay.steps, cut(self.there.ring, ask.head.rows), **more)
 
 
 class Learner:
     """The trainer's ends of a life."""
 
-    def __init__(self, tmp_path: Path, answer: Answer) -> None:
+    def __init__(self, tmp_path: Path, answer: Answering) -> None:
         self.run = RunPaths(tmp_path / "run")
         self.run.exchange.mkdir(parents=True)
         WeightsFile.create(self.run.exchange / "weights.bin", 4).publish(np.zeros(4, np.float32), 0)
@@ -125,7 +125,7 @@ CRASH = Ended(cause="exit code 1", end=CollectorEnd.EXIT, exit_code=1)
 
 
 def test_steps_and_reports_reach_the_learner_and_so_does_the_end(tmp_path: Path) -> None:
-    def answer(cluster: Cluster, ask: Ask) -> Told:
+    def answer(cluster: Cluster, ask: Question) -> Answer:
         last = len(cluster.asked) == 3
         return cluster.told(ask, drives=20, reports=(Rests(),), ended=CRASH if last else None, log=b"word\n")
 
@@ -145,17 +145,17 @@ def test_steps_and_reports_reach_the_learner_and_so_does_the_end(tmp_path: Path)
 
 @pytest.mark.parametrize("death", [LostError("worker died"), "another incarnation"])
 def test_what_a_lost_node_had_is_counted_and_the_next_life_drives_it_again(tmp_path: Path, death: object) -> None:
-    def answer(cluster: Cluster, ask: Ask) -> Told:
+    def answer(cluster: Cluster, ask: Question) -> Answer:
         if len(cluster.asked) == 1:
             return cluster.told(ask, drives=18)
         if len(cluster.asked) == 2:
             told = cluster.told(ask, drives=9)
-            return Told(told.snapshot, told.steps)  # driven, and not sent yet
+            return Answer(told.snapshot, told.steps)  # driven, and not sent yet
         if len(cluster.asked) == 3:
             if isinstance(death, LostError):
                 raise death
-            lost = Ended(cause="its node knows nothing of it", end=CollectorEnd.LOST)
-            return Told(cluster.told(ask).snapshot, ask.head.steps, ended=lost)
+            lost = Ended(cause="its node no longer has it", end=CollectorEnd.LOST)
+            return Answer(cluster.told(ask).snapshot, ask.head.steps, ended=lost)
         return cluster.told(ask, drives=30, ended=CRASH)
 
     learner = Learner(tmp_path, answer)
@@ -170,7 +170,7 @@ def test_what_a_lost_node_had_is_counted_and_the_next_life_drives_it_again(tmp_p
 
 
 def test_where_little_was_allowed_little_can_be_lost(tmp_path: Path) -> None:
-    def answer(cluster: Cluster, ask: Ask) -> Told:
+    def answer(cluster: Cluster, ask: Question) -> Answer:
         if len(cluster.asked) == 1:
             return cluster.told(ask, drives=18)
         raise LostError("gone")
@@ -182,7 +182,7 @@ def test_where_little_was_allowed_little_can_be_lost(tmp_path: Path) -> None:
 
 
 def test_one_that_is_killed_hands_out_what_it_has_finished(tmp_path: Path) -> None:
-    def answer(cluster: Cluster, ask: Ask) -> Told:
+    def answer(cluster: Cluster, ask: Question) -> Answer:
         if len(cluster.asked) == 2:
             learner.channel.send(Kill())
         return cluster.told(ask, drives=12, ended=CRASH if ask.end else None)

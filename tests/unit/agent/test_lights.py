@@ -1,4 +1,4 @@
-"""What counts as running a red light, and which cars may find theirs red of a sudden."""
+"""Running a red light, and which cars' lights may turn red suddenly."""
 
 from __future__ import annotations
 

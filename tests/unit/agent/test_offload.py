@@ -1,4 +1,4 @@
-"""What lives on the host changes no number: updates, dry runs, checkpoints, recoveries are those of a plain TD3."""
+"""Offloading changes no number: updates, dry runs, checkpoints and recoveries are those of a plain TD3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who looks over a driver's shoulder sees its routes and pictures, and changes nothing that it does."""
+"""An observer of a driver gets its routes and pictures, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is drawn over a picture lies where the thing is, and says what it is."""
+"""Overlays on a picture are at the place of the thing, with the right text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who does what next: tables for the decisions, properties for their interplay."""
+"""The next action of learner and collector: tables for the decisions, properties for their interplay."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_every_plan_comes_to_its_end_with_the_ratio_kept(
 def brought_to_its_end(
     plan: Plan, counters: Counters, chance: object, other_ratio: Fraction | None
 ) -> tuple[Plan, Counters, int]:
-    """Return the plan as its ratio is at the end, the counters there, and how often the learner began anew."""
+    """Return the plan with its last ratio, the counters at its end, and how often the learner was reset."""
     resets = 0
     taken: list[tuple[Plan, Counters]] = []
     for _ in range(10_000):

@@ -29,7 +29,7 @@ ASK = ("agent", "request", "stop", "--run-dir", "runs/there")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that any user reaches, which pytest's own isn't, with somebody's runs in it."""
+    """A folder that any user can reach, unlike pytest's, with another user's runs in it."""
     if os.getuid() != 0:
         pytest.skip("only root can start a program as somebody else")
     made = Path(tempfile.mkdtemp())
@@ -40,7 +40,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-# What a stranger may not read, such as root's own Python, is read before he is one.
+# Files that another user can't read, such as root's Python, are read before the user changes.
 AS_STRANGER = f"""
 import os, runpy, sys
 import encodings.idna

@@ -90,7 +90,7 @@ def test_auto_leaves_a_full_gpu_alone_and_says_why(tmp_path: Path, machine: dict
     assert reported[2]["device"] == "cpu"
     assert "MiB of device memory" in reported[2]["cause"]
     assert "100 MiB are free" in reported[2]["cause"]
-    assert "It goes to the CPU" in reported[1]["cause"]
+    assert "The agent runs on the CPU" in reported[1]["cause"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_gpu_without_bfloat16_is_refused_it_with_the_way_out(tmp_path: Path, m
     with pytest.raises(ConfigError) as refused:
         admitted(tmp_path, device="auto", td3={"precision": "bfloat16"})
     assert str(refused.value) == (
-        "td3.precision is bfloat16, which NVIDIA GeForce RTX 2060 has not: set td3.precision to float16."
+        "td3.precision is bfloat16, which NVIDIA GeForce RTX 2060 lacks: set td3.precision to float16."
     )
     assert admitted(tmp_path, device="auto", td3={"precision": "float16"})[0] == "cuda"
     assert admitted(tmp_path, device="cpu", td3={"precision": "bfloat16"})[0] == "cpu"

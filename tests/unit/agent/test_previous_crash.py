@@ -1,4 +1,4 @@
-"""What the next learner begins with after one that ended without a word, and after one that didn't."""
+"""The start of a learner after one that ended without a message, and after one that didn't."""
 
 from __future__ import annotations
 

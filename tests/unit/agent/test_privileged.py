@@ -1,4 +1,4 @@
-"""What only the simulator knows: kept in the replay, read by critic and auxiliary head, never by what drives."""
+"""Privileged numbers: stored in the replay, read by critic and auxiliary head, never by a driver."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def test_the_loss_is_each_row_s_mean_square() -> None:
 
 
 def test_features_learn_to_tell_what_is_known() -> None:
-    """From frames whose brightness is the number: the head alone, on features of an untrained encoder, learns less."""
+    """From frames whose brightness is the number: the head on its own, on features of an untrained encoder, learns
+    less.
+    """
     rng = torch.Generator().manual_seed(0)
 
     def lit(size: int = 16) -> Batch:

@@ -1,4 +1,4 @@
-"""What is done when memory runs out in an update: decided, told, and the update as it would have been.
+"""The response when memory runs out in an update: the decision, the report, and an unchanged update.
 
 Forced by errors at chosen places; the real thing is ``test_shortages``.
 """

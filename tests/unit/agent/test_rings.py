@@ -1,4 +1,4 @@
-"""Batches of several rings: the transitions of all of them alike, whoever wrote them and whatever became of him."""
+"""Batches of several rings: uniform over all transitions, whichever collector wrote them and however it ended."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_a_directory_with_a_run_is_refused_without_resume(tmp_path: Path) -> Non
     with contextlib.closing(Replay.create(run.replay, 1000)) as replay:
         frame, vector = np.zeros((84, 84), np.uint8), np.zeros(53, np.float32)
         replay.start_episode(frame, vector)
-        assert not run.holds_a_run()  # nobody loses anything: a start that failed is no run
+        assert not run.holds_a_run()  # nothing is lost: a failed start is no run
         replay.append(np.zeros(2, np.float32), 0.0, False, False, frame, vector)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(AgentError, match="already holds a run: add --resume") as caught:

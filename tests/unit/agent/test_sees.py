@@ -1,4 +1,4 @@
-"""Drivers without a picture, by the vector alone or told what the simulator knows: trained, kept, sized as others."""
+"""Drivers without a picture, by the vector or with privileged numbers: trained, saved and sized like others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from carla_td3.evaluation.drivers import PolicyDriver, compared
 from carla_td3.memory import estimate, sizes
 from carla_td3.run_directory import prepare, save_config
 from carla_td3.td3.networks import Policy
-from carla_td3.td3.replay.frames import DEFAULT, PRIVILEGED, TOLD, FrameStack
+from carla_td3.td3.replay.frames import DEFAULT, KNOWN_NUMBERS, PRIVILEGED, FrameStack
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Batch, Replay
 from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.batches import Batches
@@ -45,7 +45,7 @@ def settings_of(sees: str, **values: Any) -> AgentConfig:
     return config.validate({"td3": td3, "environment": {"privileged": True}}, "test")
 
 
-@pytest.mark.parametrize(("sees", "known"), [("vector", 0), ("privileged", TOLD)])
+@pytest.mark.parametrize(("sees", "known"), [("vector", 0), ("privileged", KNOWN_NUMBERS)])
 def test_there_is_no_encoder_and_heads_read_what_is_seen(sees: str, known: int) -> None:
     td3 = made(sees, stack=EYES)
     real = {name: tuple(parameter.shape) for name, parameter in td3.online.named_parameters()}

@@ -1,4 +1,4 @@
-"""What is whose among several collectors: settings, seeds and steps; nothing where there is one."""
+"""Division among several collectors: settings, seeds and steps; no division with a single one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left behind where memory ran out: enough to see what held it, few files, and never a second trouble."""
+"""The snapshot after a shortage of memory: enough to see the cause, few files, and never a second failure."""
 
 from __future__ import annotations
 

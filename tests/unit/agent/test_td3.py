@@ -169,7 +169,7 @@ def test_chance_comes_from_the_seed_and_leaves_torchs_alone() -> None:
 def test_a_reset_learner_is_a_new_one_but_for_count_and_noise() -> None:
     used, new = made(updates=3), made(5)
     noise = used.noise.get_state()
-    used.begin_anew(5)
+    used.reset(5)
     assert _changed(bits(used), bits(new)) == {"noise", "updates"}
     assert used.updates == 3
     assert torch.equal(used.noise.get_state(), noise)

@@ -1,4 +1,4 @@
-"""What training promises without a simulator: imports, bad input, memory verdicts, seeds, lifetimes."""
+"""Training without a simulator: imports, bad input, memory verdicts, seeds, lifetimes."""
 
 from __future__ import annotations
 

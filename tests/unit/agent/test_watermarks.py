@@ -1,4 +1,4 @@
-"""Memory by phase: maxima belong to the phase that reached them; a device's are exact, whoever reads when."""
+"""Memory by phase: peaks belong to the phase that reached them; a device's are exact, whenever they are read."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_display_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     pytest.importorskip("pygame", reason="pygame-ce isn't installed: pip install '.[view]'")
     monkeypatch.setenv("DISPLAY", ":987")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")  # as it sets itself where nobody has
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")  # as it sets itself if it is unset
     assert "the display ':987' refuses" in refusal({"DISPLAY": ":987"})
 
 

@@ -1,4 +1,4 @@
-"""What several tests look at: maps by name, the real client's reading of them, level ground, scenes of a few boxes."""
+"""Shared by several tests: maps by name, the real client's reading of them, level ground, scenes of a few boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the real ``carla`` client makes of an OpenDRIVE text, asked for in a process that it may kill.
+"""The real ``carla`` client's reading of an OpenDRIVE text, in a process that it may kill.
 
 Run as a program it answers one JSON line for each it reads: a text, tried in a child of its own with bounded memory and
 time. Nothing here judges carla-lite.
@@ -36,7 +36,7 @@ class Waypoint:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a text: why the client has no map, else its waypoints."""
+    """Result for a text: why the client has no map, else its waypoints."""
 
     why: str = ""
     topology: list[tuple[Waypoint, Waypoint]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Contacts: who touches whom, what momentum does, and that nobody stays inside anything."""
+"""Contacts: which bodies touch, momentum, and that no body stays inside another."""
 
 from __future__ import annotations
 

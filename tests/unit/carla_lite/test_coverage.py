@@ -1,4 +1,4 @@
-"""What carla-lite says it supports is what the client has, what the code reads, and what is refused."""
+"""The declared coverage agrees with the client's calls, with the attributes that the code reads, and with refusals."""
 
 from __future__ import annotations
 

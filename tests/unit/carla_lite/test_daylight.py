@@ -1,4 +1,4 @@
-"""What a weather does to light and air, and that the pictures of ClearNoon stay free of it."""
+"""The effect of weather on light and air, which pictures of ClearNoon don't show."""
 
 from __future__ import annotations
 

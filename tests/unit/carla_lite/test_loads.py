@@ -1,4 +1,4 @@
-"""What a server keeps of towns that it has left: not more than the one before, however many it loads."""
+"""Memory of a server for earlier towns: at most the previous one, however many it loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes no sense to vehicles and the map is answered by a sentence, and the world goes on."""
+"""Impossible values for vehicles and the map are answered by a sentence, and the world continues."""
 
 from __future__ import annotations
 

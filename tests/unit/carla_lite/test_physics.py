@@ -1,4 +1,4 @@
-"""The motion model against figures of real cars, geometry, and inputs nobody should send."""
+"""The motion model against figures of real cars, geometry, and senseless inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rays meet: faces from outside, ground with hills, balls that touch triangles; by closed forms."""
+"""Hits of rays: faces from outside, hilly ground, balls that touch triangles; by closed forms."""
 
 from __future__ import annotations
 

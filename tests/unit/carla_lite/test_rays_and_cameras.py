@@ -25,7 +25,7 @@ PROPS = ("trafficcone01", "bench01", "streetbarrier")
 
 
 class Kept(Streams):
-    """Streams that everybody listens to, and that keep the last message of each."""
+    """Streams with a listener each, which keep the last message."""
 
     def publish(self, stream: int, parts: object) -> None:
         self.last[stream] = b"".join(bytes(part) for part in parts)  # type: ignore[attr-defined]

@@ -214,12 +214,12 @@ def test_a_file_by_hand_is_replayed(world, write):
     assert (hero.blueprint.id, hero.attributes["color"], hero.pose.x) == (CAR, "255,0,0", pytest.approx(10.0))
     assert (hero.body.control.throttle, hero.light_state, hero.body.simulate_physics) == (0.5, 3, False)
     assert world.spectator.pose.x == pytest.approx(10.0 - 10.0 * -0.98480775, abs=1e-4)
-    world.recorder.manner.time_factor = 1.9
+    world.recorder.options.time_factor = 1.9
     while world.actors[4040].pose.x < 10.5:
         world.tick()
     # Halfway from frame 1 to 2 the yaw has come halfway the shorter way round.
     assert abs(world.actors[4040].pose.yaw) == pytest.approx(3.1416, abs=0.05)
-    world.recorder.manner.time_factor = 1.0
+    world.recorder.options.time_factor = 1.0
     world.recorder.stop_replaying(keep_actors=False)
     assert (4040 in world.actors, 4041 in world.actors) == (True, False)
     assert world.actors[4040].body.simulate_physics
@@ -271,7 +271,7 @@ def test_records_come_back_as_they_were_written(kind):
     def check(written):
         payload = LAYOUTS[kind].write(written)
         assert LAYOUTS[kind].read(payload) == written
-        assert layout.told(kind, payload) is kind or not written
+        assert layout.packet_of(kind, payload) is kind or not written
 
     check()
 
@@ -290,7 +290,7 @@ def test_packets_of_the_version_between_are_known_by_their_size(number, kind):
         Packet.WHEELS: records.Wheels(1, (records.Wheel(0, 1.0, 2.0),)),
         Packet.BIKER: records.Biker(1, 2.0, 0.5),
     }
-    assert layout.told(number, LAYOUTS[kind].write([one[kind]] * 3)) is kind
+    assert layout.packet_of(number, LAYOUTS[kind].write([one[kind]] * 3)) is kind
 
 
 def one_frame(*packets: bytes) -> bytes:
@@ -416,7 +416,7 @@ def test_no_change_of_a_file_ends_the_world(world, data):
     ):
         with contextlib.suppress(RpcError):
             assert isinstance(call(), str)
-    world.recorder.manner.time_factor = 100.0
+    world.recorder.options.time_factor = 100.0
     for _ in range(3):
         world.tick()
     world.recorder.stop_replaying(keep_actors=False)

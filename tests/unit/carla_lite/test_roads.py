@@ -1,4 +1,4 @@
-"""What a road network says of an OpenDRIVE text: lanes, painted lines, speed, ground, places to spawn, and mistakes."""
+"""The road network of an OpenDRIVE text: lanes, painted lines, speed, ground, spawn points, and mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands beside the streets keeps off them, and the painted ground agrees with the network."""
+"""Objects beside the streets keep off them, and the painted ground agrees with the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the wheels of a vehicle are said to do, against Newton and geometry."""
+"""Telemetry of a vehicle's wheels, compared with Newton's laws and geometry."""
 
 from __future__ import annotations
 

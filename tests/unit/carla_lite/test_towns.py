@@ -86,7 +86,7 @@ def test_painted_lines_are_those_of_the_street(name: str) -> None:
         ("Solid", "Solid", "NONE"),  # near a crossing, or the right-hand lane of an avenue there
         ("SolidSolid", "Broken", "Right"),  # the left-hand lane of an avenue
         ("Broken", "Solid", "Left"),  # its right-hand lane
-        ("SolidSolid", "Solid", "NONE"),  # near a crossing nobody changes lanes
+        ("SolidSolid", "Solid", "NONE"),  # near a crossing there are no lane changes
     }
 
 

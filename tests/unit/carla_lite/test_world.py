@@ -15,7 +15,7 @@ from carla_lite.world import World
 
 
 class Published(Streams):
-    """Streams that everybody listens to, and that note what goes out."""
+    """Streams with a listener each, which record every message."""
 
     def publish(self, stream: int, _parts: object) -> None:
         self.order.append(stream)

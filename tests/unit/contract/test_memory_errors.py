@@ -1,4 +1,4 @@
-"""What the words of PyTorch, CUDA's libraries, C++ and Python mean for memory."""
+"""The meaning for memory of messages by PyTorch, CUDA's libraries, C++ and Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several of the launcher's unit tests need."""
+"""Shared by several of the launcher's unit tests."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "570.1
 
 
 def with_programs(machine: Machine, **programs: str) -> Machine:
-    """Return the machine with these programs alone on its PATH."""
+    """Return the machine with only these programs on its PATH."""
     folder = machine.stack / "bin"
     folder.mkdir(exist_ok=True)
     for name, text in programs.items():

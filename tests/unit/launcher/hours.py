@@ -21,7 +21,7 @@ from tests.unit.launcher.planned import RUNGS
 HOUR_S = 3600.0
 FAULT_EVERY_S = 900.0
 LONGEST_STALL_S = 1800.0
-"""Two hangs in a row, each with its time-outs and its back-off; whoever stands longer is deadlocked."""
+"""Two hangs in a row, each with its time-outs and its back-off; a longer standstill is a deadlock."""
 CHANGES = ("rung_taken", "rung_left", "rung_adopted", "simulator_restart", "agent_restart")
 
 
@@ -105,7 +105,7 @@ LAST = {"GPU lost": lose_gpu, "lavapipe": misconfigure}
 
 @dataclass
 class Sweep:
-    """What all seeds together have reached."""
+    """States that all seeds together have reached."""
 
     seeds: int = 0
     causes: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""Rows of a run's files as launcher and agent write them, and values that nobody should write."""
+"""Rows of a run's files as launcher and agent write them, and invalid values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A machine in simulated time: a card, RAM, a simulator, an agent and foreign processes that behave as such things do.
 
 The supervisor, the diagnosis, the policy and the ladder are the real ones; only what they look at and act on is
-simulated. Memory is arithmetic: whoever asks for more than there is ends as the real one would.
+simulated. Memory is arithmetic: a program that asks for more than there is ends as the real one would.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def ladder(policy: tuple[str, ...] | None = None) -> Ladder:
 
 @dataclass
 class Agent:
-    """What the agent's files and its learning are: they outlive its processes."""
+    """The agent's files and its learning, which outlive its processes."""
 
     steps: float = 0.0
     updates: float = 0.0
@@ -176,7 +176,7 @@ class Machine(World):
             self.learned.saved_updates = self.learned.updates
 
     def _run_out(self) -> None:
-        """End, or make smaller, whoever asks for more than there is."""
+        """End, or shrink, each program that asks for more memory than there is."""
         for agent in self.living(Role.AGENT):
             while self._free(PoolKind.VRAM) < 0 and self._on_card(agent) and self._age_s(agent) >= WARM_AFTER_S:
                 values = {**BASE, **agent.overrides}

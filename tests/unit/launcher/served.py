@@ -30,7 +30,7 @@ PICTURE = b"\xff\xd8 not quite a picture"
 
 
 class Reply(NamedTuple):
-    """What the page answered."""
+    """The page's answers."""
 
     status: int
     headers: Mapping[str, str]

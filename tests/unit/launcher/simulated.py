@@ -420,7 +420,7 @@ def needs_by(ladder: Ladder, vram_mib: float, overrides: Mapping[str, Any]) -> M
 
 
 def plainly(seen: Observation) -> tuple[Finding, ...]:
-    """Name ends that nobody asked for, and nothing else: what tests of the supervisor alone need of a diagnosis."""
+    """Name unrequested ends, and nothing else: the only diagnosis that tests of the supervisor need."""
     found = []
     if seen.simulator.ended is not None and not seen.simulator.ended.planned:
         code = seen.simulator.ended.code

@@ -1,4 +1,4 @@
-"""What an agent's heartbeat is taken for: a rung where memory is why, never where PyTorch can't use the card."""
+"""Adopting an agent's heartbeat as a rung: only for lack of memory, never if PyTorch can't use the card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent takes is known before a decision needs it: no decision asks, and the ladder's own figures stand in."""
+"""The agent's memory is known before a decision needs it: no decision asks, and the ladder's figures stand in."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_where_nobody_knows_yet_the_ladders_own_figures_stand() -> None:
 
 
 def test_what_a_choice_asks_about_is_asked_ahead() -> None:
-    """Each step alone, and each after the rungs before it as far as they go: the way that the search walks."""
+    """Each step by itself, and each after the rungs before it as far as they go, as the search tries them."""
     made = situation(reading(vram=5400), Rule())
     start = plan.make_plan(made, Rule()).start
     assert start is not None

@@ -65,7 +65,7 @@ print(json.dumps([spec.gpu_uuids, str(spec.cards), pools, locks]))
 
 
 FIRST, SECOND, OTHER = (f"GPU-{name}-{os.getpid()}" for name in ("5ee1", "ca7", "e15e"))
-"""Of this test alone: a launcher locks its cards for all of this machine."""
+"""For this test only: a launcher locks its cards for the whole machine."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What runs follows from the machine, and flags win; a machine that fails is refused, by `plan` and `up` alike."""
+"""The choice for a machine, where flags win; a machine that fails is refused, by `plan` and `up` alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--cluster`` and ``--collectors`` come to, and what they refuse."""
+"""The effect of ``--cluster`` and ``--collectors``, and their refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line promises: runs from options, refusals in a sentence, status and report from files only."""
+"""The command line: runs from options, refusals in a sentence, status and report from files only."""
 
 from __future__ import annotations
 

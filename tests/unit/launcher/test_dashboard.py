@@ -1,4 +1,4 @@
-"""What ``status`` says of a run: from its files alone, however torn, in 80 columns, with keys that never change."""
+"""The output of ``status``: only from a run's files, however torn, in 80 columns, with keys that never change."""
 
 from __future__ import annotations
 

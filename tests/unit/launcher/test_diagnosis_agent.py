@@ -1,4 +1,4 @@
-"""What the end and the silence of an agent come to."""
+"""Diagnoses of an agent's end and of its silence."""
 
 from __future__ import annotations
 

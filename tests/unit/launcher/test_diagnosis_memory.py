@@ -1,4 +1,4 @@
-"""What memory's series come to: shortages, foreign processes, bands; and what they never come to."""
+"""Diagnoses from series of memory readings: shortages, foreign processes, bands; and cases without a diagnosis."""
 
 from __future__ import annotations
 

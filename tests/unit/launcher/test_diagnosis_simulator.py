@@ -1,4 +1,4 @@
-"""What the end, the start and the log of a simulator come to."""
+"""Diagnoses of a simulator's end, start and log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a simulator: small servers that lie about it in different ways."""
+"""Recognising a simulator: small servers that imitate one in different ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine's processes hold of RAM: real ones that take real memory, and files that are no memory."""
+"""RAM of this machine's processes: real ones that take real memory, and files that aren't memory."""
 
 from __future__ import annotations
 

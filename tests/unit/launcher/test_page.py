@@ -1,4 +1,4 @@
-"""What the live page shows and does: parts from the run's files, pictures, buttons; its process from start to end."""
+"""The live page: parts from the run's files, pictures, buttons; its process from start to end."""
 
 from __future__ import annotations
 

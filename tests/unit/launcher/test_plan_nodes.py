@@ -1,4 +1,4 @@
-"""What each node of a cluster holds, by the sums of one machine."""
+"""The plan of each node of a cluster, by the sums of one machine."""
 
 from __future__ import annotations
 

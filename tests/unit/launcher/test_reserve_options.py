@@ -1,4 +1,4 @@
-"""What counts as out of memory, what the options mean: without processes."""
+"""Recognising out-of-memory errors, and the meaning of the options, without processes."""
 
 from __future__ import annotations
 

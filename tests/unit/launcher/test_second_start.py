@@ -1,4 +1,4 @@
-"""A second start is the same run: what was asked for is saved once, taken up again, and what is given anew wins."""
+"""A second start resumes the run: options are saved once and used again, and options given now win."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ GIVEN: dict[str, tuple[Value, Value]] = {
         (("--simulator-arg", ""), ()),
     ),
 }
-"""Each option: as it is asked for first, and given anew or taken back."""
+"""Each option: as given at first, and as changed or removed later."""
 PATHS = {"config", "launcher_config", "stack"}
 WRONG = {"no": "type"}
 
@@ -278,7 +278,7 @@ def test_a_command_is_taken_from_no_file_of_another_user(up: Up, monkeypatch: py
 
 
 def test_a_launcher_configuration_of_ones_own_is_believed(up: Up) -> None:
-    """It can name a command, too; but nobody else can have written this one."""
+    """It can name a command, too; but no other user can have written this one."""
     run = begun(up("--launcher-config", "l.yaml"))
     run.launcher_state.chmod(0o666)
     Path("l.yaml").chmod(0o644)

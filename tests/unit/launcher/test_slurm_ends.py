@@ -96,7 +96,7 @@ def test_requeued_jobs_line_of_that_time_counts() -> None:
 
 
 def test_oom_far_above_the_sampled_peak() -> None:
-    """Of 256 GB a node, 72.5 were the most that sampling saw: it ran out between two phases, within seconds."""
+    """Sampling saw at most 72.5 of 256 GB of a node: memory ran out between two samples, within seconds."""
     text = f"{FIELDS.replace(',', '|')}\n273202|OUT_OF_MEMORY|2025-10-16T14:10:00|2025-10-16T14:34:04\n"
     began_s = moment("2025-10-16T14:11:10")
     assert began_s is not None

@@ -1,4 +1,4 @@
-"""Simulator and agent on a card each: what either frees, needs and loses counts on its own card alone."""
+"""Simulator and agent on a card each: memory that either frees, needs or loses counts only on its own card."""
 
 from __future__ import annotations
 

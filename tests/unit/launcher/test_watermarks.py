@@ -1,4 +1,4 @@
-"""An earlier run's watermark says something about a configuration of the same networks, rows and batches alone."""
+"""An earlier run's watermark applies only to a configuration with the same networks, rows and batches."""
 
 from __future__ import annotations
 

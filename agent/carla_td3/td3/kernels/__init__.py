@@ -1,1 +1,1 @@
-"""What the networks compute with on this processor: the fast forms of their layers. Knows no update and no loss."""
+"""Fast versions of the networks' layers for this processor. Knows no update and no loss."""

@@ -1,7 +1,7 @@
-"""What the encoder computes in: ``td3.precision`` on the processor at hand.
+"""The encoder's precision: what ``td3.precision`` means on this processor.
 
-Owns what a CPU has, asked of the library that computes, not of cpuid: oneDNN may have been told to use less
-(``ONEDNN_MAX_CPU_ISA``). Imports torch only where the answer depends on it; without torch the answer is the one that
+Owns the CPU's abilities, as the computing library reports them, not cpuid: oneDNN may be limited
+(``ONEDNN_MAX_CPU_ISA``). Imports torch only where the answer depends on it; without torch it gives the answer that
 takes more memory.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 from functools import cache
 
 CACHED_ROWS = 64
-"""On the CPU: so many observations go through all convolutions, then the next, so that their numbers stay in cache."""
+"""On the CPU, this many observations go through all convolutions before the next ones, so that they stay in cache."""
 
 
 def computed(precision: str, cuda: bool) -> str:
-    """Return float32, bfloat16 or float16: what a learner with this ``td3.precision`` computes in.
+    """Return float32, bfloat16 or float16: the precision that a learner with this ``td3.precision`` computes in.
 
     A CPU that only emulates bfloat16 convolves in float32, which is faster there. ``auto`` on a GPU that hasn't been
-    asked is float32: at most that is taken.
+    asked counts as float32, the upper limit.
     """
     if precision == "float16" or cuda:
         return "float32" if precision == "auto" else precision
@@ -27,18 +27,18 @@ def computed(precision: str, cuda: bool) -> str:
 
 
 def only_emulated(asked: str, computed_in: str) -> str:
-    """Return the sentence, less its full stop, of a precision that isn't computed in; empty where it is."""
+    """Return a sentence, without its full stop, if the precision isn't computed in as asked; else empty."""
     if asked == computed_in:
         return ""
-    return f"td3.precision is {asked}, which this processor only emulates: the encoder takes {computed_in}"
+    return f"td3.precision is {asked}, which this processor only emulates: the encoder computes in {computed_in}"
 
 
 @cache
 def cpu_has_bfloat16() -> bool:
     """Return whether oneDNN multiplies bfloat16 in hardware (AVX512_BF16, AMX).
 
-    It also takes bfloat16 on plain AVX-512, whose float32 it then uses. The hardware's instructions are recognised by
-    what they do to numbers below 2⁻¹²⁶: taken for 0, whatever the mode of the processor (Intel's manual on VDPBF16PS).
+    oneDNN also accepts bfloat16 on plain AVX-512, where it uses float32. The hardware's instructions are recognised by
+    numbers below 2⁻¹²⁶, which they take as 0 in every mode of the processor (Intel's manual on VDPBF16PS).
     """
     if not _onednn_takes("bf16"):
         return False
@@ -53,10 +53,10 @@ def cpu_has_bfloat16() -> bool:
 
 @cache
 def cpu_gains_by_bfloat16() -> bool:
-    """Return whether updates are faster in bfloat16 than in float32: by AMX, or by AVX512_BF16 that isn't Intel's.
+    """Return whether updates are faster in bfloat16 than in float32: with AMX, or with AVX512_BF16 not by Intel.
 
-    Intel's AVX512_BF16 without AMX, as in a virtual machine that hides it, makes three quarters of float32's updates;
-    AMX and AMD's make 1.4 times as many (docs/benchmarks.md).
+    Intel's AVX512_BF16 without AMX, as in a virtual machine that hides it, makes three quarters as many updates as
+    float32; AMX and AMD's make 1.4 times as many (docs/benchmarks.md).
     """
     if not cpu_has_bfloat16():
         return False
@@ -68,7 +68,7 @@ def cpu_gains_by_bfloat16() -> bool:
 
 @cache
 def cpu_unfolds_float16() -> bool:
-    """Return whether PyTorch's own kernels convolve float16 (AVX512_FP16 is missing): they copy inputs into columns."""
+    """Return whether PyTorch's own kernels convolve float16 (no AVX512_FP16): they copy inputs into columns."""
     return not _onednn_takes("fp16")
 
 

@@ -1,12 +1,11 @@
-"""The encoder's three convolutions as one operation, with its backward pass, which keeps little and stays in cache.
+"""The encoder's three convolutions as one operation, with a backward pass that keeps little and stays in cache.
 
 Owns the arithmetic of that stack and its derivative. Knows no layer's initialisation, no optimizer and no precision
 policy: weights, frames and the dtype to compute in are arguments.
 
-Written out for two reasons. PyTorch would keep the converted frames for the backward pass, more than half of all that
-the encoder keeps; the frames themselves, a byte a pixel, are there anyway and are converted a second time. And on the
-CPU the rows go through in parts whose numbers stay in the processor's caches, each convolution with its ReLU in one
-pass.
+It is written out for two reasons. PyTorch would keep the converted frames for the backward pass, more than half of all
+that the encoder keeps; here the frames themselves, one byte per pixel, are converted a second time. And on the CPU the
+rows go through in parts that stay in the processor's caches, each convolution with its ReLU in one pass.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def convolved(frames: Tensor, weights: list[Tensor], biases: list[Tensor], dtype
         frames: (B, 4, 21, 21, 16 a plane) uint8; must not change before the backward pass.
         weights: of the three convolutions, channels_last.
         biases: of the same.
-        dtype: to compute in.
+        dtype: dtype to compute in.
     """
     y: Tensor = _Convolutions.apply(frames, dtype, *weights, *biases)  # type: ignore[no-untyped-call]
     return y
@@ -65,7 +64,7 @@ def _parts(rows: Tensor) -> tuple[Tensor, ...]:
 
 
 def _cells(flat: Tensor, weight: Tensor) -> Tensor:
-    """Return (B, cells × channels), what the last weight gives, as (B, channels, 7, 7); 4×4 of a smaller frame."""
+    """Return (B, cells × channels), the output of the last weight, as (B, channels, 7, 7); 4×4 for a smaller frame."""
     across = isqrt(flat.shape[1] // len(weight))
     return flat.view(len(flat), across, across, len(weight)).permute(0, 3, 1, 2)
 
@@ -77,9 +76,10 @@ def _pixels(frames: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _apart(frames: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what the first convolution takes in three dimensions, the frames one behind the other: no pixel moves.
+    """Return the first convolution's input in three dimensions, the frames one behind the other: no pixel moves.
 
-    (B, 16, 4, 21, 21) of the weight's dtype, and the weight (32, 64, 2, 2) as (32, 16, 4, 2, 2), both channels last.
+    Shapes: (B, 16, 4, 21, 21) of the weight's dtype, and the weight (32, 64, 2, 2) as (32, 16, 4, 2, 2), both channels
+    last.
     """
     return frames.to(weight.dtype).permute(0, 4, 1, 2, 3), _split(weight, 1, frames.shape[1]).transpose(1, 2)
 
@@ -87,16 +87,16 @@ def _apart(frames: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def _paired(x: Tensor) -> Tensor:
     """Return (B, C, H, W) channels_last as (B, 2C, H, W / 2), a view: neighbours in a row become channels.
 
-    The second convolution's 4×4 of stride 2 is then 4×2 of stride (2, 1) with paired weights, the same sums. oneDNN's
-    backward passes are faster so, in bfloat16 by a quarter. Of an odd width (15, of a small frame) the last is left
-    out: no window of that stride reaches it.
+    The second convolution's 4×4 of stride 2 is then 4×2 of stride (2, 1) with paired weights, the same sums. That makes
+    oneDNN's backward passes faster, in bfloat16 by a quarter. Of an odd width (15, of a small frame) the last column is
+    left out: no window of that stride reaches it.
     """
     pairs = x.shape[3] // 2
     return _split(x.permute(0, 2, 3, 1)[:, :, : 2 * pairs], 2, pairs).flatten(3).permute(0, 3, 1, 2)
 
 
 def _unpaired(x: Tensor, width: int) -> Tensor:
-    """Undo ``_paired``; what it left out is 0."""
+    """Undo ``_paired``; the column that it left out is 0."""
     y = _split(x.permute(0, 2, 3, 1), 3, 2).flatten(2, 3).permute(0, 3, 1, 2)
     return functional.pad(y, (0, 1)) if y.shape[3] < width else y
 
@@ -145,7 +145,7 @@ def _backward_all(gradient: Tensor, frames: Tensor, outputs: list[Tensor], weigh
 
 
 def _backward_first(gradient: Tensor, frames: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    if not (_is_fused(weight) and weight.dtype == torch.float32):  # bfloat16's is a third slower in three dimensions
+    if not (_is_fused(weight) and weight.dtype == torch.float32):  # bfloat16 is a third slower in three dimensions
         return _backward(gradient, _pixels(frames, weight.dtype), weight, [1, 1], down=False)[1:]
     x, apart = _apart(frames, weight)
     _, of_weight, of_bias = _backward(gradient.unsqueeze(2), x, apart, [1, 1, 1], down=False)

@@ -1,4 +1,4 @@
-"""A linear layer that takes oneDNN's matrix product on the CPU.
+"""A linear layer that uses oneDNN's matrix product on the CPU.
 
 Owns one function and the layer around it. PyTorch multiplies float32 matrices with MKL, which on AMD processors runs at
 half the speed of the AVX-512 kernels that oneDNN has: 7.3 and 3.3 ms for the trunk at batch 256 on one core. On Intel
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 _ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
-_SMALLEST_BATCH = 16  # below, setting the kernel up costs more than it saves; acting has a batch of 1
+_SMALLEST_BATCH = 16  # below this, setting up the kernel costs more than it saves; acting has a batch of 1
 
 
 class Linear(nn.Linear):

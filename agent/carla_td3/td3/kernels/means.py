@@ -1,4 +1,4 @@
-"""Running means of an update's metrics: they stay on the device, and the device isn't waited for until they are read.
+"""Running means of an update's metrics, kept on the device; only reading them waits for the device.
 
 Owns the sums. Knows no metric by name.
 """
@@ -13,14 +13,14 @@ from torch import Tensor
 
 
 class Means:
-    """Of all updates since they were last taken."""
+    """Means over all updates since the last ``take``."""
 
     def __init__(self) -> None:
         self._totals: dict[str, Tensor] = {}
         self._counts: Counter[str] = Counter()
 
     def add(self, metrics: Mapping[str, Tensor]) -> None:
-        """Take in one update's."""
+        """Add the metrics of one update."""
         self._counts.update(metrics.keys())
         for name, value in metrics.items():
             total = self._totals.get(name)
@@ -34,5 +34,5 @@ class Means:
         return means
 
     def move(self, device: torch.device) -> None:
-        """Go on on another device."""
+        """Move to another device."""
         self._totals = {name: total.to(device) for name, total in self._totals.items()}

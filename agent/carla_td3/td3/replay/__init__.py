@@ -1,1 +1,1 @@
-"""The ring of transitions on disk, what a frame looks like there, and how a ring is resized. Imports no network."""
+"""The ring of transitions on disk: its frames, its rows, and how it is resized. Imports no network."""

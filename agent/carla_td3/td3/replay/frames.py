@@ -16,35 +16,35 @@ from numpy.typing import NDArray
 
 from carla_td3.config import CameraConfig, NetworkConfig
 
-SIDE = 84  # pixels of a camera frame, both ways
-SIDES = (SIDE, 64)  # those that a run may have
+SIDE = 84  # pixels of a camera frame's side
+SIDES = (SIDE, 64)  # sides that a run may have
 STACK = 4  # frames of one observation, the newest last
 VECTOR = 53  # numbers of one observation beside the image
-TOLD = 38  # numbers of what its simulator knows, which a run may keep for all but the actor
+KNOWN_NUMBERS = 38  # privileged numbers of the simulator, which a run may keep for all but the actor
 ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
-PRIVILEGED = TOLD + ACTION  # and what the expert would do
+PRIVILEGED = KNOWN_NUMBERS + ACTION  # with the expert's action
 
 BLOCK = 4  # = stride of the first convolution
-_ERASED_CELLS, _ERASED_GREY = (2, 7), (60, 180)  # sides of a rectangle that ``erase`` lays, and what it is filled with
+_ERASED_CELLS, _ERASED_GREY = (2, 7), (60, 180)  # side of an erased rectangle in cells, and its grey levels
 
 
 @dataclass(frozen=True)
 class FrameStack:
-    """What one observation's image is made of."""
+    """Frames of one observation's image."""
 
     side: int = SIDE
-    """Pixels of a frame, both ways."""
+    """Pixels of a frame's side."""
     planes: int = 1
-    """Of a frame: one grey view has one, a colour view three."""
+    """Planes per frame: one for a grey view, three for a colour view."""
     frames: int = STACK
     every: int = 1
     """Steps between two of the frames."""
     colour: tuple[int, ...] = ()
-    """The first of the three planes, red, green and blue, of each view that has them."""
+    """Index of the first of the three planes red, green and blue, for each colour view."""
 
     @classmethod
     def of(cls, camera: CameraConfig) -> FrameStack:
-        """Return what a camera's observations are made of."""
+        """Return the frames of a camera's observations."""
         ends = list(accumulate(view.own_planes for view in camera.views))
         colour = tuple(
             end - view.own_planes for end, view in zip(ends, camera.views, strict=True) if view.own_planes > 1
@@ -52,40 +52,40 @@ class FrameStack:
         return cls(camera.width, camera.planes, camera.stack.frames, camera.stack.every, colour)
 
     def seen_by(self, network: NetworkConfig) -> FrameStack:
-        """Return what a network reads of it: all, or no frame; a ring has them in any case."""
+        """Return the frames that a network reads: all, or none. A ring has them in any case."""
         return self if network.sees == "image" else replace(self, frames=0, every=1)
 
     @property
     def frame_shape(self) -> tuple[int, int, int]:
-        """A stored frame's shape."""
+        """Shape of a stored frame."""
         return frame_shape(self.side, self.planes)
 
     @property
     def channels(self) -> int:
-        """What the first convolution reads of a cell."""
+        """Input channels of the first convolution, per cell."""
         return self.frames * self.planes * BLOCK * BLOCK
 
     @property
     def reach(self) -> int:
-        """How many rows before the one at which a transition arrives hold something of it."""
+        """Number of earlier rows that hold a part of the transition that arrives at a row."""
         return max(1, (self.frames - 1) * self.every + 1)
 
     @property
     def before(self) -> NDArray[np.int64]:
-        """The frames of s, counted from the row at which its step arrives: t-3..t."""
+        """Frames of s, relative to the row at which its step arrives: t-3..t."""
         return self.arrived - 1
 
     @property
     def arrived(self) -> NDArray[np.int64]:
-        """The frames of s', counted from the row that holds it."""
+        """Frames of s', relative to its row."""
         return np.arange(-(self.frames - 1) * self.every, 1, self.every)
 
     def new(self, n_step: int) -> int:
-        """Return how many of the frames of s' aren't among those of s: one, where both are one step apart."""
+        """Return how many frames of s' aren't frames of s: one, if s and s' are one step apart."""
         return min(self.frames, 1) if n_step == self.every == 1 else self.frames
 
     def cells(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return an image of whole frames, (n · planes, S, S), as n stored ones, (n, S/4, S/4, 16 · planes)."""
+        """Return an image of whole frames, (n · planes, S, S), as n stored frames, (n, S/4, S/4, 16 · planes)."""
         cells = space_to_depth(image)
         planes = cells.reshape(-1, self.planes, *cells.shape[-3:])
         stored: NDArray[Any] = planes.transpose(0, 2, 3, 1, 4).reshape(-1, *self.frame_shape)
@@ -96,8 +96,8 @@ DEFAULT = FrameStack()
 
 
 def known(network: NetworkConfig) -> int:
-    """Return how many numbers f(s) has: what a network knows of a state beside its vector."""
-    return {"image": network.features, "vector": 0, "privileged": TOLD}[network.sees]
+    """Return the size of f(s): the numbers that a network knows of a state besides its vector."""
+    return {"image": network.features, "vector": 0, "privileged": KNOWN_NUMBERS}[network.sees]
 
 
 def frame_shape(side: int = SIDE, planes: int = 1) -> tuple[int, int, int]:
@@ -106,7 +106,7 @@ def frame_shape(side: int = SIDE, planes: int = 1) -> tuple[int, int, int]:
 
 
 def convolved_sides(side: int = SIDE) -> tuple[int, int, int]:
-    """Return how many cells wide each convolution's output is: 84 → 20 → 9 → 7; 64 → 15 → 6 → 4."""
+    """Return the width in cells of each convolution's output: 84 → 20 → 9 → 7; 64 → 15 → 6 → 4."""
     first = side // BLOCK - 1
     second = (first - 4) // 2 + 1
     return first, second, second - 2
@@ -129,10 +129,10 @@ def space_to_depth(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def erase(frames: NDArray[np.uint8], most: int, rng: np.random.Generator) -> None:
-    """Lay up to ``most`` grey rectangles over each row of stored frames (B, W, C, C, 16 a plane), in place.
+    """Draw up to ``most`` grey rectangles over each row of stored frames (B, W, C, C, 16 a plane), in place.
 
-    Random erasing (Zhong et al. 2020), of 8 to 28 pixels a side, the same in all frames and planes of a row: what is
-    told has to be told by more than one place.
+    Random erasing (Zhong et al. 2020), with sides of 8 to 28 pixels, the same in all frames and planes of a row. The
+    encoder then can't rely on a single place of the picture.
     """
     across = frames.shape[2]
     count = rng.integers(0, most + 1, len(frames))
@@ -146,7 +146,7 @@ def erase(frames: NDArray[np.uint8], most: int, rng: np.random.Generator) -> Non
 
 
 def depth_to_space(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return what :func:`space_to_depth` was given: (..., C, C, 16) as (..., 4C, 4C)."""
+    """Undo :func:`space_to_depth`: return (..., C, C, 16) as (..., 4C, 4C)."""
     *lead, across, _, _ = cells.shape
     pixels: NDArray[Any] = cells.reshape(*lead, across, across, BLOCK, BLOCK).swapaxes(-3, -2)
     return pixels.reshape(*lead, across * BLOCK, across * BLOCK)

@@ -1,7 +1,7 @@
-"""What a replay's directory holds: which files, how large, of what rows; and ``replay.json``, which says so.
+"""Layout of a replay's directory: its files, their sizes and rows; and ``replay.json``, which describes them.
 
-Owns the row's fields, the files' names and the layout file, whose replacement is the one instant at which a ring comes
-to be or becomes another one. Maps nothing.
+Owns the row's fields, the files' names and the layout file. A ring is created or replaced at the one instant when that
+file is replaced. Maps nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ReplayError(ExitError):
 
 
 def row_type(privileged: int = 0) -> np.dtype[np.void]:
-    """Return a row's fields, 8-byte aligned: ``ROW``'s, and behind them so many privileged numbers, if any."""
+    """Return a row's fields, 8-byte aligned: those of ``ROW``, then the privileged numbers, if any."""
     if not privileged:
         return ROW
     names = ROW.names or ()
@@ -56,34 +56,34 @@ def row_type(privileged: int = 0) -> np.dtype[np.void]:
 
 @dataclass(frozen=True)
 class Layout:
-    """What one ring is made of."""
+    """Layout of one ring."""
 
     capacity: int
-    """Rows that fit; row r lies in slot r % capacity."""
+    """Number of rows; row r is in slot r % capacity."""
     side: int = SIDE
-    """Pixels of a frame, both ways."""
+    """Pixels of a frame's side."""
     first: int = 0
-    """The oldest row that may be drawn: those before it were not taken along when the ring was resized."""
+    """The oldest row that may be drawn; rows before it were dropped when the ring was resized."""
     generation: int = 0
-    """How often it was resized: each time into files of their own, beside the ones that count until then."""
+    """Number of resizings. Each one writes new files beside the ones in use."""
     privileged: int = 0
-    """Numbers of a row that the actor never sees; 0: there is no such column."""
+    """Privileged numbers per row, which the actor never sees; 0 means that there is no such column."""
     planes: int = 1
-    """Of a frame."""
+    """Planes per frame."""
 
     @property
     def row(self) -> np.dtype[np.void]:
-        """A row's fields."""
+        """Fields of a row."""
         return row_type(self.privileged)
 
     @property
     def frame_bytes(self) -> int:
-        """Of one frame."""
+        """Bytes of one frame."""
         return prod(frame_shape(self.side, self.planes))
 
     @property
     def arrays(self) -> dict[str, int]:
-        """The bytes of frames and rows, by file name, in this order."""
+        """Bytes of frames and rows, by file name, in this order."""
         number = f".{self.generation}" if self.generation else ""
         return {
             f"frames{number}.u8": self.capacity * self.frame_bytes,
@@ -92,14 +92,14 @@ class Layout:
 
     @property
     def files(self) -> dict[str, int]:
-        """The bytes of all files: ``arrays``, then the count of rows ever published, which no generation changes."""
+        """Bytes of all files: ``arrays``, then the count of published rows, which no resizing changes."""
         return {**self.arrays, PUBLISHED: 8}
 
     def write(self, directory: Path) -> None:
-        """Make this the ring that counts: durably, and at one instant.
+        """Make this the ring in use, durably and at one instant.
 
         Raises:
-            OSError: it can't be written, and whatever counted before still does.
+            OSError: it can't be written, and the earlier ring stays in use.
         """
         temporary = directory / f"{META}.tmp"
         resized = {"first": self.first, "generation": self.generation} if self.generation else {}
@@ -111,7 +111,7 @@ class Layout:
 
     @classmethod
     def read(cls, directory: Path) -> Layout:
-        """Return the layout, once it and the files prove to be ours and whole.
+        """Return the layout, after checking that it and the files are complete and of this version.
 
         Raises:
             ReplayError: there is none, it can't be read, or its files don't fit it.
@@ -140,7 +140,7 @@ class Layout:
         return found
 
     def require_privileged(self, directory: Path, privileged: int) -> None:
-        """Refuse a ring whose rows hold another count of privileged numbers: what wasn't recorded can't be added.
+        """Refuse a ring whose rows have another number of privileged numbers: they can't be added afterwards.
 
         Raises:
             ReplayError: in one sentence.
@@ -154,17 +154,17 @@ class Layout:
 
 
 def privileged_numbers(environment: EnvironmentConfig) -> int:
-    """Return how many privileged numbers a row of this environment's steps holds; 0 for none."""
+    """Return the number of privileged numbers per row in this environment; 0 for none."""
     return PRIVILEGED if environment.privileged else 0
 
 
 def bytes_for(capacity: int, side: int = SIDE, privileged: int = 0, planes: int = 1) -> int:
-    """Return the bytes on disk, and in RAM once all of it has been touched, of a ring of this many rows."""
+    """Return the bytes of a ring of this many rows, on disk, and in RAM once all of it has been touched."""
     return sum(Layout(capacity, side, privileged=privileged, planes=planes).files.values())
 
 
 def _expected(layout: Layout) -> dict[str, Any]:
-    """Return what ``replay.json`` says beside the ring's size; version 2 came with the privileged column."""
+    """Return the constant entries of ``replay.json``; version 2 came with the privileged column."""
     version = {"version": 2, "privileged": layout.privileged} if layout.privileged else {"version": 1}
     return {
         **version,

@@ -1,6 +1,6 @@
-"""What is read of one ring: how many steps it holds, which rows may be drawn, and their transitions as a batch.
+"""Reading of one ring: how many steps it holds, which rows may be drawn, and their transitions as a batch.
 
-Owns what a row means to a reader. Writes nothing, and draws nothing: ``sampling`` does.
+Owns the meaning of a row for a reader. Writes nothing, and draws nothing: ``sampling`` does.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from carla_td3.td3.replay.ring import Ring
 
 # Rows that the writer may be changing: an episode's first observation is published together with its first step.
 IN_FLIGHT = 2
-# Left out at the old end of a full ring: rows that the writer may advance while a batch is read.
+# Rows left out at the old end of a full ring: the writer may advance this far while a batch is read.
 ADVANCE = 10
 
 
 @dataclass(frozen=True)
 class Batch:
-    """B transitions from s to s', m steps later: one, or with n-step returns as many as the episode has, up to n.
+    """B transitions from s to s', m steps later: 1, or with n-step returns up to n if the episode has as many.
 
     The first four frames of a row are the stack of s, its last four that of s'; for one step they share three.
     """
 
-    frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth, or (B, 8, …); before an episode's start its first one
+    frames: Tensor  # (B, 5, 21, 21, 16) uint8, or (B, 8, …); before an episode's start its first frame
     vector: Tensor  # (B, 53) float32, of s
     next_vector: Tensor  # (B, 53) float32, of s'
     action: Tensor  # (B, 2) float32 in [-1, 1]
     reward: Tensor  # (B,) float32, the sum of the m rewards, the k-th times γᵏ
     terminated: Tensor  # (B,) float32: 1 where s' is terminal; 0 also where a time limit ended the episode
-    privileged: Tensor  # (B, P) float32, of s, never what the actor reads; P is 0 where the replay holds none
+    privileged: Tensor  # (B, P) float32, of s, never read by the actor; P is 0 if the replay holds none
     next_privileged: Tensor  # (B, P) float32, of s'
     discount: Tensor  # (B,) float32: γᵐ⁻¹, 1 for one step
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device; the same tensors where they are there already."""
+        """Return the batch on a device; the same tensors if they are already there."""
         return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
 
     @classmethod
     def joined(cls, parts: Sequence[Batch]) -> Batch:
-        """Return one batch of several, in fresh memory."""
+        """Return several batches as one, in new memory."""
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
 
     def __len__(self) -> int:
-        """How many transitions, B."""
+        """Number of transitions, B."""
         return len(self.reward)
 
     def __getitem__(self, rows: slice) -> Batch:
@@ -61,7 +61,7 @@ class Batch:
 
 
 class Reader:
-    """The reading end of one ring; any number read while one writes."""
+    """The reading end of one ring. Any number of processes read while one writes."""
 
     def __init__(self, ring: Ring, stack: FrameStack) -> None:
         self._ring = ring
@@ -69,7 +69,7 @@ class Reader:
 
     @property
     def directory(self) -> Path:
-        """Of the ring."""
+        """Directory of the ring."""
         return self._ring.directory
 
     @property
@@ -79,12 +79,12 @@ class Reader:
 
     @property
     def layout(self) -> Layout:
-        """Capacity, frame size, and since when."""
+        """Capacity, frame size, and first row."""
         return self._ring.layout
 
     @property
     def rows(self) -> int:
-        """Rows ever published: one a transition and one an episode."""
+        """Rows ever published: one per transition and one per episode."""
         return int(self._ring.published[0])
 
     @property
@@ -101,7 +101,7 @@ class Reader:
 
     @property
     def episodes(self) -> int:
-        """Episodes ever begun: each has one row more than transitions."""
+        """Episodes ever begun: each has one row more than it has transitions."""
         return self.rows - self.steps
 
     def require_steps(self) -> None:
@@ -114,7 +114,7 @@ class Reader:
             raise ReplayError(f"{self._ring.directory}: no transition to sample; collect some steps first.")
 
     def oldest(self, head: int) -> int:
-        """Return the oldest row that is drawn when this is the row after the newest."""
+        """Return the oldest row that is drawn if ``head`` is the row after the newest."""
         return max(self.layout.first, head - self.capacity + IN_FLIGHT + self._stack.reach + ADVANCE)
 
     def oldest_whole(self) -> int:
@@ -122,7 +122,7 @@ class Reader:
         return max(self.layout.first, self.rows - self.capacity + IN_FLIGHT + self._stack.reach)
 
     def head(self, until: int | None) -> int:
-        """Return the row after the last that may be drawn: steps grow with the rows, so it is found by bisection."""
+        """Return the row after the last that may be drawn, by bisection: step numbers grow with the rows."""
         high = self.rows
         if until is None or high == 0 or self._step(high - 1) <= until:
             return high
@@ -130,23 +130,23 @@ class Reader:
         while low < high:
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self._step(middle) < until else (low, middle)
-        return low + (self._step(low) == until)  # not the next episode's first row, which may or may not be there yet
+        return low + (self._step(low) == until)  # not the next episode's first row, which may not exist yet
 
     def has_transitions(self, oldest: int, head: int) -> bool:
-        """Return whether a transition arrives at any of the rows [oldest, head)."""
+        """Return whether any of the rows [oldest, head) is a transition."""
         return head > oldest and self._step(head - 1) != self._step(oldest) - (self.episode_steps(oldest) > 0)
 
     def episode_steps(self, rows: Any) -> NDArray[np.int64]:
-        """Return how many steps the rows' episodes had come to, 0 at first observations."""
+        """Return each row's number of steps in its episode, 0 for first observations."""
         found: NDArray[np.int64] = self._ring.rows["episode_step"][rows % self.capacity].astype(np.int64)
         return found
 
     def frames_in_row(self, n_step: int) -> int:
-        """Return how many frames one transition of a batch has."""
+        """Return the number of frames per transition in a batch."""
         return self._stack.frames + self._stack.new(n_step)
 
     def prefetch(self, rows: NDArray[np.int64]) -> None:
-        """Have the frames read of transitions that arrive at these rows."""
+        """Ask the kernel to read the frames of these rows' transitions."""
         self._ring.fetch((rows - self._stack.reach) % self.capacity, self._stack.reach + 1 + IN_FLIGHT)
 
     def gather(self, rows: NDArray[np.int64], head: int, n_step: int, gamma: float, frames: NDArray[np.uint8]) -> Batch:
@@ -154,10 +154,10 @@ class Reader:
 
         Args:
             rows: B of them, below ``head``.
-            head: the row after the last that may be read.
-            n_step: as of ``sample``.
-            gamma: likewise.
-            frames: (B · ``frames_in_row``, bytes of a frame), where the batch's frames are written.
+            head: row after the last that may be read.
+            n_step: as in ``sample``.
+            gamma: as in ``sample``.
+            frames: output array for the batch's frames, (B · ``frames_in_row``, bytes of a frame).
         """
         last, first = self._last_rows(rows, head, n_step), rows - self.episode_steps(rows)
         stacks = rows[:, None] + self._stack.before, last[:, None] + self._stack.arrived[-self._stack.new(n_step) :]
@@ -177,9 +177,9 @@ class Reader:
         )
 
     def _last_rows(self, rows: NDArray[np.int64], head: int, n_step: int) -> NDArray[np.int64]:
-        """Return the rows at which the n-th steps arrive, or the last ones of their episodes that lie below ``head``.
+        """Return the rows at which the n-th steps arrive, or the last rows of their episodes below ``head``.
 
-        An episode that was broken off ends where another one's first row follows.
+        An aborted episode ends where the next one's first row follows.
         """
         last = rows
         for _ in range(n_step - 1):

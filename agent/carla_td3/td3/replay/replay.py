@@ -1,6 +1,6 @@
-"""The replay: episodes in, batches out; every frame stored once, one writer a ring, many readers.
+"""The replay: episodes in, batches out; every frame is stored once; one writer per ring, many readers.
 
-Owns how rows are written; the files are ``ring``'s, and how they are read is ``reader``'s and ``sampling``'s. Never
+Owns how rows are written. ``ring`` owns the files; ``reader`` and ``sampling`` read them. Never
 touches networks or the environment. A row holds one observation and the transition that *arrived* at it, and never
 changes once published. So a writer killed at any instant loses no finished transition, an episode of T transitions
 takes T + 1 rows, and readers need no lock. An episode's first row (episode_step 0) is no transition and is never drawn;
@@ -28,7 +28,7 @@ MIN_CAPACITY = 2 * (IN_FLIGHT + DEFAULT.reach + ADVANCE)
 
 
 class Replay(Reader, Source):
-    """The ring of transitions: ``create`` for the one writer, ``open`` for everybody else."""
+    """The ring of transitions: ``create`` for its one writer, ``open`` for all readers."""
 
     def __init__(self, ring: Ring, stack: FrameStack) -> None:
         Reader.__init__(self, ring, stack)
@@ -37,7 +37,7 @@ class Replay(Reader, Source):
 
     @classmethod
     def create(cls, directory: Path, capacity: int, stack: FrameStack = DEFAULT, privileged: int = 0) -> Replay:
-        """Open the replay for writing and go on with what it holds; allocate it whole where there is none.
+        """Open the replay for writing, after the rows that it holds; if there is none, allocate it in full.
 
         Raises:
             ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
@@ -49,7 +49,7 @@ class Replay(Reader, Source):
 
     @classmethod
     def open(cls, directory: Path, writable: bool = False, stack: FrameStack = DEFAULT) -> Replay:
-        """Open an existing replay, whatever its capacity and frame size; its batches hold so many frames.
+        """Open an existing replay of any capacity and frame size; its batches hold ``stack``'s frames.
 
         Raises:
             ReplayError: there is none, it has another layout, or (writable) another process writes.
@@ -57,7 +57,7 @@ class Replay(Reader, Source):
         return cls(Ring.open(directory, writable), stack)
 
     def close(self) -> None:
-        """Let another writer in; the mapping itself goes with the last reference to it."""
+        """Release the lock for another writer; the mapping ends with its last reference."""
         if self._ring.lock is not None:
             self._ring.lock.close()
 
@@ -68,9 +68,9 @@ class Replay(Reader, Source):
     def start_episode(
         self, frame: NDArray[np.uint8], vector: NDArray[np.float32], privileged: NDArray[np.float32] | None = None
     ) -> None:
-        """Take an episode's first observation: frame (planes, S, S), vector (53,), privileged (P,).
+        """Store an episode's first observation: frame (planes, S, S), vector (53,), privileged (P,).
 
-        The last where the rows hold them. Published with the first transition.
+        ``privileged`` only if the rows hold it. It is published with the first transition.
         """
         self._episode_step = 0
         self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""), privileged)

@@ -1,9 +1,9 @@
-"""A replay resized: another capacity or frame size, the newest rows taken along, and never half of it.
+"""Resizes a replay to another capacity or frame size; the newest rows are kept, and a kill never leaves half of it.
 
-Runs once, before a run goes on, where the configuration asks for another replay than the run has. The new files grow
-beside the old ones, under names of their own; the ring changes at the one instant at which ``replay.json`` is replaced,
-and a kill leaves what doesn't count, to be removed at the next start. So while it lasts the disk holds both. Rows keep
-their numbers, and steps go on being counted.
+Runs once, before a run continues, if the configuration asks for another replay than the run has. New files grow beside
+the old ones, under other names. The ring changes at the one instant when ``replay.json`` is replaced; files that a kill
+leaves behind are removed at the next start. So the disk holds both rings for a while. Rows keep their numbers, and the
+count of steps continues.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _MIB = 2**20
 _BLOCK = 1024
 """Rows copied at once: 7 MiB of frames, three times as much while their size changes."""
 _LAST_WRITER_S = 5.0
-"""A collector whose learner was killed ends within milliseconds; its lock ends with it."""
+"""Seconds to wait for a collector whose learner was killed; it and its lock end within milliseconds."""
 
 
 @dataclass(frozen=True)
 class Resized:
-    """What was made of what."""
+    """Result of a resizing."""
 
     capacity_before: int
     capacity: int
     side_before: int
     side: int
     rows: int
-    """Taken along."""
+    """Rows kept."""
     dropped: int
-    """The oldest rows, which weren't."""
+    """Oldest rows, dropped."""
     seconds: float
 
 
@@ -58,15 +58,15 @@ def resize_replay(
     log: Callable[..., None],
     privileged: int = 0,
 ) -> None:
-    """Resize the ring if it is of another capacity or frame size, and log it: event ``replay_reshaped``.
+    """Resize the ring if its capacity or frame size differs, and log the event ``replay_reshaped``.
 
     Args:
-        directory: of the ring, in its run's directory.
+        directory: of the ring, in the run's directory.
         capacity: rows.
-        stack: of the frames; their planes stay what they are.
-        reserve_mib: of the disk, to leave free.
-        log: writes an event: its name, its cause, and the numbers by name.
-        privileged: numbers of a row, which no resizing changes.
+        stack: frames of an image; their planes must be the present ones.
+        reserve_mib: disk space to leave free.
+        log: writes an event: its name, its cause, and numbers by name.
+        privileged: privileged numbers per row; no resizing changes them.
 
     Raises:
         AgentError: the disk can't hold both for a while (exit 71, event ``cannot_fit``).
@@ -101,13 +101,13 @@ def resize_rings(
     log: Callable[..., None],
     privileged: int = 0,
 ) -> None:
-    """Resize the rings to their parts of a capacity; those of collectors that are gone to what is still held of them.
+    """Resize each ring to its part of the capacity; rings of removed collectors to the rows that are still used.
 
     Args:
-        rings: that there are, by collector.
-        collectors: how many there will be; each has the same part.
+        rings: the existing rings, by collector.
+        collectors: their future number; each has the same part.
         capacity: rows in all.
-        stack: see ``resize_replay``; likewise ``reserve_mib``, ``log`` and ``privileged``.
+        stack, reserve_mib, log, privileged: see ``resize_replay``.
 
     Raises:
         AgentError, ReplayError: see ``resize_replay``.
@@ -117,23 +117,23 @@ def resize_rings(
     parts = dict.fromkeys((number for number in rings if number < collectors), capacity // collectors)
     for (number, ring), held in zip(gone.items(), Rings(written, list(gone.values()), capacity).held(), strict=True):
         parts[number] = ring.capacity if held >= ring.size else max(MIN_CAPACITY, held)
-    del gone, written  # what they map is about to be replaced
-    for number in sorted(parts, reverse=True):  # first those that give room
+    del gone, written  # their mapped files are about to be replaced
+    for number in sorted(parts, reverse=True):  # those that free space come first
         resize_replay(rings[number], parts[number], stack, reserve_mib, log, privileged)
 
 
 def resize(directory: Path, capacity: int, stack: FrameStack, reserve: int = 0, privileged: int = 0) -> Resized | None:
-    """Resize the ring if it is of another capacity or frame size; return None where it isn't, or there is none.
+    """Resize the ring if its capacity or frame size differs; return None if not, or if there is none.
 
     Args:
-        directory: of the ring; what an earlier, killed attempt left there is removed.
+        directory: of the ring; files of an earlier, killed attempt are removed.
         capacity: rows.
-        stack: of the frames; their planes stay what they are.
-        reserve: bytes of the disk to leave free.
-        privileged: numbers of a row, which no resizing changes.
+        stack: frames of an image; their planes must be the present ones.
+        reserve: bytes of disk space to leave free.
+        privileged: privileged numbers per row; no resizing changes them.
 
     Raises:
-        NoRoomError: the disk can't hold both rings for a while; the old one counts.
+        NoRoomError: the disk can't hold both rings for a while; the old one stays in use.
         ReplayError: another process writes, the ring can't be used, or its frames have other planes.
     """
     if not (directory / META).exists():

@@ -1,7 +1,7 @@
-"""The files of the replay: a memory-mapped ring of frames and rows, allocated whole, written by one process.
+"""The files of the replay: a memory-mapped ring of frames and rows, allocated in full, written by one process.
 
-Owns the files' allocation and mapping and ``lock``, in the replay's directory, and the sentences for people when they
-can't be used. Knows nothing of episodes or sampling.
+Owns the files' allocation and mapping, the file ``lock`` in the replay's directory, and the sentences for people if
+they can't be used. Knows nothing of episodes or sampling.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from carla_td3.td3.replay.layout import META, Layout, ReplayError, bytes_for
 
 
 class NoRoomError(ReplayError):
-    """The disk is too small; the caller, which knows what it asked for, says it in a sentence."""
+    """The disk is too small; the caller, which knows the request, makes the sentence."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Ring:
 
     @classmethod
     def create(cls, directory: Path, capacity: int, stack: FrameStack = DEFAULT, privileged: int = 0) -> Ring:
-        """Open the ring for writing; allocate it first where there is none.
+        """Open the ring for writing; allocate it first if there is none.
 
         Raises:
             ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
@@ -73,7 +73,7 @@ class Ring:
         """Map allocated files, for writing if there is a lock."""
         pages, rows, published = (_map(directory / name, lock is not None) for name in layout.files)
         if lock is None:
-            # Frames are drawn from all over: what the kernel reads ahead, 128 KiB to 8 MiB a fault, is for nothing.
+            # Frames are drawn at random: the kernel's read-ahead, 128 KiB to 8 MiB per fault, would be wasted.
             pages.madvise(mmap.MADV_RANDOM)
         frames = np.frombuffer(pages, np.uint8).reshape(layout.capacity, layout.frame_bytes)
         return cls(
@@ -82,7 +82,7 @@ class Ring:
 
     def rows_at(self, slots: NDArray[np.int64]) -> NDArray[Any]:
         """Return copies of the rows in these slots, in the same shape."""
-        # As bytes: numpy copies what has fields one field at a time, which takes ten times as long.
+        # As bytes: numpy copies structured rows one field at a time, which takes ten times as long.
         whole = self.rows.view((np.void, self.rows.itemsize))
         return whole.take(slots, mode="clip").view(self.rows.dtype)
 
@@ -93,23 +93,23 @@ class Ring:
                 os.fsync(file.fileno())
 
     def fetch(self, slots: NDArray[np.int64], count: int) -> None:
-        """Have the kernel read ``count`` frames from each slot on, those that memory lacks; return before they came."""
+        """Ask the kernel to read ``count`` frames from each slot on that memory lacks; doesn't wait for them."""
         starts = slots * self.layout.frame_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         ends = np.minimum((slots + count) * self.layout.frame_bytes, self.frames.size)
-        with contextlib.suppress(OSError):  # no more than a hint
+        with contextlib.suppress(OSError):  # only a hint
             for start, length in zip(starts.tolist(), (ends - starts).tolist(), strict=True):
                 self.pages.madvise(mmap.MADV_WILLNEED, start, length)
 
 
 def locked(directory: Path) -> IO[bytes]:
-    """Return the lock file, held: the kernel lets go of it when the process ends, however it ends.
+    """Return the lock file, locked; the kernel releases it when the process ends, however it ends.
 
     Raises:
         ReplayError: another process holds it, or the directory can't be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        # Another user who could open it could hold it for ever.
+        # Another user who could open it could lock it for ever.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         lock = os.fdopen(os.open(directory / "lock", flags, 0o600), "ab")
     except OSError as error:
@@ -123,15 +123,15 @@ def locked(directory: Path) -> IO[bytes]:
 
 
 def allocate(directory: Path, files: Mapping[str, int]) -> None:
-    """Reserve every block now: a sparse map on a full disk would end in SIGBUS in the middle of the night.
+    """Reserve every block now: a write to a sparse map on a full disk raises SIGBUS, hours later.
 
     Args:
-        directory: of the ring; what a killed allocation left there under these names is truncated.
+        directory: of the ring; files of these names from a killed allocation are truncated.
         files: their bytes, by name.
 
     Raises:
         NoRoomError: the disk is too small; none of the files is there.
-        ReplayError: the disk refuses them for another reason; neither.
+        ReplayError: the disk refuses them for another reason; none of the files is there.
     """
     try:
         for name, size in files.items():
@@ -148,13 +148,13 @@ def allocate(directory: Path, files: Mapping[str, int]) -> None:
 
 
 def free_bytes(directory: Path) -> int:
-    """Return what the directory's disk has free."""
+    """Return the free bytes of the directory's disk."""
     disk = os.statvfs(directory)
     return disk.f_bavail * disk.f_frsize
 
 
 def _require_space(directory: Path, size: int) -> None:
-    # Some filesystems accept a reservation that they can't honour, or spend minutes before they refuse it.
+    # Some filesystems accept a reservation that they can't keep, or spend minutes before they refuse it.
     if size > free_bytes(directory):
         raise NoRoomError(f"{directory}: the disk has no room for {size} bytes.")
 
@@ -189,7 +189,7 @@ def _require_same(directory: Path, found: Layout, capacity: int, stack: FrameSta
 
 
 def require_planes(directory: Path, found: Layout, stack: FrameStack) -> None:
-    """Raise ReplayError if the frames have other planes: nothing makes colours of grey, or a view of none."""
+    """Raise ReplayError if the frames have other planes: colours can't be made from grey, nor a missing view."""
     if found.planes != stack.planes:
         raise ReplayError(
             f"{directory}: holds frames of {found.planes} planes, environment.camera gives {stack.planes}: set its "

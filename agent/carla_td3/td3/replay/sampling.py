@@ -1,7 +1,7 @@
-"""How a batch is drawn: uniformly over the transitions of one ring, or of several as one.
+"""Draws batches uniformly over the transitions of one ring, or of several.
 
-Owns the draw, its repetition where a writer came round meanwhile, what is fetched ahead, and how long a ring is held
-whose collector is gone. What a row means is ``reader``'s.
+Owns the draw, its repetition if the writer overwrote rows meanwhile, the read-ahead, and how many rows of a removed
+collector's ring are kept. ``reader`` knows what a row means.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from carla_td3.td3.replay.layout import ReplayError
 from carla_td3.td3.replay.reader import Batch, Reader
 
-# Batches that are fetched ahead after one that had to wait for the disk; then one isn't, to see whether it still must.
+# After a batch that had to wait for the disk, this many are fetched ahead; then one isn't, to check whether it must be.
 _FETCHED_AHEAD = 1_000
 
 
 @dataclass(frozen=True)
 class _Window:
-    """The rows [oldest, head) of a ring, of which those may be drawn that a transition arrives at."""
+    """The rows [oldest, head) of a ring; the transitions among them may be drawn."""
 
     ring: Reader
     whole: int
     """The oldest row that the writer couldn't be changing when this was made."""
     since: int
-    """Older ones aren't drawn, whole or not."""
+    """Older rows aren't drawn."""
     head: int
 
     @property
@@ -40,20 +40,20 @@ class _Window:
 
     @property
     def rows(self) -> int:
-        """How many; 0 where no transition arrives at any."""
+        """Number of rows; 0 if none is a transition."""
         return self.head - self.oldest if self.ring.has_transitions(self.oldest, self.head) else 0
 
     @property
     def overtaken(self) -> bool:
-        """Whether there is nothing to draw because the writer has come round since."""
+        """Whether nothing is left to draw because the writer has overwritten the rows since."""
         return self.whole < self.head <= self.ring.oldest_whole()
 
 
 class Source(ABC):
-    """What batches are drawn from, uniformly over all transitions: one ring, or several as one."""
+    """Source of batches, drawn uniformly over all transitions of one ring or several."""
 
     def __init__(self) -> None:
-        self._frames_out: dict[int, NDArray[np.uint8]] = {}  # a page fault for each fresh 4 KiB would double the time
+        self._frames_out: dict[int, NDArray[np.uint8]] = {}  # reused: page faults of new memory would double the time
         self._to_fetch = 0  # batches
 
     @property
@@ -64,7 +64,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def _rings(self) -> Sequence[Reader]:
-        """The rings, one at least."""
+        """The rings, at least one."""
 
     def sample(
         self, batch: int, rng: np.random.Generator, until: int | None = None, n_step: int = 1, gamma: float = 1.0
@@ -73,10 +73,10 @@ class Source(ABC):
 
         Args:
             batch: how many, B.
-            rng: the only source of chance: the same state and the same rows give the same batch.
-            until: draw from the first so many transitions ever written to a ring (of those still held); None: from
-                all. The batch then does not depend on what a writer, up to 10 rows ahead, has added since.
-            n_step: rewards to sum, at most: fewer where the episode ended, by whatever, or has come no further yet.
+            rng: the only source of randomness: the same state and the same rows give the same batch.
+            until: draw only from the first ``until`` transitions ever written to a ring (those still held), so that the
+                batch doesn't depend on rows that a writer, up to 10 rows ahead, has added since. None: from all.
+            n_step: most rewards to sum: fewer if the episode ended, in any way, or isn't that long yet.
             gamma: discount of each reward after the first.
 
         Returns:
@@ -97,13 +97,14 @@ class Source(ABC):
                     return result
             elif not any(window.overtaken for window in windows):
                 raise ReplayError(f"{self._rings[0].directory}: no transition to sample; collect some steps first.")
-            # The writer came round while this process was held up: what was read may be torn.
+            # The writer overtook this process while it was held up: the rows read may be torn.
             since = [ring.oldest(ring.rows) for ring in self._rings]
 
     def fetch(self, batch: int, rng: np.random.Generator) -> None:
-        """Have the frames read that ``sample`` will draw with the same arguments; does nothing for a ring in memory.
+        """Ask the kernel to read the frames that ``sample`` will draw with the same arguments; no effect for a ring in
+        memory.
 
-        A hint: no batch depends on it. Rows that the writer adds meanwhile shift what is drawn by about as many.
+        Only a hint: no batch depends on it. Rows that the writer adds meanwhile shift the draw by about as many.
         """
         if self._to_fetch:
             windows = self._windows([ring.oldest(ring.rows) for ring in self._rings], None)
@@ -111,7 +112,7 @@ class Source(ABC):
                 window.ring.prefetch(rows)
 
     def _windows(self, since: Sequence[int], until: int | None) -> list[_Window]:
-        # Whole first and the head after it: a writer that comes round between the two only adds rows.
+        # First the oldest whole row, then the head: if the writer advances between the two, that only adds rows.
         return [
             _Window(ring, ring.oldest_whole(), oldest, ring.head(until))
             for ring, oldest in zip(self._rings, since, strict=True)
@@ -120,9 +121,9 @@ class Source(ABC):
     def _draw(
         self, windows: Sequence[_Window], batch: int, rng: np.random.Generator
     ) -> list[tuple[_Window, NDArray[np.int64]]] | None:
-        """Return rows that a transition arrives at, by ring; None: there is none.
+        """Return drawn rows by ring, each a transition; None if there is none.
 
-        Drawn from the windows laid end to end; first observations are drawn again, from all of them.
+        They are drawn from the windows joined; a first observation is drawn again, from all windows.
         """
         ends = np.cumsum([window.rows for window in windows])
         if not ends[-1]:
@@ -150,7 +151,7 @@ class Source(ABC):
         if len(parts) == 1:
             return parts[0]
         shape = parts[0].frames.shape[1:]
-        small = [replace(part, frames=part.frames[:, :0]) for part in parts]  # the frames lie in one piece already
+        small = [replace(part, frames=part.frames[:, :0]) for part in parts]  # the frames are already joined
         return replace(Batch.joined(small), frames=torch.from_numpy(frames).view(-1, *shape))
 
 
@@ -171,9 +172,9 @@ class Rings(Source):
     """All rings of a run.
 
     Args:
-        written: those that have a writer.
-        gone: those whose collectors are gone. Of them the newest rows are held, as many as ``capacity`` leaves room for
-            beside the others': what these gain, those lose at their old ends.
+        written: rings with a writer.
+        gone: rings of removed collectors. Of their newest rows, as many are kept as ``capacity`` leaves room for beside
+            the others; as those grow, these lose their oldest rows.
         capacity: rows in all.
     """
 
@@ -187,11 +188,11 @@ class Rings(Source):
 
     @property
     def steps(self) -> int:
-        """Finished transitions ever written, to all of them."""
+        """Finished transitions ever written, to all rings."""
         return sum(ring.steps for ring in self._rings)
 
     def held(self) -> list[int]:
-        """Return how many of the newest rows are held of each ring whose collector is gone."""
+        """Return how many of the newest rows are kept of each removed collector's ring."""
         room, sizes = self._capacity - sum(ring.size for ring in self._written), [ring.size for ring in self._gone]
         share = min(1.0, max(0, room) / max(1, sum(sizes)))
         return [int(share * size) for size in sizes]
@@ -206,5 +207,5 @@ class Rings(Source):
 
 
 def _waits_for_disk() -> int:
-    """Return how often this thread ever had to wait for a page to be read."""
+    """Return how often this thread has had to wait for a page to be read."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt

@@ -1,1 +1,1 @@
-"""What stands and moves in a world: vehicles, walkers, signs and lights, triggers, sensors; each with its own state."""
+"""The actors of a world: vehicles, walkers, signs and lights, triggers, sensors; each owns its state."""

@@ -1,6 +1,6 @@
-"""What lives in the world: actors, their attachments, and vehicles with a body.
+"""Actors, their attachments, and vehicles with a body.
 
-Owns identity, attributes and the composition of poses. Never moves time on (``world`` does) and knows no RPC method.
+Owns identity, attributes and the composition of poses. Never advances time (``world`` does) and knows no RPC method.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from carla_lite.scenery.camera import BoxActor, Pose
 from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights
 from carla_lite.support import WORKS, Support, approximated
 
-# The states of a vehicle that is at no light, as in CARLA: at a sign it may have to wait.
+# States of a vehicle that is at no light, as in CARLA; at a stop or yield sign it may have to wait.
 _RED, _GREEN = 0, 2
 _BLINK_S = 0.8
-_DEGREES = 180.0 / math.pi  # a product is quicker than math.degrees, which is one
-# Plain numbers: flags are slow, and each tick asks.
+_DEGREES = 180.0 / math.pi  # a product is faster than math.degrees
+# Plain numbers: enum flags are slow, and each tick reads these.
 _SEEN_LIGHTS, _BLINKERS = int(~Lights(0)), int(BLINKERS)
 _UNPAINTED = "128,128,128"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What an actor is born with."""
+    """The constant properties of an actor."""
 
     id: int
     blueprint: Blueprint
@@ -41,12 +41,12 @@ class Identity:
 
 
 class Actor:
-    """Anything with an id: it stands somewhere, or is fixed to a parent at a relative pose."""
+    """Anything with an id. It has a place in the world, or is fixed to a parent at a relative pose."""
 
     attaches: ClassVar[bool] = True
-    """Whether it stays fixed to the parent that it is spawned with; if not, it only begins there."""
+    """Whether it stays fixed to the parent that it is spawned with; if not, it only starts there."""
     support: ClassVar[Support] = WORKS
-    """How far it is what CARLA spawns."""
+    """How far it matches what CARLA spawns."""
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         self.id = identity.id
@@ -61,7 +61,7 @@ class Actor:
 
     @property
     def place(self) -> Pose:
-        """Where it is, relative to the parent if it has one, as in CARLA's ``set_transform``."""
+        """Its pose, relative to the parent if it has one, as in CARLA's ``set_transform``."""
         return self._place
 
     @place.setter
@@ -70,10 +70,10 @@ class Actor:
 
     @property
     def pose(self) -> Pose:
-        """Where it is in the world."""
+        """Its pose in the world."""
         if self.parent is None:
             return self.place
-        # Asked more than once a tick, and the parent may stand for long.
+        # Read more than once per tick, and the parent may not move for long.
         seen = self.parent.pose, self.place
         if seen != self._composed_of:
             parent, place = seen
@@ -83,10 +83,10 @@ class Actor:
         return self._composed
 
     def swing(self, up_m: float) -> None:
-        """Hang at the end of a spring arm, which begins so far above the parent's origin and keeps level.
+        """Hang at the end of a spring arm that begins ``up_m`` above the parent's origin and stays level.
 
-        As CARLA's (ActorAttacher.cpp), it looks along the arm to the origin, turned by its own rotation from there.
-        Neither its lag nor what it does behind a wall is modelled.
+        As in CARLA (ActorAttacher.cpp), it looks along the arm to the origin, plus its own rotation.
+        Lag and collisions of the arm aren't modelled.
         """
         at = self.place
         arm = Pose(at.x, at.y, at.z, math.atan2(-at.z, math.hypot(at.x, at.y)), math.atan2(-at.y, -at.x))
@@ -100,24 +100,24 @@ class Actor:
         return self.parent is not None and (self.parent is other or self.parent.hangs_on(other))
 
     def entered(self, world: Surroundings) -> None:
-        """Take up its part in a world, which will have it among its actors.
+        """Join a world, which then adds it to its actors.
 
         Raises:
             RpcError: there is no room for it.
         """
 
     def left(self, world: Surroundings) -> None:
-        """Give up that part; the world no longer has it among its actors."""
+        """Leave the world, which has removed it from its actors."""
 
     def token(self) -> bytes:
-        """Return the stream token: empty, except for sensors that send."""
+        """Return the stream token: empty, except for sensors with a stream."""
         return b""
 
     def number(self, attribute: str, low: float, high: float = math.inf) -> float:
-        """Return an attribute's value; an actor without that attribute has 0.
+        """Return an attribute's value; 0 for an actor without that attribute.
 
         Raises:
-            RpcError: it is no number within the limits.
+            RpcError: it isn't a number within the limits.
         """
         text = self.attributes.get(attribute, "0")
         try:
@@ -140,14 +140,14 @@ class Actor:
         return [self.id, parent, description, self.box(), bytes(self.blueprint.semantic_tags), self.token()]
 
     def record(self, into: bytearray, offset: int) -> None:
-        """Write this actor's part of the world message."""
+        """Write this actor's record into the world message."""
         p = self.pose
         angles = math.degrees(p.pitch), math.degrees(p.yaw), math.degrees(p.roll)
         wire.PLAIN_RECORD.pack_into(into, offset, self.id, wire.ACTIVE, p.x, p.y, p.z, *angles)
 
 
 class Vehicle(Actor):
-    """An actor with a body that the physics moves; it is never attached to another one."""
+    """An actor with a body that the physics moves; it is never attached to another actor."""
 
     attaches: ClassVar[bool] = False
     support: ClassVar[Support] = approximated(
@@ -164,18 +164,18 @@ class Vehicle(Actor):
         self.speed_limit_kmh = 30.0
         self.collides = True
         self.light: tuple[int, int] | None = None
-        """Id and state of the traffic light that it is at."""
+        """Id and state of the traffic light that controls it now."""
         self.gives_way = False
         """Whether a stop or yield sign tells it to wait."""
         self.ackermann = AckermannController()
         self.constant_velocity: wire.Vector | None = None
         self.posed_wheels: dict[int, tuple[float, float]] = {}
-        """Steering and pitch (degrees) that a client gave wheels while no physics turns them."""
+        """Steering and pitch (degrees) that a client set for wheels while no physics moves them."""
         self.open_doors: frozenset[int] = frozenset()
         self._built = model = blueprint.model
         self._box = wire.bounding_box((0.0, 0.0, model.box_centre_z_m), model.extent)
-        if blueprint.told_m is not None:
-            length_m, width_m, height_m = blueprint.told_m
+        if blueprint.reported_m is not None:
+            length_m, width_m, height_m = blueprint.reported_m
             self._box = wire.bounding_box((0.0, 0.0, 0.5 * height_m), (0.5 * length_m, 0.5 * width_m, 0.5 * height_m))
         self._figures: list[Any] | None = None
         self._sticky = self.attributes.get("sticky_control", "true").lower() not in ("false", "0")
@@ -187,11 +187,11 @@ class Vehicle(Actor):
         """Join the world's vehicles.
 
         Raises:
-            RpcError: it would stand in something.
+            RpcError: something is in its place.
         """
         if world.is_blocked(self.body):
             raise wire.RpcError(wire.NO_ROOM)
-        self.speed_limit_kmh = world.limits.at(self.body.x, self.body.y)  # to be read before the first tick
+        self.speed_limit_kmh = world.limits.at(self.body.x, self.body.y)  # clients may read it before the first tick
         world.vehicles.append(self)
 
     def left(self, world: Surroundings) -> None:
@@ -200,7 +200,7 @@ class Vehicle(Actor):
 
     @property
     def place(self) -> Pose:
-        """Where the body is; setting it teleports, and the velocity stays, as in CARLA."""
+        """Pose of the body; setting it teleports, and the velocity stays, as in CARLA."""
         body = self.body
         return Pose(body.x, body.y, body.z, body.pitch, body.yaw, body.roll)
 
@@ -221,7 +221,7 @@ class Vehicle(Actor):
 
     @property
     def simulate_physics(self) -> bool:
-        """Whether the motion model moves it; with it, its wheels are no longer posed by a client."""
+        """Whether the motion model moves it. Switching it on ends wheel poses set by a client."""
         return self.body.simulate_physics
 
     @simulate_physics.setter
@@ -236,7 +236,7 @@ class Vehicle(Actor):
         self.light_state = flags
 
     def prepare(self, delta_s: float) -> None:
-        """Do what a client asked to be done before the motion model moves it by a tick."""
+        """Apply a client's requests before the motion model moves it by a tick."""
         target = self.ackermann.target
         if target is not None:
             self.body.control = self.ackermann.control(self.body, target, delta_s)
@@ -249,12 +249,12 @@ class Vehicle(Actor):
                 self.body.vz = up
 
     def box(self) -> list[Any]:
-        """Return the BoundingBox struct: its centre lies above the origin, which is on the ground."""
+        """Return the BoundingBox struct. Its centre is above the origin, which is on the ground."""
         return self._box
 
     @property
     def figures(self) -> list[Any]:
-        """The VehiclePhysicsControl that was last applied, or the model's own; setting it changes the model."""
+        """The VehiclePhysicsControl that was last applied, or the model's; setting it changes the model."""
         if self._figures is None:
             return physics_control.report(self.body, self._built)
         return physics_control.with_places(self._figures, self.body)
@@ -266,7 +266,7 @@ class Vehicle(Actor):
 
     @property
     def wheel_friction(self) -> list[float]:
-        """The friction of each tyre, as CARLA counts it."""
+        """The friction of each tyre, in CARLA's scale."""
         return physics_control.friction(self.figures)
 
     @wheel_friction.setter
@@ -275,11 +275,11 @@ class Vehicle(Actor):
 
     @property
     def at(self) -> Body:
-        """What has its x, y and z (m)."""
+        """The object with its x, y and z (m)."""
         return self.body
 
     def drawn(self, elapsed_s: float) -> BoxActor:
-        """Return what cameras see of it; indicators are on for the first half of each blink."""
+        """Return its shape for cameras; indicators are on for the first half of each blink."""
         model, body = self.body.model, self.body
         centre = Pose(body.x, body.y, body.z + model.box_centre_z_m, body.pitch, body.yaw, body.roll)
         lights = self.light_state & _SEEN_LIGHTS
@@ -297,7 +297,7 @@ class Vehicle(Actor):
         return inside and z - body.z < 2.0 * model.half_height_m + 1.0
 
     def record(self, into: bytearray, offset: int) -> None:
-        """Write this vehicle's part of the world message."""
+        """Write this vehicle's record into the world message."""
         body, asked = self.body, self.body.control
         light, state = self.light or (0, _RED if self.gives_way else _GREEN)
         c, s = math.cos(body.yaw), math.sin(body.yaw)
@@ -337,14 +337,14 @@ class Vehicle(Actor):
 
 
 KINDS: dict[str, type[Actor]] = {}
-"""What the blueprint of an id is spawned as."""
+"""Class of the actors that a blueprint spawns, by its id."""
 
 
 def enter(kind: type[Actor], *ids: str) -> None:
     """Register a class for its blueprints.
 
     Raises:
-        ValueError: one of them isn't in the catalogue, or has a class already.
+        ValueError: a blueprint isn't in the catalogue, or already has a class.
     """
     for name in ids:
         if name not in CATALOGUE:
@@ -358,7 +358,7 @@ enter(Vehicle, *ids_of(VehicleBlueprint))
 
 
 def compose(parent: Pose, relative: Pose) -> Pose:
-    """Return the world pose of something at ``relative`` to ``parent`` (radians; Unreal's left-handed rotations)."""
+    """Return the world pose of ``relative`` to ``parent`` (radians; Unreal's left-handed rotations)."""
     (a, b, c), (d, e, f), (g, h, i) = parent.axes()
     x, y, z = relative.x, relative.y, relative.z
     place = (parent.x + a * x + d * y + g * z, parent.y + b * x + e * y + h * z, parent.z + c * x + f * y + i * z)

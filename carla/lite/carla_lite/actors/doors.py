@@ -1,6 +1,6 @@
-"""Open doors: leaves that stand out from a vehicle's sides, into which others run.
+"""Open doors: leaves beside a vehicle, which other vehicles can hit.
 
-Owns where a leaf is and who hits it. CARLA doesn't publish the hinges of its doors: these are where a saloon's are.
+Owns where a leaf is and which vehicle hits it. CARLA doesn't publish the hinges of its doors; these are a saloon's.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from carla_lite.scenery.statics import StaticBox
 
 _OPENS_RAD = math.radians(65.0)
 _HALF_THICKNESS_M = 0.05
-# Shares of the vehicle's half length: where the hinges of the front and rear doors are, and half a leaf.
+# As shares of the vehicle's half length: the hinges of front and rear doors, and half a leaf.
 _HINGES, _HALF_LEAF = (0.35, -0.1), 0.2
 _BLACK = (0, 0, 0)
 
 
 def leaves(vehicle: Vehicle) -> Iterator[StaticBox]:
-    """Yield the box of each open door: front left, front right, rear left, rear right are 0 to 3."""
+    """Yield the box of each open door; 0 to 3 are front left, front right, rear left, rear right."""
     body, model = vehicle.body, vehicle.body.model
     c, s = math.cos(body.yaw), math.sin(body.yaw)
     half_m, z = _HALF_LEAF * model.half_length_m, body.z + model.box_centre_z_m
@@ -37,8 +37,11 @@ def leaves(vehicle: Vehicle) -> Iterator[StaticBox]:
 
 
 def resolve(vehicles: Sequence[Vehicle]) -> list[tuple[Vehicle, Vehicle, Contact]]:
-    """Keep vehicles out of the open doors of others; return who hit whose door, and the contact of those that closed
-    in: its impulse is the first one's."""
+    """Keep vehicles out of other vehicles' open doors.
+
+    Returns:
+        For each approaching contact: the vehicle, the owner of the door, and the contact, with the first one's impulse.
+    """
     found = []
     for owner in vehicles:
         for leaf in leaves(owner) if owner.open_doors else ():

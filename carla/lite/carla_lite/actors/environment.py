@@ -1,6 +1,6 @@
-"""What a map has beside its roads: objects that clients list, hide and paint, layers, and the street lights.
+"""The objects of a map beside its roads: objects that clients list, hide and paint, layers, and street lights.
 
-Owns the objects' numbers and names, which of them are there, and the scene of those. A switched object is neither seen
+Owns the objects' numbers and names, which of them are enabled, and their scene. A disabled object can be neither seen
 nor hit. Never touches vehicles or time.
 """
 
@@ -20,14 +20,14 @@ from carla_lite.scenery.sign_faces import SignFace
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_VEGETATION, StaticBox, StaticIndex
 
 ALL_LAYERS = 0xFFFF
-# MapLayer, as the client numbers it; the posts of signs are in none.
+# MapLayer, as the client numbers it; posts of signs are in no layer.
 _BUILDINGS, _FOLIAGE, _STREET_LIGHTS = 1, 4, 128
 _BLACK = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class MapObject:
-    """One object: middle, half sizes (m), yaw (rad), CityObjectLabel, and the layer that it is part of (0: none)."""
+    """One object: centre, half sizes (m), yaw (rad), CityObjectLabel, and its layer (0: none)."""
 
     number: int
     tag: int
@@ -38,12 +38,12 @@ class MapObject:
 
     @property
     def name(self) -> str:
-        """The name by which clients know it."""
+        """The name by which clients refer to it."""
         return f"{wire.LABELS[self.tag]}_{self.number}"
 
 
 class Environment:
-    """The objects of one episode. Their numbers are the boxes' of the map's scene, then the signs'."""
+    """The objects of one episode. They are numbered like the boxes of the map's scene; signs follow."""
 
     def __init__(self, built: Scene, signage: Signage, layers: int) -> None:
         self._built, self._signage, self._layers = built, signage, ALL_LAYERS
@@ -53,9 +53,9 @@ class Environment:
         self._colours: dict[int, tuple[int, int, int]] = {}
         self._switched: tuple[object, ...] = frozenset(), frozenset(), ()
         self.scene = built
-        """The scene of what is there."""
+        """The scene of the enabled objects."""
         self.signs = StaticIndex(map(_plate, self._plates()))
-        """What vehicles run into besides: the plates and heads of signs."""
+        """Plates and heads of signs, which vehicles can also hit."""
         self.load_layers(ALL_LAYERS & ~layers, False)
 
     @cached_property
@@ -69,18 +69,18 @@ class Environment:
         return [_sign(number, sign.face) for number, sign in enumerate(self._signage.signs, first)]
 
     def listed(self) -> list[MapObject]:
-        """Return the objects of the loaded layers, disabled ones among them, as CARLA lists them."""
+        """Return the objects of the loaded layers, with disabled ones, as CARLA lists them."""
         return [one for one in self._objects if not one.layer or one.layer & self._layers]
 
     def seen(self) -> list[MapObject]:
-        """Return those that are there."""
+        """Return the objects that are enabled and loaded."""
         return [one for one in self.listed() if one.number not in self._disabled]
 
     def enable(self, numbers: Sequence[int], enabled: bool) -> None:
-        """Let objects be there, or not.
+        """Enable or disable objects.
 
         Raises:
-            RpcError: one of them doesn't exist; the others are switched nevertheless.
+            RpcError: one of them doesn't exist; the others are switched anyway.
         """
         known = [number for number in numbers if number < len(self._objects)]
         (self._disabled.difference_update if enabled else self._disabled.update)(known)
@@ -89,20 +89,20 @@ class Environment:
             raise RpcError(f"environment object {min(unknown)} does not exist; get_environment_objects() lists them")
 
     def load_layers(self, layers: int, loaded: bool) -> None:
-        """Load layers, or unload them."""
+        """Load or unload layers."""
         self._layers = self._layers | layers if loaded else self._layers & ~layers
         self._show()
 
-    def dusk(self, night: bool) -> None:
-        """Tell whether it is night now."""
-        self.lights.dusk(night)
+    def set_night(self, night: bool) -> None:
+        """Set whether it is night."""
+        self.lights.set_night(night)
         self._show()
 
     def update_lights(self, states: Sequence[list[Any]]) -> None:
-        """Adopt what a client's light manager changed.
+        """Apply the changes of a client's light manager.
 
         Raises:
-            RpcError: a light doesn't exist, as those of the map before that a client still has; the others are changed.
+            RpcError: a light doesn't exist, such as those of an earlier map; the other lights are changed.
         """
         refused = [refusal for state in states if (refusal := self.lights.update(state))]
         self._show()
@@ -110,7 +110,7 @@ class Environment:
             raise RpcError(refused[0])
 
     def paint(self, names: Sequence[str], bgr: tuple[int, int, int] | None) -> None:
-        """Give objects a colour (None: leave it), by their names.
+        """Give the named objects a colour (None: keep it).
 
         Raises:
             RpcError: none of them exists.
@@ -124,7 +124,7 @@ class Environment:
             self._show()
 
     def _show(self) -> None:
-        """Make the scene again if what is there, or how it looks, has changed."""
+        """Rebuild the scene if its objects or their looks have changed."""
         hidden = frozenset(self._disabled)
         if self._layers != ALL_LAYERS:
             hidden |= {one.number for one in self._objects if one.layer and not one.layer & self._layers}
@@ -144,7 +144,7 @@ class Environment:
         self.signs = StaticIndex(_plate(one) for one in self._plates() if one.number not in hidden)
 
     def _look(self, number: int, box: StaticBox) -> StaticBox:
-        """Return a box as it is seen now."""
+        """Return a box with its present look."""
         if number in self._colours:
             box = replace(box, colour=self._colours[number])
         return replace(box, lamp=False) if number in self.lights.dark else box
@@ -162,5 +162,5 @@ def _sign(number: int, face: SignFace) -> MapObject:
 
 
 def _plate(sign: MapObject) -> StaticBox:
-    """Return what a vehicle runs into, besides the post."""
+    """Return a sign's box, besides its post, that vehicles can hit."""
     return StaticBox(*sign.centre, *sign.extent, sign.yaw, _BLACK, sign.tag, solid=False)

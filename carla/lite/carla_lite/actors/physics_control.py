@@ -1,8 +1,8 @@
-"""CARLA's VehiclePhysicsControl: what the motion model reports in it, and what it takes from it.
+"""CARLA's VehiclePhysicsControl: conversion from and to the motion model.
 
-Owns the order of the figures (protocol, section 2.3) and their scales. What ``report`` gives is what the model does:
-applied as it came, it changes nothing. A vehicle with another engine or gearbox than it was built with drives by
-``motion.drivetrain``. Figures without effect are kept and given back.
+Owns the order of the figures (protocol, section 2.3) and their scales. ``report`` gives what the model does: applying
+its result changes nothing. A vehicle with another engine or gearbox than its own is driven by ``motion.drivetrain``.
+Figures without effect are stored and returned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENGINE = slice(_TORQUE, _MASS)
 _WHEEL_COUNT = 4
 (_FRICTION, _, _MAX_STEER, _RADIUS, _BRAKE, _HAND_BRAKE, _, _LATERAL, _LONGITUDINAL, _PLACE) = range(10)
 
-_KEPT = "it is kept and given back; the model has no such figure"
+_KEPT = "stored and returned; the model has no such figure"
 FIGURES = {
     "torque_curve": "",
     "max_rpm": "",
@@ -45,7 +45,7 @@ FIGURES = {
     "wheels": "",
     "use_sweep_wheel_collision": _KEPT,
 }
-"""Fields of VehiclePhysicsControl in the order on the wire, and why one has no effect, if it has none."""
+"""Fields of VehiclePhysicsControl in wire order, and why a field has no effect, if it has none."""
 WHEEL_FIGURES = {
     "tire_friction": "",
     "damping_rate": _KEPT,
@@ -58,20 +58,20 @@ WHEEL_FIGURES = {
     "long_stiff_value": "",
     "position": "wheels stay where the vehicle's class has them",
 }
-"""The same for WheelPhysicsControl."""
+"""Fields of WheelPhysicsControl in wire order, and why a field has no effect, if it has none."""
 
-# What CARLA's vehicles report, and what stands for the model's own drag and stiffness.
+# Values that CARLA's vehicles report, standing in for the model's drag and stiffness.
 _DRAG_COEFFICIENT, _LATERAL_STIFFNESS, _LONGITUDINAL_STIFFNESS = 0.3, 17.0, 1000.0
-# An electric motor resists as so much more of the vehicle's mass would; how firmly it turns the wheels.
+# An electric motor's resistance, as a share of the vehicle's mass; and how firmly it turns the wheels.
 _MOTOR_MASS_SHARE, _MOTOR_CLUTCH = 0.02, 10.0
-# How finely its constant power is reported.
+# Number of points that report its constant power.
 _POWER_STEPS = 8
-# The client has single precision.
+# The client uses single precision.
 _SAME = 1e-5
 
 
 def report(body: Body, built: VehicleModel) -> list[Any]:
-    """Return the figures of a body whose model is the one that it was built with, but for its tyres' friction."""
+    """Return the figures of a body with its original model; only the tyres' friction may differ."""
     model = body.model
     centre = [model.mass_forward_m, 0.0, model.mass_height_m]
     steering = [list(point) for point in model.steering_curve]
@@ -79,10 +79,10 @@ def report(body: Body, built: VehicleModel) -> list[Any]:
 
 
 def applied(built: VehicleModel, figures: list[Any]) -> VehicleModel:
-    """Return the model of these figures; ``built`` is the vehicle as it was spawned.
+    """Return the model for these figures; ``built`` is the vehicle's original model.
 
     Raises:
-        RpcError: a figure is no finite number, or there aren't four wheels, a torque, a gear.
+        RpcError: a figure isn't finite, or there aren't four wheels, or there is no torque or gear.
     """
     wheels = figures[_WHEELS]
     if len(wheels) != _WHEEL_COUNT:
@@ -125,20 +125,20 @@ def friction(figures: list[Any]) -> list[float]:
 
 
 def with_friction(figures: list[Any], values: Sequence[float]) -> list[Any]:
-    """Return the figures with another friction of each wheel."""
+    """Return the figures with these frictions of the wheels."""
     wheels = [[value, *wheel[1:]] for value, wheel in zip(values, figures[_WHEELS], strict=True)]
     return [*figures[:_WHEELS], wheels, *figures[_WHEELS + 1 :]]
 
 
 def with_places(figures: list[Any], body: Body) -> list[Any]:
-    """Return the figures with the wheels' present places."""
+    """Return the figures with the present places of the wheels."""
     places = [wheel[_PLACE] for wheel in _wheels(body)]
     wheels = [[*wheel[:_PLACE], place] for wheel, place in zip(figures[_WHEELS], places, strict=True)]
     return [*figures[:_WHEELS], wheels, *figures[_WHEELS + 1 :]]
 
 
 def _engine(model: VehicleModel) -> list[Any]:
-    """Return the figures of the electric drive train that a vehicle is built with: one gear."""
+    """Return the figures of a vehicle's original, electric drivetrain: one gear."""
     reduction = model.gear_ratio / model.wheel_radius_m
     closed = model.motor_drag_n_per_mps / reduction**2
     inertia = _MOTOR_MASS_SHARE * model.mass_kg / reduction**2
@@ -149,7 +149,7 @@ def _engine(model: VehicleModel) -> list[Any]:
 
 
 def _torque_curve(model: VehicleModel) -> list[tuple[float, float]]:
-    """Return constant torque, then constant power, then nothing at the highest speed, as the model drives."""
+    """Return the model's torque curve: constant torque, then constant power, then nothing at the highest speed."""
     corner = min(model.peak_power_w / model.peak_torque_nm / RPM, 0.95 * model.max_rpm)
     last = 0.95 * model.max_rpm
     speeds = [corner * (last / corner) ** (step / _POWER_STEPS) for step in range(_POWER_STEPS + 1)]
@@ -177,20 +177,20 @@ def _drivetrain(figures: list[Any]) -> Drivetrain:
 def _steering_curve(points: list[Any], built: VehicleModel) -> tuple[tuple[float, float], ...]:
     curve = sorted((float(kmh), float(share)) for kmh, share in points) or list(built.steering_curve)
     if not all(math.isfinite(number) for point in curve for number in point):
-        raise RpcError(f"steering_curve {points} is none, expected finite numbers")
+        raise RpcError(f"steering_curve is {points}, expected finite numbers")
     begins = [] if curve[0][0] <= 0.0 else [(0.0, curve[0][1])]
     return (*begins, *curve)
 
 
 def _same(figures: Any, others: Any) -> bool:
-    """Return whether figures are the same but for single precision."""
+    """Return whether figures are equal in single precision."""
     if isinstance(figures, (list, tuple)):
         return len(figures) == len(others) and all(map(_same, figures, others))
     return math.isclose(figures, others, rel_tol=_SAME, abs_tol=1e-9)
 
 
 def _sum(wheels: list[list[float]], index: int) -> float:
-    """Return the sum of a figure over wheels, those below 0 as 0."""
+    """Return the sum of a figure over the wheels; values below 0 count as 0."""
     return sum(max(wire.finite(wheel[index]), 0.0) for wheel in wheels)
 
 
@@ -201,7 +201,7 @@ def _mean(wheels: list[list[float]], index: int) -> float:
 def _wheels(body: Body) -> list[Any]:
     """Return front left, front right, rear left, rear right; radius and world position in centimetres, as CARLA.
 
-    Four, as CARLA reports for two-wheelers too.
+    There are four, because CARLA reports four for two-wheelers, too.
     """
     model = body.model
     c, s = math.cos(body.yaw), math.sin(body.yaw)

@@ -1,7 +1,7 @@
-"""Props: things that programs set down on streets, which stand where they were put.
+"""Props: things that programs place on streets.
 
-Owns a prop's box and what happens to vehicles that run into it. A prop is a wall until a client lets it simulate
-physics: then vehicles push it out of their way, and hardly feel it.
+Owns a prop's box and what happens to vehicles that hit it. A prop is as firm as a wall until a client lets it simulate
+physics; then vehicles push it aside, and hardly feel it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.statics import StaticBox
 from carla_lite.support import Support, approximated, without_effect
 
-# Tyres roll over what is lower.
+# Tyres roll over anything lower.
 LOW_M = 0.15
 
 
 class Prop(Actor):
-    """A thing; its origin is in the middle of its underside, and it stands upright however it is turned."""
+    """A prop. Its origin is the centre of its underside; it stays upright however it is turned."""
 
     support: ClassVar[Support] = approximated("a simple shape of the usual size, which only vehicles push")
 
@@ -52,7 +52,7 @@ class Prop(Actor):
 
     @property
     def place(self) -> Pose:
-        """Where its underside is; relative to its parent if it has one."""
+        """Pose of its underside; relative to its parent if it has one."""
         return self._place
 
     @place.setter
@@ -62,12 +62,12 @@ class Prop(Actor):
 
     @property
     def at(self) -> Pose:
-        """Where it is in the world."""
+        """Its pose in the world."""
         return self.pose
 
     @property
     def solid(self) -> StaticBox:
-        """What a vehicle runs into."""
+        """The box that vehicles can hit."""
         if self._solid is None or self.parent is not None:
             length, width, height = self._size_m
             at = self.pose
@@ -81,13 +81,13 @@ class Prop(Actor):
         return wire.bounding_box((0.0, 0.0, 0.5 * height), (0.5 * length, 0.5 * width, 0.5 * height))
 
     def drawn(self, _elapsed_s: float = 0.0) -> Thing:
-        """Return what cameras see of it."""
+        """Return its shape for cameras."""
         box = self.solid
         pose = Pose(*box.centre, 0.0, box.yaw, 0.0)
         return Thing(pose, box.extent, self._colour, self._shape, self._tag, self.id)
 
     def give_way(self, body: Body) -> Vector | None:
-        """Be pushed by a vehicle; return the impulse on it (N s), or None if it isn't here."""
+        """Move out of a vehicle's way; return the impulse on the prop (N s), or None if it isn't here."""
         way = collisions.shove(body, self.solid)
         if way is None:
             return None
@@ -111,12 +111,12 @@ class Prop(Actor):
 
 
 class Mesh(Actor):
-    """A mesh of CARLA's own content, of which nothing is seen or felt here."""
+    """A mesh of CARLA's content; here it can be neither seen nor hit."""
 
     support: ClassVar[Support] = without_effect("it shows a mesh of CARLA's own content, which isn't here")
 
     def entered(self, world: Surroundings) -> None:
-        """Say so."""
+        """Report that it isn't supported."""
         world.report_unsupported(MESH, self.support.how)
 
 
@@ -125,12 +125,12 @@ enter(Mesh, MESH)
 
 
 def is_blocked(body: Body, props: Sequence[Prop]) -> bool:
-    """Return whether a prop stands where a vehicle wants to."""
+    """Return whether a prop is in a vehicle's way."""
     return any(prop.collides and collisions.shove(body, prop.solid) is not None for prop in props)
 
 
 def resolve(bodies: Sequence[Body], props: Sequence[Prop]) -> list[tuple[int, Prop, Contact]]:
-    """Keep vehicles and props apart; return the vehicle's index, the prop and the contact of those that closed in."""
+    """Keep vehicles and props apart; return vehicle index, prop and contact of each approaching contact."""
     found = []
     for index, body in enumerate(bodies):
         for prop in props:

@@ -1,8 +1,8 @@
-"""Stop and yield signs: whom they tell to wait, as CARLA's StopSignComponent and YieldSignComponent do.
+"""Stop and yield signs: which vehicles must wait, as in CARLA's StopSignComponent and YieldSignComponent.
 
-Owns which vehicles are at a sign and until when they have been told to wait. A vehicle that waits has the state Red in
-its record without being at a light: a client's Traffic Manager then stops it, and lets those before a junction go one
-by one. Moves nothing and knows no message.
+Owns which vehicles are at a sign and until when they must wait. A waiting vehicle's record has the light state Red
+although it is at no light: a client's Traffic Manager then stops it, and lets the vehicles before a junction drive on
+one by one. Moves nothing and knows no message.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.roads.signals import BEFORE_JUNCTION_M, Signal, SignalType, Stop
 
-# How long a vehicle waits at least, and how long after the crossing lanes were last seen busy (s).
+# How long a vehicle waits at least, and how long after the crossing lanes were last busy (s).
 _STOP_S = {SignalType.STOP: 2.0, SignalType.YIELD: 0.0}
 _AGAIN_S = {SignalType.STOP: 1.0, SignalType.YIELD: 0.5}
 _SAME_PLACE_M, _CONFLICT_M = 1.5, 2.0
-# Before the junction CARLA watches as far as traffic comes in a tenth of a second, in boxes as long as lanes are wide.
+# Before the junction CARLA watches as far as traffic moves in a tenth of a second, in boxes as long as lanes are wide.
 _UPSTREAM_M = 6.0
 _WATCHED_SHARE = 0.45
 _JUNCTION_M = 80.0  # no junction is wider
@@ -33,7 +33,7 @@ _JUNCTION_M = 80.0  # no junction is wider
 
 @dataclass
 class GiveWaySign:
-    """A sign, and the vehicles that it has told to wait: each with the time from which it may be let go (s)."""
+    """A sign, and the vehicles that it holds: each with the time from which it may drive on (s)."""
 
     signal: Signal
     network: RoadNetwork
@@ -41,7 +41,7 @@ class GiveWaySign:
 
     @cached_property
     def watched(self) -> FloatArray:
-        """Points (n, 3) along the lanes that cross those of the sign: x, y and how far around it a lane reaches (m)."""
+        """Points (n, 3) along the lanes that cross the sign's lanes: x, y and the lane's reach around the point (m)."""
         lanes = [lane for lane in self.network.lanes if lane.kind == "driving"]
         inside = [lane for lane in lanes if lane.in_junction and self._is_near(lane)]
         own = [lane for stop in self.signal.stops for lane in inside if _begins_at(lane, stop)]
@@ -61,7 +61,7 @@ class GiveWaySign:
         return any(math.hypot(x - stop.x, y - stop.y) < _JUNCTION_M for stop in self.signal.stops)
 
     def is_busy(self, vehicles: Sequence[Vehicle]) -> bool:
-        """Return whether anybody but those who wait here is on a lane that crosses."""
+        """Return whether any vehicle is on a crossing lane, except those that wait here."""
         watched = self.watched
         return any(vehicle.id not in self.waiting and _touches(vehicle.body, watched) for vehicle in vehicles)
 
@@ -74,7 +74,7 @@ class RightOfWay:
         self._held: list[GiveWaySign] = []
 
     def advance(self, at: Mapping[int, GiveWaySign], vehicles: Sequence[Vehicle], elapsed_s: float) -> set[int]:
-        """Take which vehicles are at a sign now; return the ids of those that have to wait there."""
+        """Update the vehicles that are at signs; return the ids of those that must wait."""
         if not (at or self._held):
             return set()
         for number, sign in at.items():

@@ -1,7 +1,7 @@
-"""What all sensors that the server computes have in common; each is a class in ``sensors``.
+"""The base of all sensors that the server computes; each sensor is a class in ``sensors``.
 
-Owns when a sensor is due and what of the world it may see. Never sends (``world`` does) and changes nothing that it
-looks at.
+Owns when a sensor is due and what it may read of the world. Never sends (``world`` does) and changes nothing that it
+reads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LARGEST_SEED = 2.0**63
 
 @dataclass
 class TickSnapshot:
-    """The world after one tick, as sensors may see it."""
+    """The world after one tick, as sensors may read it."""
 
     frame: int
     elapsed_s: float
@@ -49,28 +49,28 @@ class TickSnapshot:
     collided: Sequence[tuple[Vehicle, Vehicle | Walker | Prop | None, Contact]]
     signage: Signage
     delta_s: float = 0.0
-    """The step of the world (s)."""
+    """The world's step (s)."""
     solid: Callable[[], Field] | None = None
-    """Returns what rays can meet now; None where no ray is ever cast."""
+    """Returns the field that rays can hit now; None if no ray is ever cast."""
     gravity_mps2: float = GRAVITY_MPS2
-    """What inertial sensors feel of it (``set_imui_sensor_gravity``)."""
+    """The gravity that inertial sensors measure (``set_imui_sensor_gravity``)."""
 
     _rays: Field | None = None
     looks: dict[tuple[Pose, Lens, int], tuple[Look, Sequence[Drawn]]] = field(default_factory=dict)
-    """What cameras see, by pose, lens and parent, and who may shine there."""
+    """Shared camera views, by pose, lens and parent, with the vehicles whose lamps may light them."""
     surfaces: dict[tuple[Pose, Lens, int], Surfaces] = field(default_factory=dict)
     _drawn: dict[int, Drawn] = field(default_factory=dict)
 
     @property
     def rays(self) -> Field:
-        """What rays can meet; made when the first sensor asks."""
+        """The field that rays can hit; built for the first sensor that asks."""
         if self._rays is None:
             assert self.solid is not None
             self._rays = self.solid()
         return self._rays
 
     def velocities_of(self, things: Integers) -> FloatArray:
-        """Return the velocities (3, n) of things that rays met, in the world's frame (m/s)."""
+        """Return the velocities (3, n) of things that rays hit, in the world's frame (m/s)."""
         velocities = [
             actor.body.world_velocity()
             if isinstance(actor, Vehicle)
@@ -83,8 +83,11 @@ class TickSnapshot:
         return found
 
     def drawn(self, where: Pose, reach_m: float, behind_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
-        """Return what moves within a square around a place and at most so far behind it, with what cameras see of it;
-        made once for all cameras."""
+        """Return the moving actors in a square around a place, at most ``behind_m`` behind it, with their shapes for
+        cameras.
+
+        The shapes are made once for all cameras.
+        """
         x, y, z = where.x, where.y, where.z
         ahead_x, ahead_y, ahead_z = where.axes()[0]
         near = []
@@ -113,7 +116,7 @@ class Sensor(Actor, ABC):
         super().__init__(identity, place)
         self.stream = self._port = 0
         self.heard = False
-        """Whether anybody has listened in any tick."""
+        """Whether any client has ever listened."""
         self._interval_s = self.number("sensor_tick", 0.0)
         self._due_s = -math.inf
 
@@ -124,7 +127,7 @@ class Sensor(Actor, ABC):
         world.sensors.append(self)
 
     def left(self, world: Surroundings) -> None:
-        """Be asked no more."""
+        """Close its stream."""
         world.sensors.remove(self)
 
     def token(self) -> bytes:
@@ -132,29 +135,29 @@ class Sensor(Actor, ABC):
         return wire.token(self.stream, self._port)
 
     def is_due(self, elapsed_s: float) -> bool:
-        """Return whether ``sensor_tick`` has passed since the last time; asked once a tick."""
+        """Return whether ``sensor_tick`` has passed since the last reading; called once per tick."""
         if self._interval_s == 0.0:
             return True
         if elapsed_s < self._due_s - 1e-6:
             return False
-        # Late by a whole interval or more (at first, or after ticks longer than it): count from here.
+        # Late by a whole interval or more (the first time, or after longer ticks): count from here.
         late = elapsed_s - self._due_s >= self._interval_s
         self._due_s = (elapsed_s if late else self._due_s) + self._interval_s
         return True
 
     def generator(self) -> np.random.Generator:
-        """Return a generator of random numbers that ``noise_seed`` begins."""
+        """Return a random number generator seeded by ``noise_seed``."""
         return np.random.default_rng(int(self.number("noise_seed", -_LARGEST_SEED, _LARGEST_SEED)) & 0xFFFFFFFF)
 
     def prepare(self, scene: Scene) -> None:
-        """Have done what takes long, before its first tick."""
+        """Do slow preparations before the first tick."""
 
     @abstractmethod
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield this snapshot's messages, each as flat buffers."""
 
     def header(self, snapshot: TickSnapshot, where: Pose) -> bytes:
-        """Return the 48 bytes that begin each message."""
+        """Return the 48 bytes at the start of each message."""
         degrees = math.degrees(where.pitch), math.degrees(where.yaw), math.degrees(where.roll)
         place = where.x, where.y, where.z
         return wire.HEADER.pack(self.kind, snapshot.frame, snapshot.elapsed_s, *place, *degrees)

@@ -1,7 +1,7 @@
-"""All traffic lights and signs of a world: made from its map, moved on by its ticks, found by place.
+"""All traffic lights and signs of a world: made from its map, advanced by its ticks, found by place.
 
-Owns their part of the world message, which light or sign a vehicle is at, and which signs a camera can see. Each
-light's own state lives in ``traffic_lights``, who has to wait at a sign in ``right_of_way``.
+Owns their part of the world message, which light or sign a vehicle is at, and which signs a camera can see.
+``traffic_lights`` owns each light's state, ``right_of_way`` which vehicles must wait at a sign.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from carla_lite.roads.signals import Signal, SignalType
 from carla_lite.scenery.sign_faces import SignFace
 
 _RECORD_BYTES = wire.LIGHT_RECORD.size
-# Of which the signs near to a camera are looked up once.
+# Side of the square for which nearby signs are looked up once.
 _SIGHT_CELL_M, _KEPT_CELLS = 10.0, 256
 
 # CityObjectLabels (protocol, section 3.5).
@@ -28,7 +28,7 @@ _TAG_POLE, _TAG_LIGHT, _TAG_SIGN = 6, 7, 8
 
 
 class Signage:
-    """The signs of one episode. Their ids come first in it and follow the map's order."""
+    """The signs of one episode. Their ids are the episode's first, in the map's order."""
 
     def __init__(self, network: RoadNetwork, new_id: Callable[[], int]) -> None:
         self.signs: list[TrafficSign] = [
@@ -41,13 +41,13 @@ class Signage:
             for group in network.signals.groups
         ]
         self.records = bytearray(_RECORD_BYTES * len(self.signs))
-        """The signs' part of the world message."""
+        """The signs' records in the world message."""
         self._offsets = {sign.id: _RECORD_BYTES * index for index, sign in enumerate(self.signs)}
         self._stops: Stops[TrafficLight | GiveWaySign] = Stops()
         self._right_of_way = RightOfWay(network)
         self._near: dict[tuple[float, float, float], list[TrafficSign]] = {}
         self.hidden: frozenset[int] = frozenset()
-        """The ids of those that a client took out of sight."""
+        """Ids of the signs that a client has hidden."""
         for sign in self.signs:
             sign.record(self.records, self._offsets[sign.id])
         holding: list[TrafficLight | GiveWaySign] = [*lights.values(), *self._right_of_way.signs]
@@ -57,11 +57,11 @@ class Signage:
 
     @property
     def shown(self) -> list[TrafficSign]:
-        """The signs that are in sight."""
+        """The signs that aren't hidden."""
         return [sign for sign in self.signs if sign.id not in self.hidden]
 
     def advance(self, delta_s: float) -> None:
-        """Let the lights' cycles go on."""
+        """Advance the lights' cycles."""
         for group in self.groups:
             moved = group.advance(delta_s)
             if moved is None:
@@ -74,12 +74,12 @@ class Signage:
                 wire.LIGHT_ELAPSED.pack_into(self.records, at, moved.elapsed_s)
 
     def publish(self, group: Group) -> None:
-        """Bring the records of a group's lights up to date, after anything but time has changed them."""
+        """Update the records of a group's lights after any change other than time."""
         for light in group.lights:
             light.record(self.records, self._offsets[light.id])
 
     def tell(self, vehicles: Sequence[Vehicle], elapsed_s: float) -> None:
-        """Let each vehicle know which light it is at, and whether a stop or yield sign tells it to wait."""
+        """Tell each vehicle which light it is at, and whether a stop or yield sign makes it wait."""
         at: dict[int, GiveWaySign] = {}
         for vehicle in vehicles:
             before = self._stops.at(vehicle.body)
@@ -93,7 +93,7 @@ class Signage:
             vehicle.gives_way = vehicle.id in waiting
 
     def faces(self, x: float, y: float, reach_m: float) -> list[SignFace]:
-        """Return what is to be seen of the signs within ``reach_m`` of a place, and of some beyond."""
+        """Return the faces of the signs within ``reach_m`` of a place, and of some beyond."""
         cell = x // _SIGHT_CELL_M, y // _SIGHT_CELL_M, reach_m
         near = self._near.get(cell)
         if near is None:

@@ -1,6 +1,6 @@
-"""The places before lights and signs, a lane each: what a vehicle that touches one is at.
+"""The stop areas of lights and signs, one per lane: a vehicle that touches one is at that light or sign.
 
-Owns the lookup by place, which every vehicle asks each tick. Knows no state.
+Owns the lookup by place, which every vehicle does each tick. Knows no state.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from carla_lite.motion.physics import Body
 from carla_lite.roads.signals import Stop
 from carla_lite.scenery.projection import Pose
 
-# Half sizes (m) along and across the lane, and up, of the place before a light or sign where a vehicle is at it
-# (TrafficLightComponent.cpp, StopSignComponent.cpp): across a quarter of the lane's width.
+# Half sizes (m) along the lane, across it and up, of the area before a light or sign where a vehicle counts as at it
+# (TrafficLightComponent.cpp, StopSignComponent.cpp); across it is a quarter of the lane's width.
 STOP_LENGTH_M, STOP_HEIGHT_M, STOP_SHARE = 1.5, 1.0, 0.25
-# A vehicle is looked up by the cell of its middle: a stop is listed in every cell from which a long one reaches it.
+# A vehicle is looked up by the cell of its centre: a stop is listed in every cell from which a long vehicle reaches it.
 _CELL_M, _REACH_M = 4.0, 7.5
 
 T = TypeVar("T")
 
 
 class Stops(Generic[T]):
-    """Which light or sign holds where."""
+    """Which light or sign holds which area."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[float, float], list[tuple[T, float, Box]]] = defaultdict(list)
-        """By cell: who holds there, the yaw of the lane, and the place."""
+        """By cell: the light or sign, the lane's yaw, and the place."""
 
     def add(self, owner: T, stop: Stop) -> None:
-        """Let a light or sign hold at a stop."""
+        """Add a stop area of a light or sign."""
         extent = STOP_LENGTH_M, STOP_SHARE * stop.lane_width_m, STOP_HEIGHT_M
         place = owner, stop.yaw, box_around(Pose(stop.x, stop.y, stop.z, 0.0, stop.yaw), extent)
         for cell in _cells(stop.x, stop.y):
             self._places[cell].append(place)
 
     def at(self, body: Body) -> T | None:
-        """Return what a vehicle stands or drives before.
+        """Return the light or sign that a vehicle is at.
 
-        One that comes out of the junction beside it and cuts the corner isn't before it, though it touches the place.
+        A vehicle that leaves the junction beside it and cuts the corner isn't at it, though it touches the area.
         """
         x, y = body.x, body.y
         for owner, yaw, box in self._places.get((x // _CELL_M, y // _CELL_M), ()):
@@ -52,7 +52,7 @@ class Stops(Generic[T]):
 
 
 def _cells(x: float, y: float) -> Iterator[tuple[float, float]]:
-    """Yield the cells from whose places a vehicle reaches this one."""
+    """Yield the cells from which a vehicle reaches this place."""
     for column in range(math.floor((x - _REACH_M) / _CELL_M), math.floor((x + _REACH_M) / _CELL_M) + 1):
         for row in range(math.floor((y - _REACH_M) / _CELL_M), math.floor((y + _REACH_M) / _CELL_M) + 1):
             yield float(column), float(row)

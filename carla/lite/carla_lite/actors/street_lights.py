@@ -1,6 +1,6 @@
-"""Street lights: their state as the client's light manager sets it, and the sun's switch.
+"""Street lights: their state as the client's light manager sets it, and switching by day and night.
 
-Owns which are on. Knows no picture: ``environment`` shows what is dark.
+Owns which lights are on. Knows no picture: ``environment`` shows the dark ones.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from carla_lite.protocol.wire import Vector
 
 _STREET, _GROUPS = 2, range(5)
-# CARLA's own lamps differ from map to map: a warm white, and an intensity of that order.
+# CARLA's lamps differ from map to map; these are a warm white and an intensity of that order.
 _COLOUR, _INTENSITY = (255, 223, 186), 1000.0
 _NONE: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
 class StreetLight:
-    """A LightState (protocol, section 2.3), in its order on the wire but for the id."""
+    """A LightState (protocol, section 2.3), in wire order, without the id."""
 
     location: Vector
     intensity: float = _INTENSITY
@@ -30,7 +30,7 @@ class StreetLight:
 
 
 class StreetLights:
-    """The lights of one episode, by their ids."""
+    """The lights of one episode, by id."""
 
     def __init__(self, places: Mapping[int, Vector]) -> None:
         self._lights = {number: StreetLight(place) for number, place in places.items()}
@@ -40,30 +40,30 @@ class StreetLights:
 
     @property
     def dark(self) -> frozenset[int]:
-        """The ids of those that a client turned off by night."""
+        """Ids of the lights that a client turned off at night."""
         if not self._night:
             return _NONE
         return frozenset(number for number, light in self._lights.items() if not light.active)
 
-    def dusk(self, night: bool) -> None:
-        """Tell whether it is night now; when that changes, all are switched."""
+    def set_night(self, night: bool) -> None:
+        """Set whether it is night; a change switches all lights."""
         if night != self._night and self.follow_the_sun:
             for light in self._lights.values():
                 light.active = night
         self._night = night
 
     def states(self, shown: Iterable[int]) -> list[Any]:
-        """Return the LightStates of those of the ids that are lights."""
+        """Return the LightStates of those ids that are lights."""
         found = [(number, self._lights[number]) for number in shown if number in self._lights]
         return [[n, list(a.location), a.intensity, a.group, list(a.colour), a.active] for n, a in found]
 
     def update(self, state: list[Any]) -> str:
-        """Adopt a LightState, but for its place; return why not, or ''."""
+        """Apply a LightState, except its place; return an error, or ''."""
         number, _location, intensity, group, (red, green, blue, *_), active = state
         if number not in self._lights:
             return f"light {number} does not exist here; get_all_lights() lists what does"
         if not math.isfinite(intensity) or group not in _GROUPS:
-            return f"light {number}: intensity {intensity} or group {group} is none, expected a number and 0 to 4"
+            return f"light {number} has intensity {intensity} and group {group}, expected a number and 0 to 4"
         light = self._lights[number]
         light.intensity, light.group = float(intensity), int(group)
         light.colour, light.active = (red, green, blue), bool(active)

@@ -1,6 +1,6 @@
-"""What an actor uses of the world that it enters or leaves; ``world`` has it.
+"""The interface through which an actor uses its world; ``world`` implements it.
 
-Apart from ``world``, which imports all kinds of actors.
+It is separate from ``world``, which imports all classes of actors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from carla_lite.scenery.scene import Scene
 
 
 class Surroundings(Protocol):
-    """A world as its actors see it. An actor is in the list of its kind as long as it is there."""
+    """A world as its actors see it. Each actor is in the list of its class while it exists."""
 
     network: RoadNetwork
     limits: SpeedLimits
@@ -31,16 +31,16 @@ class Surroundings(Protocol):
 
     @property
     def scene(self) -> Scene:
-        """What stands still."""
+        """The static scene."""
 
     def is_blocked(self, body: Body) -> bool:
-        """Return whether something stands where a vehicle wants to."""
+        """Return whether something is in a vehicle's place."""
 
     def has_room(self, walker: Any) -> bool:
-        """Return whether nothing stands where a walker wants to."""
+        """Return whether a walker's place is free."""
 
     def report_unsupported(self, name: str, why: str) -> None:
-        """Say what is not simulated, and why."""
+        """Report that something isn't simulated, and why."""
 
     def tick(self) -> int:
-        """Move the world by one step."""
+        """Advance the world by one step."""

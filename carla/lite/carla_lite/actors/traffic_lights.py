@@ -1,6 +1,6 @@
 """Traffic lights and their cycle: one controller of a junction at a time is green, then yellow, then red.
 
-Owns the lights' states, CARLA's times and the order of turns. Knows neither vehicles nor the wire's calls.
+Owns the lights' states, CARLA's times and the order of turns. Knows neither vehicles nor RPC methods.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ class LightState(IntEnum):
 _LAMPS = {LightState.RED: LampState.RED, LightState.YELLOW: LampState.YELLOW, LightState.GREEN: LampState.GREEN}
 _CYCLE = (LightState.GREEN, LightState.YELLOW, LightState.RED)
 _TIMES_S = {LightState.GREEN: 10.0, LightState.YELLOW: 3.0, LightState.RED: 2.0}
-# Of a light that no controller of the map has: its own group of one, so its red must last by itself.
+# For a light without a controller in the map: it is a group of one, so its red phase needs its own length.
 _ALONE_RED_S = 10.0
 
 
 class TrafficSign(Actor):
-    """A sign of the map. It stands where it is: as CARLA's, it can't be moved."""
+    """A sign of the map. It can't be moved, as in CARLA."""
 
     def __init__(self, identity: Identity, signal: Signal, ground_m: float) -> None:
-        # Its x axis points to the right of who reads it (TrafficLightManager.cpp turns all of them so).
+        # Its x axis points to the right as seen by the traffic that it faces (TrafficLightManager.cpp turns all signs
+        # so).
         yaw = math.remainder(signal.yaw + 0.5 * math.pi, math.tau)
         self._stands = Pose(signal.x, signal.y, signal.z, 0.0, yaw)
         super().__init__(identity, self._stands)
@@ -49,7 +50,7 @@ class TrafficSign(Actor):
 
     @property
     def place(self) -> Pose:
-        """Where it stands; setting it changes nothing."""
+        """Its pose; setting it changes nothing."""
         return self._stands
 
     @place.setter
@@ -58,7 +59,7 @@ class TrafficSign(Actor):
 
     @property
     def face(self) -> SignFace:
-        """What cameras see of it, beside its post."""
+        """Its face for cameras, besides its post."""
         return self._faces[LampState.DARK]
 
     def box(self) -> list[Any]:
@@ -66,7 +67,7 @@ class TrafficSign(Actor):
         return self._box
 
     def record(self, into: bytearray, offset: int) -> None:
-        """Write this sign's part of the world message."""
+        """Write this sign's record into the world message."""
         wire.SIGN_RECORD.pack_into(into, offset, *self._head(), self.signal.id.encode()[:32])
 
     def _head(self) -> tuple[float, ...]:
@@ -89,7 +90,7 @@ class TrafficSign(Actor):
 
 
 class TrafficLight(TrafficSign):
-    """A light. Its times are those of all lights of its controller, and it is frozen with its junction."""
+    """A light. All lights of its controller share its times, and its junction freezes them together."""
 
     def __init__(self, identity: Identity, signal: Signal, ground_m: float, pole_index: int) -> None:
         super().__init__(identity, signal, ground_m)
@@ -99,11 +100,11 @@ class TrafficLight(TrafficSign):
 
     @property
     def face(self) -> SignFace:
-        """What cameras see of it, beside its post."""
+        """Its face for cameras, besides its post."""
         return self._faces[_LAMPS.get(self.state, LampState.DARK)]
 
     def record(self, into: bytearray, offset: int) -> None:
-        """Write this light's part of the world message."""
+        """Write this light's record into the world message."""
         controller = self.controller
         wire.LIGHT_RECORD.pack_into(
             into,
@@ -138,7 +139,7 @@ class Controller:
         self._show(len(_CYCLE) - 1)
 
     def advance(self, delta_s: float) -> bool:
-        """Let time pass, and return whether the turn is over."""
+        """Advance time, and return whether the turn is over."""
         self.elapsed_s += delta_s
         if self.elapsed_s <= self.times_s[_CYCLE[self._stage]]:
             return False
@@ -170,14 +171,14 @@ class Group:
         return [light for controller in self.controllers for light in controller.lights]
 
     def reset(self) -> None:
-        """Begin with the first controller's turn, all others red."""
+        """Start with the first controller's turn, all others red."""
         for controller in self.controllers:
             controller.stop()
         self._turn = 0
         self.controllers[0].start()
 
     def advance(self, delta_s: float) -> Controller | None:
-        """Let time pass unless frozen; return the controller for which it did."""
+        """Advance time unless frozen; return the controller whose turn it is."""
         if self.frozen:
             return None
         controller = self.controllers[self._turn]

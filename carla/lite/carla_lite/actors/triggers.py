@@ -1,6 +1,6 @@
-"""``static.trigger.friction``: a box on the ground in which tyres have another friction.
+"""``static.trigger.friction``: a box on the ground that changes the friction of tyres inside it.
 
-Owns which vehicles are inside, and what friction they had before. Moves nothing itself.
+Owns which vehicles are inside, and their friction before. Moves nothing itself.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from carla_lite.scenery.camera import Pose
 
 
 class FrictionTrigger(Actor):
-    """Gives the vehicles that enter it its friction, and back their own as they leave."""
+    """Gives its friction to vehicles that enter it, and restores theirs when they leave."""
 
     def __init__(self, identity: Identity, place: Pose) -> None:
-        """Read the attributes; RpcError if one is no number from 0."""
+        """Read the attributes; raises RpcError if one isn't a number from 0 on."""
         super().__init__(identity, place)
         self._friction = self.number("friction", 0.0)
         self._extent = tuple(0.01 * self.number(f"extent_{axis}", 0.0) for axis in "xyz")
         self._before: dict[int, list[float]] = {}
 
     def act(self, vehicles: Iterable[Vehicle]) -> None:
-        """Change the friction of those that entered or left since the last tick."""
+        """Change the friction of vehicles that entered or left since the last tick."""
         length, width, height = self._extent
         box = box_around(self.pose, (length, width, height))
         for vehicle in vehicles:
@@ -41,7 +41,7 @@ class FrictionTrigger(Actor):
         world.triggers.append(self)
 
     def left(self, world: Surroundings) -> None:
-        """Give the vehicles inside their own friction back."""
+        """Restore the friction of the vehicles inside."""
         world.triggers.remove(self)
         for vehicle in world.vehicles:
             if vehicle.id in self._before:

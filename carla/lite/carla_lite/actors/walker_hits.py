@@ -1,6 +1,6 @@
-"""Vehicles that run into walkers.
+"""Vehicles that hit walkers.
 
-Owns finding them and what the blow does to both: the car hardly slows, the walker is thrown ahead of it. Pairs are
+Owns the detection of hits and their effect: the car hardly slows down, the walker is thrown ahead of it. Pairs are
 handled in the order of the vehicles, then of the walkers.
 """
 
@@ -16,8 +16,8 @@ from carla_lite.actors.walkers import Walker
 from carla_lite.motion.collisions import Contact
 from carla_lite.motion.physics import Body
 
-# A body is soft: the blow takes it to the car's speed, without a rebound.
-# Who walks against a parked car just stops; it takes this blow to fall.
+# A body is soft: the impact brings it to the car's speed, without a rebound.
+# A walker that walks against a parked car just stops; it takes this impact to fall.
 FALLS_FROM_MPS = 1.0
 
 
@@ -30,7 +30,7 @@ class WalkerHit(NamedTuple):
 
 
 def resolve(bodies: Sequence[Body], walkers: Sequence[Walker]) -> list[WalkerHit]:
-    """Push walkers out of the vehicles that they overlap, exchange momentum and return the hits that closed in."""
+    """Push walkers out of vehicles that they overlap, exchange momentum, and return the hits with closing speed."""
     if not bodies or not walkers:
         return []
     x, y = np.array([(walker.x, walker.y) for walker in walkers]).T
@@ -51,7 +51,7 @@ def touches(body: Body, walker: Walker) -> bool:
 
 
 def is_blocked(walker: Walker, bodies: Sequence[Body], others: Sequence[Walker]) -> bool:
-    """Return whether somebody or a vehicle stands where a walker wants to."""
+    """Return whether a walker or a vehicle is in a walker's way."""
     return any(
         math.hypot(other.x - walker.x, other.y - walker.y) < walker.radius_m + other.radius_m
         and abs(other.z - walker.z) < walker.half_height_m + other.half_height_m
@@ -60,7 +60,7 @@ def is_blocked(walker: Walker, bodies: Sequence[Body], others: Sequence[Walker])
 
 
 def _overlap(body: Body, walker: Walker) -> tuple[float, float, float] | None:
-    """Return the normal from the vehicle to the walker and the depth along it (m), or None if they are apart."""
+    """Return the normal from the vehicle to the walker and the depth along it (m); None if they don't touch."""
     model = body.model
     height = walker.radius_m if walker.lies else walker.half_height_m
     bottom = body.z + model.box_centre_z_m - model.half_height_m

@@ -1,8 +1,7 @@
-"""People: actors that walk where a control or a client's crowd sends them, and fall when a car hits them.
+"""Walkers: actors that move as a control or a client's crowd says, and fall when a car hits them.
 
-Owns the motion of one walker, and the pose that a client gives it. Finds no ways: the client does, on the navigation
-mesh, and sends each tick's state.
-Hits by vehicles are found in ``motion.walker_hits``.
+Owns the motion of one walker, and the pose that a client gives it. It plans no paths: the client does, on the
+navigation mesh, and sends each tick's state. ``actors.walker_hits`` finds hits by vehicles.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from carla_lite.scenery.people import Person
 from carla_lite.scenery.statics import StaticIndex
 from carla_lite.support import Support, approximated
 
-# Of UE4's characters, as CARLA's are: faster than anybody walks, and the impulse of a jump.
+# Of Unreal's characters, as CARLA's are: the largest speed, and the impulse of a jump.
 TOP_SPEED_MPS = 40.96
 JUMP_MPS = 4.2
 ACCELERATION_MPS2 = 10.0
 TURN_RADPS = 2.0 * math.pi
 LIES_S = 10.0
-# Who lies slides to a stop on clothes and asphalt.
+# Deceleration of a fallen walker that slides on asphalt.
 SLIDING_MPS2 = 6.0
-STRIDE_M = 1.5  # both steps of an adult
+STRIDE_M = 1.5  # length of two steps of an adult
 _FLAT = math.pi / 2
 
 
 @dataclass(slots=True)
 class WalkerControl:
-    """A direction in the world's frame, of which only the horizontal part is walked; m/s."""
+    """A direction in the world's frame, of which only the horizontal part counts, and a speed (m/s)."""
 
     direction: Vector = (1.0, 0.0, 0.0)
     speed: float = 0.0
@@ -48,7 +47,7 @@ class WalkerControl:
 
 
 class Walker(Actor):
-    """A person; the origin is the middle of the body."""
+    """A walker. Its origin is the centre of the body."""
 
     attaches: ClassVar[bool] = False
     support: ClassVar[Support] = approximated(
@@ -80,10 +79,10 @@ class Walker(Actor):
         """Join the world's walkers.
 
         Raises:
-            RpcError: somebody or a vehicle stands there.
+            RpcError: a walker or a vehicle is in its place.
         """
-        # As CARLA's spawner, which lifts who would stand in the ground; who is all below it, as scenario runners keep
-        # walkers for later, touches nothing.
+        # As in CARLA's spawner, a walker that would be partly in the ground is lifted. One that is completely below it,
+        # where scenario runners keep walkers for later, touches nothing.
         stands = world.network.height(self.x, self.y) + self.half_height_m
         if self.z > stands - 2.0 * self.half_height_m:
             self.z = max(self.z, stands)
@@ -97,7 +96,7 @@ class Walker(Actor):
 
     @property
     def place(self) -> Pose:
-        """Where the middle of the body is; setting it teleports, and gets someone who lies on their feet."""
+        """Pose of the centre of the body; setting it teleports, and stands a fallen walker up."""
         return Pose(self.x, self.y, self.z, -_FLAT if self._lies_s > 0.0 else 0.0, self.yaw, 0.0)
 
     @place.setter
@@ -113,11 +112,11 @@ class Walker(Actor):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has lain dead for long enough."""
+        """Whether it has been dead for long enough to be removed."""
         return self._dead and self._lies_s == 0.0
 
     def die(self) -> None:
-        """Fall, and be gone 10 s later, as in CARLA: a client's crowd asks for it when a car has run somebody over."""
+        """Fall, and be removed 10 s later, as in CARLA: a client's crowd asks for it after a car hit a walker."""
         self._dead, self._lies_s = True, LIES_S
 
     def follow(self, place: Pose, speed: float, ground: float) -> None:
@@ -131,7 +130,7 @@ class Walker(Actor):
         self._sent = True
 
     def set_world_velocity(self, vx: float, vy: float, vz: float) -> None:
-        """Set the velocity (m/s); a control then brings it back to its own."""
+        """Set the velocity (m/s); a control then returns it to the control's velocity."""
         top = TOP_SPEED_MPS
         self.vx, self.vy, self.vz = (max(-top, min(top, v)) for v in (vx, vy, vz))
 
@@ -141,13 +140,13 @@ class Walker(Actor):
         self.set_world_velocity(self.vx + x, self.vy + y, self.vz + z)
 
     def hit(self, vx: float, vy: float) -> None:
-        """Take a car's blow: a velocity, and a fall for who isn't invincible."""
+        """Take a car's impact: a velocity, and a fall unless it is invincible."""
         self.set_world_velocity(vx, vy, self.vz)
         if not self._invincible:
             self._lies_s = LIES_S
 
     def step(self, dt: float, ground: Ground, statics: StaticIndex) -> None:
-        """Move by ``dt`` seconds, unless the place of this tick was sent by a crowd."""
+        """Move by ``dt`` seconds, unless a crowd has sent this tick's place."""
         self._lies_s = max(0.0, self._lies_s - dt)
         if self._sent or not self.simulate_physics:
             self._sent = False
@@ -164,7 +163,7 @@ class Walker(Actor):
         self._stand(dt, ground)
 
     def _accelerate(self, dt: float) -> None:
-        """Bring the velocity nearer to what is asked for, and the yaw to where it leads."""
+        """Change the velocity towards the control's, and the yaw towards its direction."""
         lying = self._lies_s > 0.0
         x, y = (0.0, 0.0) if lying else self._wanted()
         dx, dy = x - self.vx, y - self.vy
@@ -185,12 +184,12 @@ class Walker(Actor):
         length = math.hypot(x, y)
         if not length or not self.control.speed:
             return 0.0, 0.0
-        # UE4 takes a direction longer than 1 as 1, and a shorter one as a part of the speed.
+        # Unreal clips a direction longer than 1, and takes a shorter one as a share of the speed.
         speed = min(self.control.speed, TOP_SPEED_MPS) * min(1.0, length) / length
         return x * speed, y * speed
 
     def _keep_out(self, statics: StaticIndex) -> None:
-        """Slide along what stands in the way."""
+        """Slide along obstacles."""
         r = self.radius_m
         for i in statics.at(self.x, self.y):
             box = statics.boxes[i]
@@ -220,7 +219,7 @@ class Walker(Actor):
         if not on_ground or self.vz > 0.0:
             self.vz -= GRAVITY_MPS2 * dt
             self.z += self.vz * dt
-        # A kerb or a slope is walked down, not fallen.
+        # Kerbs and slopes are walked down, without falling.
         if self.z < height or (on_ground and self.vz <= 0.0):
             self.z, self.vz = height, 0.0
 
@@ -230,11 +229,11 @@ class Walker(Actor):
 
     @property
     def at(self) -> Walker:
-        """What has its x, y and z (m)."""
+        """The object with its x, y and z (m)."""
         return self
 
     def drawn(self, _elapsed_s: float = 0.0) -> Person:
-        """Return what cameras see of it."""
+        """Return its shape for cameras."""
         lying = self._lies_s > 0.0
         walks = not lying and self.vx * self.vx + self.vy * self.vy > 0.01
         phase = self._strides / (STRIDE_M * self.half_height_m / 0.93) if walks else None
@@ -247,11 +246,11 @@ class Walker(Actor):
         return person
 
     def keep_pose(self) -> None:
-        """Make how it moves now the pose that is blended in."""
+        """Take the present gait as the pose to blend in."""
         self._pose = self.drawn().posture
 
     def set_bones(self, given: Mapping[str, Pose]) -> None:
-        """Put bones of that pose at places relative to their parents (m); the first time, it is how it moves now."""
+        """Place bones of that pose relative to their parents (m); the first call starts from the present gait."""
         height_m = 2.0 * self.half_height_m
         self._pose = skeleton.moved(
             self._pose or self.drawn().posture,
@@ -259,22 +258,22 @@ class Walker(Actor):
         )
 
     def blend_pose(self, share: float) -> None:
-        """Show that much of the pose, from 0 to 1, and of the gait what is left."""
+        """Show this share of the pose, 0 to 1, and the rest of the gait."""
         self._blend = max(0.0, min(1.0, share))
 
     def bones(self) -> Iterator[tuple[str, Pose, Pose, Pose]]:
-        """Yield each bone's name and where it is: in the world, from the body's middle, from its parent (m)."""
+        """Yield each bone's name and its pose in the world, from the body's centre, and from its parent (m)."""
         posture, height_m = self.drawn().posture, 2.0 * self.half_height_m
         for bone, joint, local in zip(skeleton.BONES, skeleton.joints(posture), posture, strict=True):
             of_body = skeleton.pose(joint, height_m)
             yield bone, compose(self.place, of_body), of_body, skeleton.pose(local, height_m)
 
     def surrounds(self, x: float, y: float, z: float) -> bool:
-        """Return whether a point is so near that a camera there would only see the inside of a head."""
+        """Return whether a point is so near that a camera there would see only the inside of a head."""
         return math.hypot(x - self.x, y - self.y) < 0.4 and abs(z - self.z) < self.half_height_m + 0.3
 
     def record(self, into: bytearray, offset: int) -> None:
-        """Write this walker's part of the world message."""
+        """Write this walker's record into the world message."""
         pitch = -90.0 if self._lies_s > 0.0 else 0.0
         control = self.control
         wire.WALKER_RECORD.pack_into(
@@ -303,24 +302,24 @@ class Walker(Actor):
 
 
 class AiController(Actor):
-    """The client's own driver of a walker: here only a name that hangs on it."""
+    """The client's AI controller of a walker: on the server only an attached actor."""
 
     def entered(self, world: Surroundings) -> None:
-        """Have its walker shown first.
+        """Tick until the walker has been in a world message.
 
-        A client takes a walker that no world message has shown for one at (0, 0, 0), and may crash as it sends it on
-        its way. CARLA's answers come a frame apart.
+        A client believes that a walker without a world message is at (0, 0, 0), and may crash when it starts the
+        walker. CARLA's replies are a frame apart.
         """
         if self.parent is not None and self.parent.id >= world.unseen and not world.settings.synchronous:
             world.tick()
 
     @property
     def pose(self) -> Pose:
-        """Where its walker is."""
+        """Pose of its walker."""
         return self.place if self.parent is None else self.parent.pose
 
     def record(self, into: bytearray, offset: int) -> None:
-        """Write this controller's part of the world message."""
+        """Write this controller's record into the world message."""
         at = self.parent if isinstance(self.parent, Walker) else self.place
         wire.PLAIN_RECORD.pack_into(
             into, offset, self.id, wire.ACTIVE, at.x, at.y, at.z, 0.0, math.degrees(at.yaw), 0.0

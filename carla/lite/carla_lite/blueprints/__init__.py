@@ -1,1 +1,1 @@
-"""What can be spawned: CARLA's blueprints with their attributes; a row a vehicle, with its source."""
+"""The blueprint library: CARLA's blueprints with their attributes; one row per vehicle, with its source."""

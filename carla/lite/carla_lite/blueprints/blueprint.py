@@ -1,4 +1,4 @@
-"""What a blueprint is: an id with attributes that a client reads and sets."""
+"""Blueprints: an id with attributes that clients read and set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Attribute:
-    """One attribute of a blueprint; ``recommended`` are the values that CARLA's own scripts choose from."""
+    """One attribute of a blueprint; ``recommended`` are the values from which CARLA's scripts choose."""
 
     id: str
     type: int  # a Kind; 0.9.15's client counts from 0
@@ -27,19 +27,19 @@ class Attribute:
     recommended: tuple[str, ...] = ()
     modifiable: bool = True
     restricted: bool = False
-    """Whether the client refuses what isn't recommended."""
+    """Whether the client refuses values that aren't recommended."""
     unused: str = ""
-    """Why it changes nothing when a client sets it; empty if it does what it does in CARLA."""
+    """Why setting it has no effect; empty if it has its effect in CARLA."""
 
     def describe(self) -> list[Any]:
-        """Return the ActorAttribute struct; as in CARLA, what can be modified always recommends something."""
+        """Return the ActorAttribute struct. As in CARLA, a modifiable attribute always recommends a value."""
         recommended = list(self.recommended or ([self.value] if self.modifiable else []))
         return [self.id, int(self.type), self.value, recommended, self.modifiable, self.restricted]
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What an actor is made from."""
+    """A blueprint, from which actors are spawned."""
 
     id: str
     attributes: tuple[Attribute, ...] = ()
@@ -52,28 +52,28 @@ class Blueprint:
         return [self.uid, self.id, tags, [attribute.describe() for attribute in self.attributes]]
 
     def numbered(self, first: int) -> Blueprint:
-        """Return it with the types of its attributes numbered from ``first``."""
+        """Return the blueprint with its attribute types numbered from ``first``."""
         if first == Kind.BOOL:
             return self
         return replace(self, attributes=tuple(replace(one, type=one.type - 1 + first) for one in self.attributes))
 
     def values(self, given: dict[str, str]) -> dict[str, str]:
-        """Return the attributes' values, ``given`` over the defaults; unknown names are dropped."""
+        """Return the attributes' values: ``given``, else the defaults; unknown names are dropped."""
         return {a.id: given.get(a.id, a.value) if a.modifiable else a.value for a in self.attributes}
 
 
 def unused(why: str, *attributes: Attribute) -> tuple[Attribute, ...]:
-    """Return attributes that are accepted, so that scripts which set them run, and that change nothing."""
+    """Return attributes that are accepted without effect, so that scripts that set them run."""
     return tuple(replace(attribute, unused=why) for attribute in attributes)
 
 
 def role(*recommended: str) -> Attribute:
-    """Return the attribute that every actor has for its user's own marks."""
+    """Return the attribute ``role_name``, which every actor has for its user's marks."""
     return Attribute("role_name", Kind.STRING, recommended[0] if recommended else "default", recommended)
 
 
-def told(name: str, value: object) -> Attribute:
-    """Return an attribute that clients can read and not set; numbers are whole."""
+def read_only(name: str, value: object) -> Attribute:
+    """Return an attribute that clients can read but not set; its numbers are whole."""
     if isinstance(value, bool):
         return Attribute(name, Kind.BOOL, str(value).lower(), modifiable=False)
     return Attribute(name, Kind.INT if isinstance(value, int) else Kind.STRING, str(value), modifiable=False)

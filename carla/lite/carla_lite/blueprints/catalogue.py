@@ -1,4 +1,4 @@
-"""The blueprint library: what can be spawned, by id.
+"""The blueprint library by id.
 
 Owns the order of its families. Their rows are in the modules beside this one. Never touches a world.
 """
@@ -16,7 +16,7 @@ from carla_lite.blueprints.walkers import WALKERS
 from carla_lite.protocol.wire import RpcError
 
 SPECTATOR = Blueprint("spectator")
-"""Of the actor that is there from the start; not in the catalogue, as in CARLA's."""
+"""Blueprint of the actor that exists from the start; not in the catalogue, as in CARLA."""
 FRICTION_TRIGGER = Blueprint(
     "static.trigger.friction",
     # Half sizes in centimetres (AddVariationsForTrigger in ActorBlueprintFunctionLibrary.cpp).
@@ -25,10 +25,10 @@ FRICTION_TRIGGER = Blueprint(
 
 
 def library(blueprints: Iterable[Blueprint]) -> dict[str, Blueprint]:
-    """Return blueprints by id; the uid of each is its place.
+    """Return blueprints by id; their order gives the uids.
 
     Raises:
-        ValueError: two have one id.
+        ValueError: two have the same id.
     """
     found: dict[str, Blueprint] = {}
     for blueprint in blueprints:
@@ -38,7 +38,7 @@ def library(blueprints: Iterable[Blueprint]) -> dict[str, Blueprint]:
     return found
 
 
-# The trigger is where it always was: clients know blueprints by their uids.
+# The trigger stays in its place: clients know blueprints by their uids.
 CATALOGUE = library([*VEHICLES, *PROPS, *WALKERS, *SENSORS[:5], FRICTION_TRIGGER, *SENSORS[5:]])
 """All blueprints by id."""
 

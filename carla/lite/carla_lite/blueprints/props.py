@@ -1,18 +1,18 @@
-"""The props of CARLA 0.9.16 (``static.prop.*``): things that programs set down on streets.
+"""The props of CARLA 0.9.16 (``static.prop.*``): things that programs place on streets.
 
-Owns the rows: name, size, colour, and which shape fills the box. The ids are those of CARLA's catalogue of props; it
-publishes no measures, so sizes are those of the usual thing, to about a tenth.
+Owns the rows: name, size, colour, and the shape that fills the box. The ids are those of CARLA's catalogue of props; it
+publishes no sizes, so these are usual ones, to about a tenth.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, floats, role, told, unused
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, floats, read_only, role, unused
 from carla_lite.scenery import prop_meshes as look
 from carla_lite.scenery.vehicle_meshes import BGR
 
-_DYNAMIC = 21  # CityObjectLabel of things that may be moved
+_DYNAMIC = 21  # CityObjectLabel of movable things
 _WOOD, _STEEL, _DARK, _WHITE = (70, 110, 150), (150, 146, 140), (56, 58, 60), (214, 216, 218)
 _ORANGE, _RED, _GREEN, _BLUE, _CARD = (30, 110, 235), (50, 50, 190), (70, 120, 60), (150, 100, 50), (110, 150, 180)
 _CLAY, _STONE, _YELLOW = (80, 110, 170), (160, 164, 168), (60, 200, 230)
@@ -20,7 +20,7 @@ _CLAY, _STONE, _YELLOW = (80, 110, 170), (160, 164, 168), (60, 200, 230)
 
 @dataclass(frozen=True)
 class PropBlueprint(Blueprint):
-    """A blueprint of a thing; its origin is in the middle of its underside."""
+    """Blueprint of a prop; its origin is the centre of its underside."""
 
     size_m: tuple[float, float, float] = (1.0, 1.0, 1.0)
     """Length, width and height."""
@@ -29,7 +29,7 @@ class PropBlueprint(Blueprint):
 
     @property
     def mass_kg(self) -> float:
-        """As of things that are mostly hollow."""
+        """Mass of a mostly hollow thing."""
         length, width, height = self.size_m
         return max(0.5, 60.0 * length * width * height)
 
@@ -98,12 +98,12 @@ _ROWS: tuple[tuple[str, float, float, float, BGR, look.Shape], ...] = (
 
 
 def _size_word(length_m: float, width_m: float, height_m: float) -> str:
-    """Return CARLA's word for a size (EPropSize: its limits aren't published, so these are ours)."""
+    """Return CARLA's word for a size (EPropSize; CARLA's limits aren't published, so these are ours)."""
     longest = max(length_m, width_m, height_m)
     return "tiny" if longest < 0.3 else "small" if longest < 0.7 else "medium" if longest < 1.7 else "big"
 
 
-# Shows a mesh of CARLA's own content, of which there is none here: it spawns, as it does there for an unknown path.
+# It shows a mesh of CARLA's content, which isn't here. It spawns, as CARLA spawns it for an unknown path.
 MESH = "static.prop.mesh"
 _MESH_ATTRIBUTES = (
     role("prop"),
@@ -112,7 +112,7 @@ _MESH_ATTRIBUTES = (
 PROPS: list[Blueprint] = [
     PropBlueprint(
         f"static.prop.{name}",
-        (role("prop"), told("size", _size_word(*size_m))),
+        (role("prop"), read_only("size", _size_word(*size_m))),
         (_DYNAMIC,),
         size_m=(size_m[0], size_m[1], size_m[2]),
         colour=colour,

@@ -1,8 +1,7 @@
 """The sensors of CARLA 0.9.16, one row each, with the attributes and defaults of its ActorBlueprintFunctionLibrary.cpp.
 
-Owns the rows, all that CARLA lists. Which of them are computed here, ``actors.sensors`` says. Programs look the others
-up, or choose among them, before they know whether they will use them: they are found, and spawning one is refused in
-words.
+Owns the rows of all sensors that CARLA lists. ``actors.sensors`` computes some of them. The others are listed, too,
+because programs look them up before they know whether they will use them; spawning one is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -146,14 +145,14 @@ _ROWS: dict[str, tuple[Attribute, ...]] = {
     "sensor.other.v2x_custom": _RADIO,
 }
 _WITHOUT_ROLES = {f"sensor.other.{name}" for name in ("gnss", "imu", "radar", "v2x", "v2x_custom")}
-"""Of which CARLA recommends no role but "default"."""
+"""Sensors for which CARLA recommends no role but "default"."""
 
 REFUSED = {
     "sensor.other.rss": "it needs a client that is built with Intel's ad-rss, and the wheel of carla 0.9.16 is not",
     "sensor.other.v2x": "radio messages between vehicles are not simulated",
     "sensor.other.v2x_custom": "radio messages between vehicles are not simulated",
 }
-"""Why those can't be spawned that have no class."""
+"""Why the sensors without a class can't be spawned."""
 
 SENSORS = [
     Blueprint(

@@ -1,16 +1,15 @@
-"""The vehicles of CARLA 0.9.16, a row of ``vehicles.csv`` each, and the blueprint and motion model made of a row.
+"""The vehicles of CARLA 0.9.16, one row of ``vehicles.csv`` each, and the blueprint and motion model of a row.
 
-Owns classes, colours, and what the rows mean. Never touches a world.
+Owns classes, colours, and the meaning of the rows. Never touches a world.
 
 Sources: id, base type, special type, generation, lights and doors are those of CARLA's vehicle catalogue for 0.9.16
 (Docs/catalogue_vehicles.md). Length, width and height are the bounding boxes that a CARLA 0.9.16 server reports, as
 Scenic publishes them (tools/carla/snapshots/blueprints_0.9.16.json), to the centimetre; the Model 3's and its mass are
-in ``motion.vehicles``. Only the bus is narrower and lower as a body than what clients are told: CARLA's box counts its
-mirrors in (3.94 m) and would fill two lanes. Mass, power and wheelbase are those of the vehicle that a row names,
-rounded; of a motorcycle or bicycle with a rider of 75 kg. ``looked_up`` says which of them were looked up again and
-where (the press, mostly: of the makers' own, Toyota's and Dodge's were at hand); the others are the makers' figures as
-they are commonly quoted, unchecked. Colours, and the HGV's six wheels, are this project's reading: CARLA publishes
-none.
+in ``motion.vehicles``. Only the bus has a narrower and lower body than the box that clients get: CARLA's box includes
+its mirrors (3.94 m) and would fill two lanes. Mass, power and wheelbase are those of the vehicle that a row names,
+rounded; of a motorcycle or bicycle with a rider of 75 kg. ``looked_up`` says which of them were checked, and where
+(mostly the press; of the makers, Toyota and Dodge). The others are the makers' figures as commonly quoted, unchecked.
+Colours, and the HGV's six wheels, are this project's reading: CARLA publishes none.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, role, told, unused
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, read_only, role, unused
 from carla_lite.motion.vehicles import MODEL3, VehicleModel
 from carla_lite.scenery.vehicle_meshes import Shape
 
@@ -38,7 +37,9 @@ class BaseType(str, Enum):
 
     @property
     def has_driver(self) -> bool:
-        """Whether CARLA seats a driver on it, and so has ``driver_id``: on two wheels only (Docs/bp_library.md)."""
+        """Whether CARLA seats a driver on it, which has the attribute ``driver_id``: only on two wheels
+        (Docs/bp_library.md).
+        """
         return self in (BaseType.MOTORCYCLE, BaseType.BICYCLE)
 
 
@@ -54,8 +55,8 @@ _COLOURS: dict[str, tuple[str, ...]] = {
     "medical": ("232,232,226",),
     "red": ("160,16,16",),
 }
-_TOLD_M = {"mitsubishi.fusorosa": (10.27, 3.94, 4.25)}
-"""The box that clients are told, where the body is smaller."""
+_REPORTED_M = {"mitsubishi.fusorosa": (10.27, 3.94, 4.25)}
+"""The box that clients get, where the body is smaller."""
 
 
 @dataclass(frozen=True)
@@ -64,25 +65,25 @@ class VehicleBlueprint(Blueprint):
 
     model: VehicleModel = MODEL3
     shape: Shape = Shape.SALOON
-    told_m: tuple[float, float, float] | None = None
-    """Length, width and height of the box that clients are told, if not the body's."""
+    reported_m: tuple[float, float, float] | None = None
+    """Length, width and height of the box that clients get, if not the body's."""
 
 
 @dataclass(frozen=True)
 class _Class:
-    """What vehicles of one base type share: plausible values of their kind, not those of one vehicle."""
+    """Properties shared by vehicles of one base type: plausible values, not those of a certain vehicle."""
 
     drag: float  # drag coefficient times the share of width × height that meets the wind
     mass_height: float  # height of the centre of mass as a share of the vehicle's
     wheel_radius_m: float
-    brake_mps2: float  # what the brakes can, before tyres slip
+    brake_mps2: float  # deceleration of the brakes before tyres slip
     max_steer_deg: float
     drive_front_share: float
     semantic_tag: int
     shape: Shape
 
 
-_RIDER = 13  # CityObjectLabel, beside the vehicle's own
+_RIDER = 13  # CityObjectLabel, besides the vehicle's
 
 _CLASSES = {
     _CAR: _Class(0.26, 0.31, 0.335, 11.4, 70.0, 0.4, 14, Shape.SALOON),
@@ -95,7 +96,7 @@ _CLASSES = {
 
 
 def _model(row: dict[str, str]) -> VehicleModel:
-    """Return the motion model of a row: forces by its mass and power, axles by its wheelbase."""
+    """Return the motion model of a row: forces from its mass and power, axles from its wheelbase."""
     if row["id"] == "tesla.model3":
         return MODEL3
     its = _CLASSES[BaseType(row["base_type"])]
@@ -104,7 +105,7 @@ def _model(row: dict[str, str]) -> VehicleModel:
     mass = mass_kg / MODEL3.mass_kg
     radius = its.wheel_radius_m / MODEL3.wheel_radius_m
     wheelbase_m = min(float(row["wheelbase_m"]), 1.7 * half_length_m)
-    # Full throttle from standstill: 1.0 m/s² and 0.04 m/s² for each W/kg more, and never more than the Model 3 does.
+    # Full throttle from standstill: 1.0 m/s² plus 0.04 m/s² for each W/kg, at most the Model 3's.
     launch_mps2 = min(5.5, 1.0 + 0.04 * 1000.0 * power_kw / mass_kg)
     return replace(
         MODEL3,
@@ -139,8 +140,8 @@ _DRIVERS = tuple(str(number) for number in range(1, 8))
 def _vehicle(row: dict[str, str]) -> VehicleBlueprint:
     """Return the blueprint of a row, with CARLA's attributes (ActorBlueprintFunctionLibrary.cpp).
 
-    An attribute that a vehicle doesn't have is left out: scripts choose at random from what is recommended, and an
-    empty list ends them.
+    An attribute that a vehicle doesn't have is left out: scripts choose at random from the recommended values, and fail
+    on an empty list.
     """
     base_type, colours = BaseType(row["base_type"]), _COLOURS[row["colours"]]
     attributes = [role("autopilot", "scenario", "ego_vehicle")]
@@ -152,18 +153,18 @@ def _vehicle(row: dict[str, str]) -> VehicleBlueprint:
     attributes += [
         Attribute("sticky_control", Kind.BOOL, "true"),
         *unused("the ground is hard everywhere", Attribute("terramechanics", Kind.BOOL, "false")),
-        told("object_type", ""),
-        told("base_type", base_type.value),
-        told("special_type", row["special_type"]),
-        told("number_of_wheels", int(row["wheels"])),
-        told("generation", int(row["generation"])),
-        told("has_dynamic_doors", row["doors"] == "true"),
-        told("has_lights", row["lights"] == "true"),
+        read_only("object_type", ""),
+        read_only("base_type", base_type.value),
+        read_only("special_type", row["special_type"]),
+        read_only("number_of_wheels", int(row["wheels"])),
+        read_only("generation", int(row["generation"])),
+        read_only("has_dynamic_doors", row["doors"] == "true"),
+        read_only("has_lights", row["lights"] == "true"),
     ]
-    its, told_m = _CLASSES[base_type], _TOLD_M.get(row["id"])
+    its, reported_m = _CLASSES[base_type], _REPORTED_M.get(row["id"])
     tags = (its.semantic_tag, _RIDER) if base_type.has_driver else (its.semantic_tag,)
     name = f"vehicle.{row['id']}"
-    return VehicleBlueprint(name, tuple(attributes), tags, model=_model(row), shape=its.shape, told_m=told_m)
+    return VehicleBlueprint(name, tuple(attributes), tags, model=_model(row), shape=its.shape, reported_m=reported_m)
 
 
 with Path(__file__).with_name("vehicles.csv").open(encoding="utf-8", newline="") as _rows:

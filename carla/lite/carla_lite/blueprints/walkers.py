@@ -1,20 +1,20 @@
-"""The walkers of CARLA 0.9.16 by number: age, size, attributes, and what each wears.
+"""The walkers of CARLA 0.9.16 by number: age, size, attributes and clothes.
 
 Owns the rows and their blueprints. Children and police are those of CARLA's catalogue of pedestrians; it doesn't
-publish which other figure is how old, or of which gender, so these say "other" and "adult".
+publish the age or gender of the other figures, so these are "adult" and "other".
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, role, told
+from carla_lite.blueprints.blueprint import Attribute, Blueprint, Kind, read_only, role
 from carla_lite.scenery.people import Look
 from carla_lite.scenery.vehicle_meshes import BGR
 
 AI_CONTROLLER = "controller.ai.walker"
 
-# The first 14 are CARLA's walkers of before 0.9.12; CARLA 0.9.16 has 52.
+# The first 14 are CARLA's walkers from before 0.9.12; CARLA 0.9.16 has 52.
 _NUMBERS, _OLD = range(1, 53), range(1, 15)
 _CHILDREN = frozenset((*range(9, 15), 48, 49))
 _POLICE = frozenset((30, 32))
@@ -40,7 +40,7 @@ _UNIFORM: BGR = (74, 44, 34)
 
 @dataclass(frozen=True)
 class WalkerBlueprint(Blueprint):
-    """A blueprint of a person; half sizes of the bounding box in metres, whose centre is the actor's origin."""
+    """Blueprint of a walker; half sizes of the bounding box in metres, whose centre is the actor's origin."""
 
     radius_m: float = 0.187679
     half_height_m: float = 0.93
@@ -48,7 +48,7 @@ class WalkerBlueprint(Blueprint):
     number: int = 1
 
     def look(self, wheelchair: bool) -> Look:
-        """Return what the figure looks like: always the same for one blueprint."""
+        """Return the look of the figure, always the same for one blueprint."""
         n = self.number
         top, trousers = _TOPS[n * 4 % len(_TOPS)], _TROUSERS[n * 3 % len(_TROUSERS)]
         hair = _HAIRS[n * 2 % len(_HAIRS)]
@@ -63,10 +63,10 @@ def _walker(number: int) -> WalkerBlueprint:
     seated = not child and number not in _POLICE
     attributes = (
         role("pedestrian"),
-        told("gender", "other"),
-        told("generation", 1 if number in _OLD else 2),
-        told("age", "child" if child else "adult"),
-        told("can_use_wheelchair", seated),
+        read_only("gender", "other"),
+        read_only("generation", 1 if number in _OLD else 2),
+        read_only("age", "child" if child else "adult"),
+        read_only("can_use_wheelchair", seated),
         Attribute("speed", Kind.FLOAT, "0.0", ("0.0", "1.4", "2.8")),
         Attribute("is_invincible", Kind.BOOL, "true"),
         Attribute("use_wheelchair", Kind.BOOL, "false", ("false", "true") if seated else ("false",), restricted=True),

@@ -1,9 +1,9 @@
-"""Compiled code: the modules that a tick's time goes to, made into machine code from the .py files by mypyc.
+"""Compiled code: the modules in which a tick spends its time, compiled from the .py files by mypyc.
 
-Owns which modules, where they are kept and when they are used. The .py files stay the only source, and what they do is
-what the compiled code does, to the byte. The folder is named by a hash of all of carla-lite's sources and by Python's
-binary interface: an edited file can't be shadowed by what was compiled before. Where no such folder is, or others
-could have written into it, the .py files run.
+Owns which modules these are, where they are stored and when they are used. The .py files stay the only source, and
+compiled code gives the same results, to the byte. The folder's name has a hash of all sources of carla-lite and
+Python's binary interface, so compiled code never hides an edited file. Without such a folder, or if other users could
+have written to it, the .py files run.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ MODULES = (
     "scenery.vista",
     "world",
 )
-"""What is compiled: no ``cached_property`` in them, which mypyc would compute each time, and no wait for a socket."""
+"""Modules to compile: without ``cached_property``, which mypyc would compute each time, and without waits for a socket.
+"""
 
 
 @dataclass(frozen=True)
 class Code:
-    """What runs: compiled modules, or the .py files and why."""
+    """The code that runs: compiled modules, or the .py files and why."""
 
     compiled: bool
     why: str
@@ -65,7 +66,7 @@ class Code:
 
 
 running = Code(False, "imported, not started")
-"""What this process runs."""
+"""The code that this process runs."""
 
 
 def name_of(package: Path) -> str:
@@ -78,12 +79,12 @@ def name_of(package: Path) -> str:
 
 
 def group_of(name: str) -> str:
-    """Return the name of the library that holds all modules of a folder; the modules' own files only refer to it."""
+    """Return the name of the library that holds all modules of a folder; each module's file only refers to it."""
     return f"carla_lite_{name}"
 
 
 def kept_in() -> Path | None:
-    """Return the folder of folders: ``$LITE_COMPILED_DIR``, else one in the user's cache; None if that is empty."""
+    """Return the parent of these folders: ``$LITE_COMPILED_DIR``, else one in the user's cache; None if empty."""
     given = os.environ.get(FOLDER_VARIABLE)
     if given is not None:
         return Path(given) if given else None
@@ -95,11 +96,11 @@ def kept_in() -> Path | None:
 
 
 def writable_by_others(path: Path) -> Path | None:
-    """Return what of a folder's way from the root, and of its files, somebody but its user and root could change."""
+    """Return a part of a folder's path, or one of its files, that a user other than its own and root could change."""
     path = path.resolve()
     for one in (*path.rglob("*"), path, *path.parents):
         at = one.stat()
-        # In a folder such as /tmp nobody can take away what is another one's.
+        # In a folder such as /tmp, users can't remove each other's files.
         shared = at.st_mode & 0o022 and not (at.st_mode & stat.S_ISVTX and one in path.parents)
         if shared or at.st_uid not in (0, os.geteuid()):
             return one
@@ -121,7 +122,7 @@ class _Finder(MetaPathFinder):
 
 
 def use() -> None:
-    """Have modules that are imported from now on be compiled ones if there are any; ``running`` then says which."""
+    """Use compiled modules for imports from now on, if there are any; ``running`` then says which code runs."""
     global running  # noqa: PLW0603 (a process runs one or the other)
     running = _use()
 
@@ -146,7 +147,7 @@ def _use() -> Code:
     sys.meta_path.insert(0, finder)
     try:
         importlib.import_module(group)
-    except ImportError as error:  # of another C library, or cut short by a full disk
+    except ImportError as error:  # for another C library, or cut short by a full disk
         sys.meta_path.remove(finder)
         return Code(False, f"{error}")
     return Code(True, "")

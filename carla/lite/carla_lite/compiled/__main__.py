@@ -1,8 +1,7 @@
-"""The command ``python -m carla_lite.compiled``: compile for the present sources, once.
+"""The command ``python -m carla_lite.compiled``: compiles the present sources once.
 
-Owns the build, from a copy of the sources to a folder that is there whole or not at all: others that build at the same
-time, a full disk and SIGKILL leave nothing that would be loaded. Exit codes: 69 if something is missing here, 70 if
-compiling fails.
+Owns the build, from a copy of the sources to a folder that is complete or absent: parallel builds, a full disk and
+SIGKILL leave nothing that would be loaded. Exit codes: 69 if something is missing here, 70 if compiling fails.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _KEPT = 8
 
 
 def main() -> None:
-    """Compile unless it is done; say in one line what came of it."""
+    """Compile unless it is done, and print the result in one line."""
     if len(sys.argv) > 1:
         _fail(2, f"{shlex.join(sys.argv[1:])}: no argument is taken; {FOLDER_VARIABLE} says where to")
     root = kept_in()
@@ -52,7 +51,7 @@ def main() -> None:
 
 
 def _require() -> None:
-    """End with a sentence if something to compile with is missing."""
+    """Exit with a sentence if something needed for compiling is missing."""
     if importlib.util.find_spec("mypyc") is None or importlib.util.find_spec("setuptools") is None:
         _fail(_MISSING, "mypy and setuptools are missing, which compile it: pip install 'carla-lite[compiled]'")
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
@@ -77,7 +76,7 @@ def _build(root: Path) -> Path:
         try:
             done.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another process was first: the same code
+            if not folder.is_dir():  # else another process was first, with the same code
                 raise
     _clear_away(root, folder)
     return folder
@@ -86,7 +85,7 @@ def _build(root: Path) -> Path:
 def _compile(sources: Path, done: Path, group: str) -> None:
     program = Path(__file__).with_name("extension.py")
     files = [f"{PACKAGE.name}/{module.replace('.', '/')}.py" for module in MODULES]
-    # Flags that somebody has set for other programs could change the last bit of a sum.
+    # Flags that a user has set for other programs could change the last bit of a sum.
     environment = {key: value for key, value in os.environ.items() if key not in ("CFLAGS", "CPPFLAGS", "LDFLAGS")}
     command = [sys.executable, str(program), str(done), group, *files]
     ran = subprocess.run(
@@ -98,7 +97,7 @@ def _compile(sources: Path, done: Path, group: str) -> None:
 
 
 def _clear_away(root: Path, newest: Path) -> None:
-    """Remove what was made for older sources, but the last few, and what was left behind by a build that was killed."""
+    """Remove folders for older sources, except the last few, and the remains of killed builds."""
     folders = [one for one in root.iterdir() if one.is_dir() and one != newest]
     unfinished = [one for one in folders if one.name.startswith(_UNFINISHED)]
     old = sorted((one for one in folders if len(one.name) == len(newest.name)), key=lambda one: -one.stat().st_mtime)

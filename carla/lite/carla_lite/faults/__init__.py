@@ -1,2 +1,4 @@
-"""Faults on purpose: what CARLA does wrong, done by this server when it is asked to. Touches world and server only
-through their hooks, and none of these is set unless a fault or the control port was asked for."""
+"""Faults on purpose: the server does, on request, what CARLA does wrong.
+
+Touches world and server only through their hooks, which are unset unless a fault or the control port was requested.
+"""

@@ -1,4 +1,4 @@
-"""What CARLA 0.9.16 prints when it goes wrong, line by line, with the spaces at their ends. Prints nothing itself.
+"""The messages of CARLA 0.9.16 when it fails, line by line, with trailing spaces. Prints nothing itself.
 
 Taken from reports of carla-simulator/carla: issues 7164, 2826 (the line that asks for memory), 8633, 8537, 3062, 9015
 and 4687.
@@ -47,4 +47,4 @@ LINES: dict[str, tuple[str, ...]] = {
         *_LAST,
     ),
 }
-"""By the names that ``--fault log:lines=NAME`` takes."""
+"""Messages by the names that ``--fault log:lines=NAME`` accepts."""

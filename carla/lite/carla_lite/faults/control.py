@@ -1,4 +1,4 @@
-"""The control port: lines of text on the loopback by which faults begin and end in a server that runs.
+"""The control port: lines of text, on the loopback, that begin and end faults in a running server.
 
 Owns the commands and their answers, one line each.
 """
@@ -29,11 +29,11 @@ class ControlPort(Connections):
         self._lines[channel] = b""
 
     def left(self, channel: Channel) -> None:
-        """Forget what it had begun to say."""
+        """Forget its unfinished line."""
         del self._lines[channel]
 
     def received(self, channel: Channel, data: bytes) -> None:
-        """Answer the lines that are whole."""
+        """Answer the complete lines."""
         *lines, self._lines[channel] = (self._lines[channel] + data).split(b"\n")
         if len(self._lines[channel]) > _LONGEST_LINE_BYTES:
             channel.close()

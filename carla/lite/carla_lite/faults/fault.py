@@ -1,7 +1,6 @@
-"""What a fault is: when it begins, how long it lasts, what it may do, and how its values are read from text.
+"""The types of faults: when one begins, how long it lasts, what it may do, and how its values are read from text.
 
-Owns these types. The faults themselves are in ``kinds``, the text around them is read by ``spec``, and ``injector``
-begins and ends them.
+The faults themselves are in ``kinds``; ``spec`` reads the text, and ``injector`` begins and ends them.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from carla_lite.actors.sensor import Message, Sensor
 
 
 class FaultError(Exception):
-    """A fault that can't be: one sentence for people."""
+    """A fault that isn't possible; the message is one sentence."""
 
 
 def key(read: Callable[[str], Any], expected: str, default: Any = dataclasses.MISSING) -> Any:
-    """Return a field of a fault that ``KEY=VALUE`` sets; ``read`` raises ``ValueError`` for what isn't ``expected``."""
+    """Return a field of a fault that ``KEY=VALUE`` sets; ``read`` raises ``ValueError`` unless it is ``expected``."""
     metadata = {"read": read, "expected": expected}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def above(low: float, up_to: float = math.inf) -> Callable[[str], float]:
-    """Return a reader of finite numbers above ``low``, and not above ``up_to``."""
+    """Return a reader of finite numbers above ``low`` and at most ``up_to``."""
 
     def read(text: str) -> float:
         value = float(text)
@@ -54,10 +53,10 @@ class Fault:
     """One thing that goes wrong.
 
     Attributes:
-        after_s: seconds from when it was asked for (at start-up: from when the port opened) to its beginning.
-        after_ticks: ticks from then. Neither: it begins at once.
-        early: without either it begins before the port opens, where it was asked for at start-up.
-        only_at_start: it can't come later.
+        after_s: seconds from the request (at start-up: from the opening of the port) to its beginning.
+        after_ticks: ticks from then. Without either it begins at once.
+        early: requested at start-up without either, it begins before the port opens.
+        only_at_start: it can't begin later.
     """
 
     kind: ClassVar[str]
@@ -69,7 +68,7 @@ class Fault:
 
     @property
     def triggered(self) -> bool:
-        """Whether it waits for something."""
+        """Whether it waits for a time or a tick."""
         return self.after_s is not None or self.after_ticks is not None
 
     def __str__(self) -> str:
@@ -78,16 +77,16 @@ class Fault:
         return ":".join([self.kind, *([",".join(given)] if given else [])])
 
     def begin(self) -> None:
-        """Do it, or begin with it."""
+        """Do it, or start it."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Lasting(Fault):
-    """A fault that goes on until it is cleared.
+    """A fault that lasts until it is cleared.
 
     Attributes:
-        for_s: or until so many seconds have passed.
-        halts: the world stands still; only in asynchronous mode does that need saying.
+        for_s: it also ends after this many seconds.
+        halts: the world stops; this matters only in asynchronous mode.
     """
 
     halts: ClassVar[bool] = False
@@ -98,12 +97,12 @@ class Lasting(Fault):
         """Undo it."""
 
     def turn(self) -> None:
-        """Go on with it; called between any two ticks, and at least every 50 ms."""
+        """Continue it; called between two ticks, and at least every 50 ms."""
 
     def defers(self, method: str) -> bool:  # noqa: ARG002 (for those that do)
-        """Return whether a call of this method is deferred."""
+        """Return whether calls of this method are deferred."""
         return False
 
     def sees(self, sensor: Sensor, messages: Iterable[Message]) -> Iterable[Message]:  # noqa: ARG002 (the same)
-        """Return what leaves a sensor in place of ``messages``."""
+        """Return the messages that leave a sensor instead of ``messages``."""
         return messages

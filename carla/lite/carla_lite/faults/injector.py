@@ -1,6 +1,6 @@
-"""Begins and ends faults: at start-up, after seconds or ticks, or on command; the server's ``FaultHook``.
+"""Begins and ends faults: at start-up, after seconds or ticks, or on command; it is the server's ``FaultHook``.
 
-Owns which faults wait and which are at work. What a fault does is its own (``kinds``).
+Owns which faults are waiting and which are active. What a fault does is in ``kinds``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from carla_lite.server import Server
 
 @dataclass(eq=False)
 class _Waiting:
-    """A fault that begins once both are reached."""
+    """A fault that begins once both limits are reached."""
 
     fault: Fault
     at_s: float
@@ -28,7 +28,7 @@ class _Waiting:
 
 @dataclass(eq=False)
 class _Active:
-    """A fault that ends once one of them is reached."""
+    """A fault that ends once one of its limits is reached."""
 
     fault: Lasting
     until_s: float
@@ -36,7 +36,7 @@ class _Active:
 
 
 class Injector:
-    """The faults of one server. Make it before the server, and :meth:`attach` it afterwards."""
+    """The faults of one server. Create it before the server, and :meth:`attach` it afterwards."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self._given = list(faults)
@@ -45,13 +45,13 @@ class Injector:
         self._server: Server | None = None
 
     def before_listening(self) -> None:
-        """Begin what was given for the time before the port opens, in its order; it may end the process."""
+        """Begin the faults that were given for the time before the port opens, in order; one may end the process."""
         for fault in [fault for fault in self._given if fault.early and not fault.triggered]:
             self._given.remove(fault)
             self._begin(fault)
 
     def attach(self, server: Server) -> None:
-        """Begin, or wait with, the rest of what was given."""
+        """Begin the other faults, or schedule them."""
         self._server = server
         server.attach(self)
         for fault in self._given:
@@ -59,7 +59,7 @@ class Injector:
         self.turn()
 
     def add(self, fault: Fault) -> None:
-        """Have a fault begin when it says so; at the next turn if it says nothing.
+        """Schedule a fault; without a time it begins at the next turn.
 
         Raises:
             FaultError: it comes too late.
@@ -70,14 +70,15 @@ class Injector:
         self._waiting.append(_Waiting(fault, at_s, self._frame + (fault.after_ticks or 0)))
 
     def clear(self) -> None:
-        """End what is at work, which gives memory back and answers what waits for an answer; forget what waits."""
+        """End active faults, which frees their memory and answers deferred calls; forget waiting ones."""
         self._waiting.clear()
         for active in list(self._active):
             self._end(active)
 
     def status(self) -> str:
-        """Return the frame, the MiB held, the faults at work and waiting, how often clients called what is not
-        supported, whether compiled code runs and the server is strict, as ``key=value`` with blanks between."""
+        """Return the server's state as ``key=value`` with blanks between: frame, MiB held, active and waiting faults,
+        how often clients called something unsupported, whether code is compiled and the server is strict.
+        """
         held_mib = sum(active.fault.held_mib for active in self._active if isinstance(active.fault, Memory))
         at_work = ";".join(str(active.fault) for active in self._active)
         waiting = ";".join(str(waiting.fault) for waiting in self._waiting)
@@ -90,22 +91,22 @@ class Injector:
 
     @property
     def halts(self) -> bool:
-        """Whether the world stands still in asynchronous mode, too."""
+        """Whether the world is stopped, also in asynchronous mode."""
         return any(active.fault.halts for active in self._active)
 
     def answers(self, method: str) -> bool:
-        """Return whether no fault keeps this method from being answered."""
+        """Return whether this method is answered now, given the active faults."""
         return not any(active.fault.defers(method) for active in self._active)
 
     def seen(self, sensor: Sensor, snapshot: TickSnapshot) -> Iterable[Message]:
-        """Return a sensor's messages as the faults leave them."""
+        """Return a sensor's messages as the active faults change them."""
         messages: Iterable[Message] = sensor.messages(snapshot)
         for active in self._active:
             messages = active.fault.sees(sensor, messages)
         return messages
 
     def turn(self) -> None:
-        """End what is over, begin what is due, go on with the rest."""
+        """End faults that are over, begin those that are due, continue the others."""
         now_s, frame = time.monotonic(), self._frame
         for active in [one for one in self._active if now_s >= one.until_s or frame >= one.until_frame]:
             self._end(active)

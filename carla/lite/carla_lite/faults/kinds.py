@@ -1,6 +1,6 @@
-"""The faults: a class each, its first line for people. A new fault is one class here.
+"""The faults, one class each; the first line of its docstring is its help text. A new fault is one class here.
 
-Owns what each of them does to the process, and to what the hooks of world and server hand it.
+Owns what each fault does to the process, and to what the hooks of world and server pass to it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from carla_lite.faults.carla_log import LINES
 from carla_lite.faults.fault import Fault, Lasting, above, key, whole
 
 _DEADLY = ("SEGV", "ABRT", "KILL", "BUS", "FPE", "ILL", "TERM")
-# Of those the ones that this system has.
+# Only those that this system has.
 _SIGNALS = {one.name[3:]: int(one) for name in _DEADLY for one in signal.Signals if one.name == f"SIG{name}"}
-# All that CARLA answers off its game thread: CarlaServer.cpp binds every other method to it (BIND_SYNC).
+# All methods that CARLA answers outside its game thread: CarlaServer.cpp binds every other method to it (BIND_SYNC).
 _OFF_THE_GAME_THREAD = frozenset({"version", "get_available_maps"})
 _BLACK = b"\x00\x00\x00\xff"  # BGRA
 
@@ -42,7 +42,7 @@ def _script(text: str) -> str:
 
 @dataclass(eq=False, kw_only=True)
 class Crash(Fault):
-    """Dies by a signal, SEGV unless another is given."""
+    """Dies by a signal; the default is SEGV."""
 
     kind: ClassVar[str] = "crash"
     early: ClassVar[bool] = True
@@ -50,20 +50,21 @@ class Crash(Fault):
     signal: int = key(_signal, f"one of {', '.join(_SIGNALS)} or its number", _SIGNALS["SEGV"])
 
     def begin(self) -> NoReturn:
-        """Die without another word, and without a core file."""
-        import resource  # here, for a system without it can run all but this fault
+        """Die without a message and without a core file."""
+        import resource  # imported here, because a system without it can run all other faults
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if self.signal != _SIGNALS["KILL"]:
             signal.signal(self.signal, signal.SIG_DFL)
         os.kill(os.getpid(), self.signal)
-        # The first process of a container can't kill itself: the kernel drops the signal. What a shell would report:
+        # The first process of a container can't kill itself: the kernel drops the signal. So exit with a shell's code
+        # for it.
         os._exit(128 + self.signal)
 
 
 @dataclass(eq=False, kw_only=True)
 class Exit(Fault):
-    """Ends with an exit code and without a word."""
+    """Ends with an exit code and no message."""
 
     kind: ClassVar[str] = "exit"
     early: ClassVar[bool] = True
@@ -77,7 +78,7 @@ class Exit(Fault):
 
 @dataclass(eq=False, kw_only=True)
 class SlowStart(Fault):
-    """Opens its ports late; only at start-up. Open, and answering late: dead-rpc:for_s=S."""
+    """Opens its ports late; only at start-up. To open them and answer late: dead-rpc:for_s=S."""
 
     kind: ClassVar[str] = "slow-start"
     early: ClassVar[bool] = True
@@ -86,13 +87,13 @@ class SlowStart(Fault):
     by_s: float = key(above(0.0), "a number of seconds above 0")
 
     def begin(self) -> None:
-        """Wait."""
+        """Wait before the ports open."""
         time.sleep(self.by_s)
 
 
 @dataclass(eq=False, kw_only=True)
 class Log(Fault):
-    """Prints what CARLA prints."""
+    """Prints messages of CARLA."""
 
     kind: ClassVar[str] = "log"
     early: ClassVar[bool] = True
@@ -106,31 +107,31 @@ class Log(Fault):
 
 @dataclass(eq=False, kw_only=True)
 class Hang(Lasting):
-    """Hangs: no tick returns and no frame comes, but version is answered."""
+    """Hangs: no tick returns and no frame comes, but version is still answered."""
 
     kind: ClassVar[str] = "hang"
     halts: ClassVar[bool] = True
 
     def defers(self, method: str) -> bool:
-        """Return whether the game thread would answer it."""
+        """Return whether the game thread would answer this method."""
         return method not in _OFF_THE_GAME_THREAD
 
 
 @dataclass(eq=False, kw_only=True)
 class IgnoreSigterm(Fault):
-    """Takes no notice of SIGTERM from then on."""
+    """Ignores SIGTERM from then on."""
 
     kind: ClassVar[str] = "ignore-sigterm"
     early: ClassVar[bool] = True
 
     def begin(self) -> None:
-        """Ignore it."""
+        """Ignore the signal."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @dataclass(eq=False, kw_only=True)
 class DeadRpc(Lasting):
-    """Takes connections and calls and answers none; asynchronous frames go on."""
+    """Accepts connections and calls but answers none; asynchronous frames continue."""
 
     kind: ClassVar[str] = "dead-rpc"
 
@@ -141,10 +142,10 @@ class DeadRpc(Lasting):
 
 @dataclass(eq=False, kw_only=True)
 class Sight(Lasting):
-    """A fault of what sensors send.
+    """A fault of the sensors' messages.
 
     Attributes:
-        for_ticks: it ends after so many frames.
+        for_ticks: it ends after this many frames.
     """
 
     for_ticks: int | None = key(whole(1), "a whole number of ticks from 1", None)
@@ -152,7 +153,7 @@ class Sight(Lasting):
 
 @dataclass(eq=False, kw_only=True)
 class Drop(Sight):
-    """Sends nothing of any sensor; ticks go on."""
+    """Sends no sensor data; ticks continue."""
 
     kind: ClassVar[str] = "drop"
 
@@ -168,7 +169,7 @@ class Black(Sight):
     kind: ClassVar[str] = "black"
 
     def sees(self, sensor: Sensor, messages: Iterable[Message]) -> Iterator[Message]:
-        """Yield the messages, a camera's with black pixels."""
+        """Yield the messages, with black pixels for cameras."""
         for message in messages:
             if isinstance(sensor, ImageSensor):
                 *heads, pixels = message
@@ -179,16 +180,18 @@ class Black(Sight):
 
 @dataclass(eq=False, kw_only=True)
 class Memory(Lasting):
-    """A fault that takes memory: anonymous and touched, so that the kernel counts all of it. Its end gives it back."""
+    """A fault that takes memory: anonymous and touched, so that the kernel counts all of it. Ending it frees the
+    memory.
+    """
 
     held_mib: int = field(default=0, init=False)
     _blocks: list[mmap.mmap] = field(default_factory=list, init=False)
 
     def take(self, mib: int) -> None:
-        """Hold so many MiB more.
+        """Hold ``mib`` MiB more.
 
         Raises:
-            OSError: there are none left.
+            OSError: no memory is left.
         """
         block = mmap.mmap(-1, mib << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         block[:: mmap.PAGESIZE] = b"\x01" * (len(block) // mmap.PAGESIZE)
@@ -196,7 +199,7 @@ class Memory(Lasting):
         self.held_mib += mib
 
     def end(self) -> None:
-        """Give all of it back."""
+        """Free all of it."""
         for block in self._blocks:
             block.close()
         self._blocks.clear()
@@ -213,13 +216,13 @@ class Hold(Memory):
     mib: int = key(whole(1), "a whole number of MiB from 1")
 
     def begin(self) -> None:
-        """Take it."""
+        """Take the memory."""
         self.take(self.mib)
 
 
 @dataclass(eq=False, kw_only=True)
 class Grow(Memory):
-    """Takes RAM bit by bit."""
+    """Takes RAM gradually."""
 
     kind: ClassVar[str] = "grow"
 
@@ -227,21 +230,21 @@ class Grow(Memory):
     _begun_s: float = field(default=0.0, init=False)
 
     def begin(self) -> None:
-        """Begin from now."""
+        """Begin to grow now."""
         self._begun_s = time.monotonic()
 
     def turn(self) -> None:
-        """Take what has come due since the last turn."""
+        """Take what is due since the last turn."""
         due_mib = int((time.monotonic() - self._begun_s) / 60.0 * self.mib_per_min)
         if due_mib > self.held_mib:
             self.take(due_mib - self.held_mib)
 
 
 def by_kind(faults: Iterable[type[Fault]]) -> dict[str, type[Fault]]:
-    """Return the faults by what they are asked for as.
+    """Return the faults by kind.
 
     Raises:
-        ValueError: two are of one kind.
+        ValueError: two have the same kind.
     """
     found: dict[str, type[Fault]] = {}
     for each in faults:

@@ -1,4 +1,4 @@
-"""From ``KIND:KEY=VALUE,…`` to faults, and back to a help text. Pure: begins nothing."""
+"""Converts ``KIND:KEY=VALUE,…`` to faults, and faults to a help text. Pure: begins nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from carla_lite.faults.fault import Fault, FaultError
 from carla_lite.faults.kinds import KINDS
 
-# CarlaUE4.sh hands on the 139 of a program that died by SIGSEGV, whatever that had complained of before.
+# CarlaUE4.sh returns 139 for a program that died by SIGSEGV, whatever its messages.
 PRESETS: dict[str, tuple[str, ...]] = {
     name: (f"log:lines={name}", "exit:code=139")
     for name in ("vulkan-oom", "vulkan-allocation", "device-lost", "segfault", "port-taken")
@@ -16,10 +16,10 @@ PRESETS: dict[str, tuple[str, ...]] = {
 
 
 def read(text: str) -> list[Fault]:
-    """Return the faults that a text asks for: one, or those of a preset, each with the keys that it was given.
+    """Return the faults in a text: one, or those of a preset, which all get the given keys.
 
     Raises:
-        FaultError: no such kind or key, or a value that can't be.
+        FaultError: unknown kind or key, or an impossible value.
     """
     kind, _, keys = text.strip().partition(":")
     parts = PRESETS.get(kind)
@@ -29,10 +29,10 @@ def read(text: str) -> list[Fault]:
 
 
 def help_text() -> str:
-    """Return the kinds with their keys, a paragraph each."""
+    """Return the kinds with their keys, one paragraph each."""
     first_lines = {name: (kind.__doc__ or "").partition("\n")[0] for name, kind in KINDS.items()}
     kinds = [f"{name}: {first_lines[name]} {_keys(kind)}" for name, kind in KINDS.items()]
-    presets = f"{', '.join(PRESETS)}: Prints what CARLA prints and exits with 139, as it does."
+    presets = f"{', '.join(PRESETS)}: Prints CARLA's messages and exits with 139, as CARLA does."
     return "\n\n".join([*kinds, presets])
 
 

@@ -1,6 +1,6 @@
-"""The calls a client may make, one decorated function each. ``table`` finds and answers them.
+"""The RPC methods, one decorated function each. ``table`` finds and calls them.
 
-All modules of this folder count.
+All modules of this folder are loaded.
 """
 
 from __future__ import annotations

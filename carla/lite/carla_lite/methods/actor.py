@@ -18,8 +18,8 @@ from carla_lite.scenery.camera import Pose
 from carla_lite.support import approximated
 from carla_lite.world import World
 
-_LETTING_GO_S = 0.01
-# How far above their parent's origin CARLA's spring arms begin, by the type of attachment (ActorAttacher.cpp).
+_CLOSING_DELAY_S = 0.01
+# Height of CARLA's spring arms above their parent's origin, by the type of attachment (ActorAttacher.cpp).
 _ARMS_UP_M = {1: 0.3, 2: 0.0}
 _KGCM2 = 1e-4  # kg m²
 
@@ -32,13 +32,13 @@ def get_spectator(world: World) -> list[Any]:
 
 @method
 def get_actors_by_id(world: World, numbers: list[int]) -> list[Any]:
-    """Return those of the actors that exist."""
+    """Return the actors among these ids that exist."""
     return [world.actors[number].describe() for number in numbers if number in world.actors]
 
 
 @method
 def spawn_actor(world: World, description: list[Any], place: Place, parent_id: int = 0) -> list[Any]:
-    """Spawn by ActorDescription at a Transform and return the Actor."""
+    """Spawn an actor by ActorDescription at a Transform and return it."""
     _uid, name, values = description
     given = {attribute: value for attribute, _type, value in values}
     return world.spawn(name, given, place, parent_id).describe()
@@ -48,7 +48,7 @@ def spawn_actor(world: World, description: list[Any], place: Place, parent_id: i
 def spawn_actor_with_parent(
     world: World, description: list[Any], place: Place, parent_id: int, attachment: int = 0, bone: str = ""
 ) -> list[Any]:
-    """Spawn at a Transform relative to a parent, or to where a bone of it is now: fixed, or on a spring arm."""
+    """Spawn at a Transform relative to a parent or one of its bones, fixed to it or on a spring arm."""
     if bone:
         place = compose(socket(world.actor(parent_id, Actor), bone), place)
     _uid, name, values = description
@@ -61,25 +61,25 @@ def spawn_actor_with_parent(
 
 @method
 def destroy_actor(world: World, number: int) -> bool:
-    """Destroy an actor and what hangs on it; False if there is none.
+    """Destroy an actor and what is attached to it; False if there is none.
 
-    A client that destroys a sensor hangs up on it first. If its process ends before its streaming thread has let go of
-    the listener, it aborts (protocol, section 5.5): so it is answered a little later.
+    A client that destroys a sensor first closes its stream. If the client's process ends before its streaming thread
+    has released the listener, it aborts (protocol, section 5.5), so this call is answered a little later.
     """
     actor = world.actors.get(number)
     if not world.destroy(number):
         return False
     if isinstance(actor, Sensor) and actor.heard:
-        time.sleep(_LETTING_GO_S)
+        time.sleep(_CLOSING_DELAY_S)
     return True
 
 
 @method
 def get_actor_bounding_box(world: World, number: int) -> list[Any]:
-    """Return the BoundingBox relative to the actor, an empty one if it is gone.
+    """Return the BoundingBox relative to the actor; an empty one if the actor is gone.
 
-    A client's Traffic Manager and lane invasion sensor ask from threads of their own, for actors that another client
-    may just have destroyed: there an error ends the process, and CARLA answers none (CarlaServer.cpp).
+    A client's Traffic Manager and lane invasion sensor call this from their own threads, for actors that another client
+    may have destroyed. An error there would end the client's process; CARLA raises none either (CarlaServer.cpp).
     """
     actor = world.actors.get(number)
     return wire.EMPTY_BOX if actor is None else actor.box()
@@ -98,7 +98,7 @@ def set_actor_location(_world: World, actor: Actor, location: Location) -> None:
     actor.place = Pose(*location, before.pitch, before.yaw, before.roll)
 
 
-@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
+@method(approximated("no effect on props, which only vehicles push"))
 def set_actor_target_velocity(_world: World, body: Movable, velocity: Direction) -> None:
     """Set a vehicle's velocity in the world's frame (m/s)."""
     if body:
@@ -121,18 +121,18 @@ def enable_actor_constant_velocity(_world: World, vehicle: Vehicle, velocity: Di
 
 @method
 def disable_actor_constant_velocity(_world: World, vehicle: Vehicle) -> None:
-    """Let the motion model have the vehicle again."""
+    """Return the vehicle to the motion model."""
     vehicle.constant_velocity = None
 
 
-@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
+@method(approximated("no effect on props, which only vehicles push"))
 def add_actor_impulse(_world: World, body: Movable, impulse: Direction) -> None:
     """Push a vehicle at its centre of mass (N s)."""
     if body:
         body.push(impulse)
 
 
-@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
+@method(approximated("no effect on props, which only vehicles push"))
 def add_actor_force(world: World, body: Movable, force: Direction) -> None:
     """Push a vehicle with a force (N) for one tick."""
     if body:
@@ -143,8 +143,8 @@ def add_actor_force(world: World, body: Movable, force: Direction) -> None:
 def add_actor_angular_impulse(_world: World, body: Movable, impulse: Direction) -> None:
     """Turn a vehicle about its vertical axis (degrees kg cm² / s).
 
-    The client's ``add_angular_impulse`` documents degrees s. CARLA hands them to Unreal's AddAngularImpulseInDegrees
-    (CarlaActor.cpp), which counts in kilograms and centimetres.
+    The client's ``add_angular_impulse`` documents degrees s. CARLA passes the value to Unreal's
+    AddAngularImpulseInDegrees (CarlaActor.cpp), which uses kilograms and centimetres.
     """
     if isinstance(body, Body):
         turned = math.radians(impulse[2]) * _KGCM2
@@ -159,7 +159,10 @@ def add_actor_torque(world: World, body: Movable, torque: Direction) -> None:
 
 @method(approximated("the centre of mass is taken to be at the vehicle's origin, as seen from above"))
 def add_actor_impulse_at_location(_world: World, body: Movable, impulse: Direction, location: Location) -> None:
-    """Push a vehicle at a place in the world (N s, m); LibCarla's clients only, Python's always push the centre."""
+    """Push a vehicle at a place in the world (N s, m).
+
+    Only LibCarla has this call; Python's client always pushes the centre.
+    """
     if body:
         body.push(impulse)
     if isinstance(body, Body):
@@ -169,12 +172,12 @@ def add_actor_impulse_at_location(_world: World, body: Movable, impulse: Directi
 
 @method(approximated("the centre of mass is taken to be at the vehicle's origin, as seen from above"))
 def add_actor_force_at_location(world: World, body: Movable, force: Direction, location: Location) -> None:
-    """Push a vehicle at a place in the world with a force (N) for one tick, likewise."""
+    """Push a vehicle at a place in the world with a force (N) for one tick. Only LibCarla has this call."""
     add_actor_impulse_at_location(world, body, _of_a_tick(world, force), location)
 
 
 def _of_a_tick(world: World, force: Vector) -> Vector:
-    """Return the impulse of what acts for one tick."""
+    """Return the impulse of a force that acts for one tick."""
     x, y, z = (part * world.settings.physics_s for part in force)
     return x, y, z
 
@@ -192,18 +195,18 @@ def set_actor_simulate_physics(_world: World, solid: Solid, enabled: bool) -> No
 
 @method
 def set_actor_collisions(_world: World, solid: Solid, enabled: bool) -> None:
-    """Let a vehicle, a walker or a prop pass through others, or not."""
+    """Let a vehicle, a walker or a prop collide with others, or pass through them."""
     if solid:
         solid.collides = enabled
 
 
-@method(approximated("vehicles and walkers only: props are pushed by nothing but vehicles"))
+@method(approximated("no effect on props, which only vehicles push"))
 def set_actor_enable_gravity(_world: World, body: Movable, enabled: bool) -> None:
-    """Let a vehicle fall and press on its wheels, or float where it is."""
+    """Let gravity act on a vehicle, or let it float where it is."""
     if body:
         body.gravity = enabled
 
 
 @method
 def set_actor_autopilot(_world: World, _actor: Actor, _enabled: bool) -> None:
-    """Accept the wish; the client's Traffic Manager does the driving."""
+    """Accept the call without effect: the client's Traffic Manager does the driving."""

@@ -1,6 +1,6 @@
-"""The types of RPC methods' arguments: a parameter that is annotated with one of these gets it read and checked.
+"""Types of RPC methods' arguments: a parameter annotated with one of these is read from the wire and checked.
 
-Owns the way from what is on the wire to what a method takes. A parameter of any other type gets what was sent.
+Owns the conversion from wire values to arguments. A parameter of any other type gets the value as sent.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ Location = Annotated[Vector, lambda _, raw: wire.location(raw)]
 Place = Annotated[Pose, lambda _, raw: Pose(*wire.place(raw))]
 """A place on a map and a rotation."""
 Movable = Annotated[Body | Walker | None, _movable]
-"""What forces act on, by an actor's id; None for sensors and the spectator, on which they have no effect, and for
-props, which only vehicles push here."""
+"""Actors on which forces act, by id; None for sensors and the spectator, where they have no effect, and for props,
+which only vehicles push here.
+"""
 Solid = Annotated[Vehicle | Walker | Prop | None, _solid]
-"""What can be run into, by an actor's id; None likewise."""
+"""Actors that can be hit, by id; None for others."""
 
 
 def readers(function: Callable[..., Any]) -> list[tuple[int, Reader]]:
-    """Return what reads a method's arguments, by their place after the world; an actor's type stands for its id."""
+    """Return the readers of a method's arguments, by position after the world; an actor's type reads an id."""
     hints = get_type_hints(function, include_extras=True)
     names = function.__code__.co_varnames[1 : function.__code__.co_argcount]
     found = ((place, _reader(hints.get(name))) for place, name in enumerate(names))

@@ -1,4 +1,4 @@
-"""Batches: the commands of ``apply_batch``, each of them an RPC method in other clothes.
+"""Batches: the commands of ``apply_batch``, each of which is an RPC method in another form.
 
 Owns the numbering of commands (protocol, section 2.5) and the substitution of ids in ``do_after``.
 """
@@ -39,12 +39,12 @@ _COMMANDS = {
     20: "console_command",
     21: "set_traffic_light_state",
 }
-"""The RPC method behind a command; both take the same arguments."""
+"""The RPC method of each command; both take the same arguments."""
 
 
 @method
 def apply_batch(world: World, commands: list[Any], do_tick: bool = False) -> Bare:
-    """Run the commands in order; one reply a command: the actor's id or the error."""
+    """Run the commands in order; return one reply per command: the actor's id or the error."""
     replies = Bare(_reply(world, command) for command in commands)
     world.batch_answered_s = time.monotonic()
     if do_tick:
@@ -74,10 +74,10 @@ def _run(world: World, number: int, args: list[Any]) -> int:
 
 
 def _spawn(world: World, args: list[Any]) -> int:
-    # A client of 0.9.15 knows neither attachment nor socket.
+    # The client of 0.9.15 sends neither attachment nor socket.
     description, place, parent, *rest, after = args
     parent_id = wire.optional(parent)
-    if parent_id is None:  # the attachment's byte is then uninitialised
+    if parent_id is None:  # the attachment's byte is uninitialised in this case
         actor = call(world, "spawn_actor", [description, place])
     else:
         actor = call(world, "spawn_actor_with_parent", [description, place, parent_id, *rest])

@@ -1,8 +1,8 @@
 """RPC methods of an actor's parts: its components, and the bones of its skeleton.
 
-CARLA's components are those of its assets, which it doesn't publish: here an actor has its root, and a mesh if it has a
-skeleton. A vehicle's bones are its base and its wheels, a walker's those of ``get_bones``. A mesh's sockets are its
-bones, as Unreal's ``GetAllSocketNames`` lists them too.
+CARLA's components come from its assets, which it doesn't publish: here an actor has a root, and a mesh if it has a
+skeleton. A vehicle's bones are its base and its wheels, a walker's are those of ``get_bones``. A mesh's sockets are its
+bones, which Unreal's ``GetAllSocketNames`` lists, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def get_actor_component_world_transform(_world: World, actor: Actor, name: str) 
 
 @method(approximated("an actor has a root and, with a skeleton, a mesh; CARLA's have the parts of their assets"))
 def get_actor_component_relative_transform(_world: World, actor: Actor, name: str) -> list[Any]:
-    """Return a component's Transform relative to what it hangs on: the root's is the actor's own, as in CARLA."""
+    """Return a component's Transform relative to its parent; the root's is the actor's own, as in CARLA."""
     _known(actor, name)
     return transform(actor.pose if name == _ROOT else _NOWHERE)
 
@@ -137,7 +137,7 @@ def _sockets(actor: Actor) -> list[tuple[str, Pose]]:
 
 
 def _bones(actor: Actor) -> Iterator[tuple[str, Pose]]:
-    """Yield its bones, and where they are in the actor's frame."""
+    """Yield its bones with their places in the actor's frame."""
     if isinstance(actor, Walker):
         for name, _, of_body, _ in actor.bones():
             yield name, of_body

@@ -20,9 +20,9 @@ _POINT, _LINE, _ARROW, _BOX, _STRING = range(5)
 
 @method(approximated("shapes of the head-up display (draw_hud_…) are not shown: CARLA draws them on its window"))
 def draw_debug_shape(world: World, shape: list[Any]) -> None:
-    """Draw a shape for ``life_time`` simulated seconds, or for good if that is not above 0, as CARLA since 0.9.13.
+    """Draw a shape for ``life_time`` simulated seconds, or for ever if that is not above 0, as CARLA since 0.9.13.
 
-    The shapes of CARLA's head-up display are seen in its window and by no camera; there is no window here.
+    CARLA shows the shapes of its head-up display only in its window, to no camera; there is no window here.
     """
     (kind, figures), (red, green, blue), life_s, *_ = shape
     if kind > _STRING:
@@ -34,18 +34,18 @@ def draw_debug_shape(world: World, shape: list[Any]) -> None:
 
 @method
 def clear_debug_shape(world: World) -> None:
-    """Take away all shapes that were drawn; strings stay."""
+    """Remove all drawn shapes; strings stay."""
     world.drawings = [drawing for drawing in world.drawings if drawing.text]
 
 
 @method
 def clear_debug_string(world: World) -> None:
-    """Take away all strings that were drawn."""
+    """Remove all drawn strings."""
     world.drawings = [drawing for drawing in world.drawings if not drawing.text]
 
 
 def _shape(kind: int, figures: list[Any], blank: Drawing) -> Drawing:
-    """Return the blank with its shape; RpcError if a place is none."""
+    """Return ``blank`` with its shape; RpcError if a place isn't valid."""
     if kind == _STRING:
         place, text, shaded = figures
         return replace(blank, text=text, place=wire.location(place), shaded=bool(shaded))

@@ -1,4 +1,4 @@
-"""RPC methods of what stands beside the roads: environment objects, map layers, boxes, textures, street lights."""
+"""RPC methods for objects beside the roads: environment objects, map layers, boxes, textures, street lights."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ANY = 255
 _DIFFUSE = 2
 
 
-@method(approximated("what carla-lite builds beside the roads, rather than the assets of CARLA's maps"))
+@method(approximated("the objects that carla-lite builds beside the roads, not the assets of CARLA's maps"))
 def get_environment_objects(world: World, label: int) -> list[Any]:
-    """Return what stands beside the road, signs among it, of one label or (255) of all."""
+    """Return the objects beside the road, signs included, with one label or (255) all."""
     return [
         [
             wire.transform(*one.centre, yaw=one.yaw),
@@ -37,16 +37,18 @@ def get_environment_objects(world: World, label: int) -> list[Any]:
 
 @method
 def enable_environment_objects(world: World, numbers: list[int], enabled: bool) -> None:
-    """Let objects be there, to be seen and hit, or not."""
+    """Enable or disable objects; disabled ones can be neither seen nor hit."""
     world.environment.enable(numbers, enabled)
 
 
-@method(approximated("what carla-lite builds beside the roads, rather than the assets of CARLA's maps"))
+@method(approximated("the objects that carla-lite builds beside the roads, not the assets of CARLA's maps"))
 def get_all_level_BBs(  # noqa: N802 (the client's name)
     world: World, label: int
 ) -> list[Any]:
-    """Return the bounding boxes of all that is there, in the world's frame: the map's objects, then actors, as CARLA's
-    (BoundingBoxCalculator.cpp)."""
+    """Return the bounding boxes of everything present, in the world's frame: map objects, then actors, as in CARLA.
+
+    Source: BoundingBoxCalculator.cpp.
+    """
     still = [
         wire.bounding_box(one.centre, one.extent, one.yaw)
         for one in world.environment.seen()
@@ -64,26 +66,26 @@ def _box(actor: Any) -> list[Any]:
 
 @method(approximated("layers are buildings, foliage and street lights; the others are empty"))
 def load_map_layer(world: World, layers: int) -> None:
-    """Let layers of the map be there: buildings, foliage and street lights; the others are empty here."""
+    """Load layers of the map: buildings, foliage and street lights; the others are empty here."""
     _switch_layers(world, "load_map_layer", layers, True)
 
 
 @method(approximated("layers are buildings, foliage and street lights; the others are empty"))
 def unload_map_layer(world: World, layers: int) -> None:
-    """Take layers of the map away."""
+    """Unload layers of the map."""
     _switch_layers(world, "unload_map_layer", layers, False)
 
 
 def _switch_layers(world: World, name: str, layers: int, loaded: bool) -> None:
     if world.has_layers:
         world.environment.load_layers(layers, loaded)
-    else:  # as in CARLA, whose maps are one piece but for those whose names end with _Opt
+    else:  # as in CARLA, where only maps whose names end with _Opt have layers
         world.report_unsupported(name, "only maps whose name ends with _Opt have layers, as in CARLA")
 
 
-@method(approximated("what carla-lite builds beside the roads, rather than the assets of CARLA's maps"))
+@method(approximated("the objects that carla-lite builds beside the roads, not the assets of CARLA's maps"))
 def get_names_of_all_objects(world: World) -> list[str]:
-    """Return the names of what textures can be applied to."""
+    """Return the names of the objects that accept textures."""
     return [one.name for one in world.environment.listed()]
 
 
@@ -93,7 +95,7 @@ def get_names_of_all_objects(world: World) -> list[str]:
     )
 )
 def apply_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: list[Any]) -> None:
-    """Give objects the mean colour of a diffuse texture; of others nothing is shown."""
+    """Give objects the mean colour of a diffuse texture; other textures have no effect."""
     _paint(world, names, parameter, texture, 1.0)
 
 
@@ -103,7 +105,7 @@ def apply_color_texture_to_objects(world: World, names: list[str], parameter: in
     )
 )
 def apply_float_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: list[Any]) -> None:
-    """Likewise, of colours from 0 to 1."""
+    """Like ``apply_color_texture_to_objects``, with colours from 0 to 1."""
     _paint(world, names, parameter, texture, 255.0)
 
 
@@ -125,9 +127,9 @@ def _mean_colour(pixels: list[Any], scale: float) -> list[float]:
     return found
 
 
-@method(approximated("the lamps that carla-lite builds, rather than those of CARLA's maps"))
+@method(approximated("the lamps that carla-lite builds, not those of CARLA's maps"))
 def query_lights_state(world: World, _client: str) -> list[Any]:
-    """Return the street lights, as long as their layer is loaded."""
+    """Return the street lights, if their layer is loaded."""
     return world.environment.lights.states(one.number for one in world.environment.listed())
 
 
@@ -137,13 +139,13 @@ def query_lights_state(world: World, _client: str) -> list[Any]:
     )
 )
 def update_lights_state(world: World, _client: str, lights: list[Any], *_discard: Any) -> None:
-    """Adopt what a client changed. Turned off by night, a lamp is dark; colours and intensities are only kept."""
+    """Apply a client's changes. A lamp turned off at night is dark; colours and intensities are only stored."""
     world.environment.update_lights(lights)
 
 
 @method
 def update_day_night_cycle(world: World, _client: str, active: bool) -> None:
-    """Let dusk and dawn switch the street lights, or not."""
+    """Set whether dusk and dawn switch the street lights."""
     world.environment.lights.follow_the_sun = active
 
 
@@ -155,5 +157,5 @@ def get_imui_gravity(world: World) -> float:
 
 @method
 def set_imui_gravity(world: World, gravity_mps2: float) -> None:
-    """Set it."""
+    """Set the gravity that inertial sensors measure (m/s²)."""
     world.imu_gravity_mps2 = wire.finite(gravity_mps2)

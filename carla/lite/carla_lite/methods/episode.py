@@ -1,4 +1,4 @@
-"""RPC methods of the episode: connection, settings, ticks, maps, weather, Traffic Managers' register."""
+"""RPC methods of the episode: connection, settings, ticks, maps, weather, register of Traffic Managers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from carla_lite.world import World
 
 # A client that asked for a token subscribes within a millisecond; one that never does must not stop the world.
 _SUBSCRIPTION_S = 0.2
-# The client's Traffic Manager waits for the next tick by a condition variable that is notified without its mutex
-# (TrafficManagerLocal.cpp): told of a tick before it waits, it sleeps for ever, and so does the client. CARLA's ticks
-# are too long for that; here it gets this long from the answer to its controls on.
+# The client's Traffic Manager waits for the next tick with a condition variable that is notified without its mutex
+# (TrafficManagerLocal.cpp). If the notification comes before the wait, it sleeps for ever, and so does the client.
+# CARLA's ticks are too long for that; here the Traffic Manager gets this long after the answer to its controls.
 _TRAFFIC_MANAGER_S = 0.5e-3
 
 
 @method
 def version(world: World) -> str:
-    """Return the version whose protocol is spoken; to a client of another one it is a warning on standard error."""
+    """Return the protocol's version; a client of another version warns on standard error."""
     return world.dialect.version
 
 
@@ -49,14 +49,14 @@ def get_episode_settings(world: World) -> list[Any]:
 
 @method(approximated("some settings have no effect (see the fields of WorldSettings)"))
 def set_episode_settings(world: World, settings: list[Any]) -> int:
-    """Adopt the settings and return the frame that is already published."""
+    """Apply the settings and return the number of the last published frame."""
     world.settings = wire.settings(settings)
     return world.frame
 
 
 @method
 def tick_cue(world: World) -> int:
-    """Tick and return the frame's number, once every announced subscriber is there to see it."""
+    """Tick and return the frame's number, once every announced subscriber has connected."""
     world.streams.wait_for_announced(_SUBSCRIPTION_S)
     over_s = time.monotonic() + world.tick_s
     frame = world.tick()
@@ -88,9 +88,10 @@ def get_map_data(world: World) -> str:
 
 @method
 def get_required_files(world: World, folder: str) -> list[str]:
-    """Return the files that a client keeps in its cache: of those it asks for, the navigation mesh alone is of use.
+    """Return the files that a client keeps in its cache; of those it asks for, it uses only the navigation mesh.
 
-    Every client asks as it connects, so only the name is made here; the mesh follows when the cache lacks it.
+    Every client asks when it connects, so this returns only the name; the client requests the mesh if its cache lacks
+    it.
     """
     return [_mesh_name(world)] if folder == "Nav" else []
 
@@ -100,7 +101,7 @@ def request_file(world: World, name: str) -> bytes:
     """Return the content of a file that ``get_required_files`` named.
 
     Raises:
-        RpcError: it is another one, such as the mesh of the map before.
+        RpcError: it is another file, such as the mesh of an earlier map.
     """
     if name != _mesh_name(world):
         raise RpcError(f"file {name} does not exist here, expected {_mesh_name(world)}")
@@ -109,7 +110,7 @@ def request_file(world: World, name: str) -> bytes:
 
 @method(approximated("made of the roads' sidewalks and crossings; CARLA's meshes are made of its maps' assets"))
 def get_navigation_mesh(world: World) -> bytes:
-    """Return the same mesh, to a client that doesn't ask for files."""
+    """Return the same mesh to a client that doesn't request files."""
     return _mesh(world)
 
 
@@ -118,7 +119,7 @@ def _mesh_name(world: World) -> str:
 
 
 def _mesh(world: World) -> bytes:
-    """Return the navigation mesh of the present map; empty where nobody can walk, which the log then says once."""
+    """Return the navigation mesh of the present map; empty if there is nowhere to walk, which is logged once."""
     try:
         return navigation_mesh.build(world.network, verges=not world.strict)
     except ValueError as error:
@@ -128,13 +129,13 @@ def _mesh(world: World) -> bytes:
 
 @method(approximated("OpendriveGenerationParameters, which shape CARLA's mesh of the roads, have no effect"))
 def copy_opendrive_to_file(world: World, xodr: str, _parameters: list[Any]) -> None:
-    """Take an OpenDRIVE text; the client loads it next as the map OpenDriveMap."""
+    """Store an OpenDRIVE text; the client then loads it as the map OpenDriveMap."""
     world.maps.add_opendrive(xodr)
 
 
 @method
 def load_new_episode(world: World, name: str, reset_settings: bool, layers: int) -> None:
-    """Begin a new episode on a map with these of its layers; an empty name means the present one."""
+    """Begin a new episode on a map with these layers; an empty name means the present map."""
     network = world.maps.load(name) if name else world.network
     if reset_settings:
         world.settings = wire.default_settings()
@@ -157,13 +158,13 @@ def get_weather_parameters(world: World) -> list[float]:
 
 @method(approximated("pictures show most of its fields (see the fields of WeatherParameters)"))
 def set_weather_parameters(world: World, weather: list[float]) -> None:
-    """Adopt the weather; cameras show it from the next tick on.
+    """Set the weather; cameras show it from the next tick on.
 
     Raises:
         RpcError: a field is not a finite number.
     """
     if not all(map(math.isfinite, weather)):
-        raise wire.RpcError(f"weather {weather} is none, expected finite numbers")
+        raise wire.RpcError(f"weather is {weather}, expected finite numbers")
     world.weather = weather
 
 
@@ -175,7 +176,7 @@ def is_traffic_manager_running(world: World, port: int) -> bool:
 
 @method
 def get_traffic_manager_running(world: World, port: int) -> list[Any]:
-    """Return the registered host and port, or as CARLA an empty host and port 0."""
+    """Return the registered host and port; as in CARLA, an empty host and port 0 if there is none."""
     return [world.traffic_managers[port], port] if port in world.traffic_managers else ["", 0]
 
 
@@ -188,5 +189,5 @@ def add_traffic_manager_running(world: World, address: list[Any]) -> bool:
 
 @method
 def destroy_traffic_manager(world: World, port: int) -> bool:
-    """Strike a Traffic Manager from the register; return whether it was there."""
+    """Remove a Traffic Manager from the register; return whether it was there."""
     return world.traffic_managers.pop(port, None) is not None

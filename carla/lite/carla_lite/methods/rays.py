@@ -1,6 +1,6 @@
-"""RPC methods that ask what a straight line meets: ``world.cast_ray``, ``project_point`` and ``ground_projection``.
+"""RPC methods that ask what a straight line hits: ``world.cast_ray``, ``project_point`` and ``ground_projection``.
 
-Rays are what the client sends: metres, world frame. What they can meet is ``rays``'s.
+Rays are as the client sends them: metres, world frame. ``rays`` owns what they can hit.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from carla_lite.world import World
 
 @method
 def cast_ray(world: World, start: Location, end: Location) -> list[Any]:
-    """Return every point, and its label, where the line from one place to another enters something; nearest first."""
+    """Return every point, with its label, where the line between two places enters something; nearest first."""
     return [[list(place), label] for place, label in world.rays().all_along(start, end)]
 
 
 @method
 def project_point(world: World, start: Location, direction: Direction, distance: Finite) -> list[Any]:
-    """Return whether something is met in a direction within a distance (m), and the nearest point with its label."""
+    """Return whether something is hit in a direction within a distance (m), and the nearest point with its label."""
     way = np.array(direction)[:, None] / (math.hypot(*direction) or 1.0)
     rays = world.rays()
     hits = rays.cast(start, way, distance)

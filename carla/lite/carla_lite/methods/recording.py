@@ -1,4 +1,4 @@
-"""RPC methods of the recorder: recordings, replays, and what is in a file."""
+"""RPC methods of the recorder: recordings, replays, and queries of a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carla_lite.scenery.projection import Pose
 from carla_lite.world import World
 
 _CATEGORIES = "hvwtoa"
-# The client's own default (Client.cpp of PythonAPI).
+# The client's default (Client.cpp of PythonAPI).
 _BEHIND = Pose(-10.0, 0.0, 5.0, math.radians(-25.0))
 
 
@@ -38,7 +38,7 @@ def replay_file(
     replay_sensors: bool = False,
     offset: Place = _BEHIND,
 ) -> str:
-    """Replay a recording and return what CARLA says of it; without an offset, the spectator follows from behind."""
+    """Replay a recording and return CARLA's message; without an offset, the spectator follows from behind."""
     return world.recorder.replay(name, start, duration, follow_id, replay_sensors, offset)
 
 
@@ -50,39 +50,39 @@ def stop_replayer(world: World, keep_actors: bool) -> None:
 
 @method
 def set_replayer_time_factor(world: World, factor: float) -> None:
-    """Set how fast replays are, this one too; 0 halts it.
+    """Set the speed of replays, also of the present one; 0 halts it.
 
     Raises:
-        RpcError: it is below 0, or none. The client doesn't read the answer, so the log has it, too.
+        RpcError: it is below 0, or not finite. The client doesn't read the answer, so it is logged, too.
     """
     if not 0.0 <= factor < math.inf:
         sentence = f"a replay's time factor of {factor} changes nothing, expected a finite number from 0"
         print(f"carla-lite: {sentence}", flush=True)
         raise RpcError(sentence)
-    world.recorder.manner.time_factor = factor
+    world.recorder.options.time_factor = factor
 
 
 @method
 def set_replayer_ignore_hero(world: World, ignore: bool) -> None:
-    """Leave out actors whose role is the hero's."""
-    world.recorder.manner.ignore_hero = ignore
+    """Leave out actors with the role ``hero``."""
+    world.recorder.options.ignore_hero = ignore
 
 
 @method
 def set_replayer_ignore_spectator(world: World, ignore: bool) -> None:
     """Leave the spectator where it is."""
-    world.recorder.manner.ignore_spectator = ignore
+    world.recorder.options.ignore_spectator = ignore
 
 
 @method
 def show_recorder_file_info(world: World, name: str, show_all: bool = False) -> str:
-    """Return what is in a recording."""
+    """Return the content of a recording."""
     return world.recorder.tell(name, lambda recording: queries.file_info(recording, show_all))
 
 
 @method
 def show_recorder_collisions(world: World, name: str, first: int | str, second: int | str) -> str:
-    """Return the collisions between two categories of actors, which come as the codes of their letters.
+    """Return the collisions between two categories of actors, given as character codes.
 
     Raises:
         RpcError: there is no such category.

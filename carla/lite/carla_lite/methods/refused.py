@@ -1,6 +1,6 @@
-"""RPC methods that clients can call and that are always refused: the sentence of each says what to do instead.
+"""RPC methods that are always refused; each one's sentence says what to do instead.
 
-``console_command`` is a command of ``apply_batch`` only, which LibCarla has and Python's client hasn't.
+``console_command`` exists only as a command of ``apply_batch``, in LibCarla but not in Python's client.
 """
 
 from __future__ import annotations

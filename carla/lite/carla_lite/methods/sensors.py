@@ -1,4 +1,4 @@
-"""RPC methods of sensors beside spawning them; most of what else there is, ``refused`` has."""
+"""RPC methods of sensors, besides spawning; ``refused`` has most others."""
 
 from __future__ import annotations
 

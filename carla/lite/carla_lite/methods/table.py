@@ -1,7 +1,7 @@
-"""The table of RPC methods: one decorated function a method, found by its name.
+"""The table of RPC methods: one decorated function per method, found by its name.
 
-Owns the table, the wrapping of results and what a client gets when a call fails. The functions themselves live in the
-modules beside this one; a new method is one more function there, with its arguments' types from ``arguments``.
+Owns the table, the wrapping of results and the error that a client gets when a call fails. The functions are in the
+modules beside this one; a new method is one more function there, with argument types from ``arguments``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _METHODS: dict[str, _Method] = {}
 
 
 class Bare(list[Any]):
-    """A result that goes out as it is, without the wrapping of section 2.1 (only ``apply_batch``)."""
+    """A result that is sent as it is, without the wrapping of section 2.1 (only ``apply_batch``)."""
 
 
 @overload
@@ -37,12 +37,13 @@ def method(function: F) -> F: ...
 @overload
 def method(function: Support) -> Callable[[F], F]: ...
 def method(function: F | Support) -> F | Callable[[F], F]:
-    """Enter ``function(world, *args)`` as the RPC method of its name; ``@method(support)`` says how far it is CARLA's.
+    """Register ``function(world, *args)`` as the RPC method of its name; ``@method(support)`` says how far it matches
+    CARLA.
 
     It returns the result, or None for void, and raises ``RpcError`` with a sentence for the caller.
 
     Raises:
-        ValueError: there is another one of that name.
+        ValueError: there is already one of that name.
     """
     if isinstance(function, Support):
         return lambda decorated: _enter(decorated.__name__, decorated, function)
@@ -50,7 +51,7 @@ def method(function: F | Support) -> F | Callable[[F], F]:
 
 
 def refuse(name: str, sentence: str) -> None:
-    """Enter a method that is always refused by this sentence, which the log has too: some callers read no reply."""
+    """Register a method that is always refused with this sentence, which is also logged: some callers read no reply."""
 
     def refusal(world: World, *_args: Any) -> None:
         world.report_unsupported(name, sentence)
@@ -68,15 +69,15 @@ def _enter(name: str, function: F, support: Support) -> F:
 
 
 def supported() -> dict[str, Support]:
-    """Return how far each method does what it does in CARLA, by its name."""
+    """Return how far each method matches CARLA, by name."""
     return {name: each.support for name, each in _METHODS.items()}
 
 
 def call(world: World, name: str, args: list[Any]) -> Any:
-    """Return a method's plain result for arguments as they are on the wire.
+    """Return a method's plain result for arguments in wire format.
 
     Raises:
-        RpcError: no such method, or it refuses.
+        RpcError: there is no such method, or it refuses.
     """
     if name not in _METHODS:
         world.report_unsupported(name, "carla-lite has no such method")
@@ -92,12 +93,12 @@ def call(world: World, name: str, args: list[Any]) -> Any:
 
 
 def answer(world: World, name: str, args: list[Any]) -> object:
-    """Return a method's result as the client expects it (protocol, section 2.1); never raises an ``Exception``."""
+    """Return a method's result in the form that the client expects (protocol, section 2.1); raises no ``Exception``."""
     try:
         result = call(world, name, args)
     except RpcError as error:
         return failure(str(error))
-    except Exception as error:  # one bad call of one client must not end the others' world
+    except Exception as error:  # one client's bad call must not end the world of the others
         traceback.print_exc(file=sys.stderr)
         return failure(f"{name} failed in carla-lite: {type(error).__name__}: {error}")
     if isinstance(result, Bare):
@@ -106,5 +107,5 @@ def answer(world: World, name: str, args: list[Any]) -> object:
 
 
 def failure(message: str) -> list[Any]:
-    """Return what both kinds of call, void and not, read as a failure."""
+    """Return a failure that both kinds of call, void and not, can read."""
     return [[0, [message]]]

@@ -14,7 +14,7 @@ from carla_lite.world import World
 
 @method
 def set_traffic_light_state(world: World, light: TrafficLight, state: int) -> None:
-    """Show a state until the cycle's next change; for good if the light is frozen."""
+    """Show a state until the cycle's next change, or for ever if the light is frozen."""
     try:
         light.state = LightState(state)
     except ValueError:
@@ -24,19 +24,19 @@ def set_traffic_light_state(world: World, light: TrafficLight, state: int) -> No
 
 @method
 def set_traffic_light_green_time(world: World, light: TrafficLight, seconds: float) -> None:
-    """Set how long the lights of its controller are green."""
+    """Set how long the lights of this light's controller are green."""
     _set_time(world, light, LightState.GREEN, seconds)
 
 
 @method
 def set_traffic_light_yellow_time(world: World, light: TrafficLight, seconds: float) -> None:
-    """Set how long the lights of its controller are yellow."""
+    """Set how long the lights of this light's controller are yellow."""
     _set_time(world, light, LightState.YELLOW, seconds)
 
 
 @method
 def set_traffic_light_red_time(world: World, light: TrafficLight, seconds: float) -> None:
-    """Set how long all lights of the junction are red after its controller's turn."""
+    """Set how long all lights of the junction are red after this controller's turn."""
     _set_time(world, light, LightState.RED, seconds)
 
 
@@ -49,7 +49,7 @@ def _set_time(world: World, light: TrafficLight, state: LightState, seconds: flo
 
 @method
 def freeze_traffic_light(world: World, light: TrafficLight, frozen: bool) -> None:
-    """Stop the cycle of its junction, or let it go on."""
+    """Freeze the cycle of its junction, or let it continue."""
     group = light.controller.group
     group.frozen = frozen
     world.signage.publish(group)
@@ -57,7 +57,7 @@ def freeze_traffic_light(world: World, light: TrafficLight, frozen: bool) -> Non
 
 @method
 def freeze_all_traffic_lights(world: World, frozen: bool) -> None:
-    """Stop all cycles, or let them go on."""
+    """Freeze all cycles, or let them continue."""
     for group in world.signage.groups:
         group.frozen = frozen
         world.signage.publish(group)
@@ -65,7 +65,7 @@ def freeze_all_traffic_lights(world: World, frozen: bool) -> None:
 
 @method
 def reset_traffic_light_group(world: World, light: TrafficLight) -> None:
-    """Begin the cycle of its junction again."""
+    """Restart the cycle of its junction."""
     group = light.controller.group
     group.reset()
     world.signage.publish(group)
@@ -73,7 +73,7 @@ def reset_traffic_light_group(world: World, light: TrafficLight) -> None:
 
 @method
 def reset_all_traffic_lights(world: World) -> None:
-    """Begin all cycles again; a Traffic Manager does this when it starts."""
+    """Restart all cycles; a Traffic Manager does this when it starts."""
     for group in world.signage.groups:
         group.reset()
         world.signage.publish(group)
@@ -81,7 +81,7 @@ def reset_all_traffic_lights(world: World) -> None:
 
 @method
 def get_group_traffic_lights(_world: World, light: TrafficLight) -> list[int]:
-    """Return the ids of its junction's lights, its own among them."""
+    """Return the ids of its junction's lights, this one included."""
     return [light.id for light in light.controller.group.lights]
 
 

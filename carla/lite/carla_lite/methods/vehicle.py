@@ -17,14 +17,14 @@ from carla_lite.protocol.wire import RpcError
 from carla_lite.support import approximated, without_effect
 from carla_lite.world import World
 
-# VehicleDoor: front left, front right, rear left, rear right, hood, trunk; 6 is all of them.
+# VehicleDoor: front left, front right, rear left, rear right, hood, trunk; 6 means all of them.
 _DOORS, _ALL_DOORS = range(4), 6
 _TWO_WHEELS = "2"
 
 
 @method
 def apply_control_to_vehicle(_world: World, vehicle: Vehicle, control: list[Any]) -> None:
-    """Hold this control until the next one; the physics reads what is out of range as the nearest."""
+    """Hold this control until the next one; out-of-range values are clipped."""
     vehicle.drive(Control(*control))
 
 
@@ -36,26 +36,26 @@ def apply_ackermann_control_to_vehicle(_world: World, vehicle: Vehicle, target: 
 
 @method
 def get_ackermann_controller_settings(_world: World, vehicle: Vehicle) -> list[float]:
-    """Return the gains of the controllers of speed and acceleration."""
+    """Return the gains of the speed and acceleration controllers."""
     return list(vehicle.ackermann.settings)
 
 
 @method
 def apply_ackermann_controller_settings(_world: World, vehicle: Vehicle, gains: list[float]) -> None:
-    """Set these gains."""
+    """Set the gains of the speed and acceleration controllers."""
     speed_kp, speed_ki, speed_kd, kp, ki, kd = map(wire.finite, gains)
     vehicle.ackermann.settings = speed_kp, speed_ki, speed_kd, kp, ki, kd
 
 
 @method
 def get_physics_control(_world: World, vehicle: Vehicle) -> list[Any]:
-    """Return the model's figures as a VehiclePhysicsControl, or what was last applied."""
+    """Return the model's figures as a VehiclePhysicsControl, or the ones that were last applied."""
     return vehicle.figures
 
 
 @method(approximated("a single-track model takes most figures (see the fields of VehiclePhysicsControl)"))
 def apply_physics_control(_world: World, vehicle: Vehicle, figures: list[Any]) -> None:
-    """Adopt what the motion model has of these figures; the others are kept and given back."""
+    """Apply the figures that the motion model has; the others are stored and returned."""
     vehicle.figures = figures
 
 
@@ -67,7 +67,7 @@ def get_telemetry_data(_world: World, vehicle: Vehicle) -> list[object]:
 
 @method
 def get_wheel_steer_angle(_world: World, vehicle: Vehicle, wheel: int) -> float:
-    """Return a wheel's angle (degrees, to the right positive)."""
+    """Return a wheel's angle (degrees, positive to the right)."""
     at = _wheel(vehicle, wheel)
     if not vehicle.simulate_physics:
         return vehicle.posed_wheels.get(at, (0.0, 0.0))[0]
@@ -76,13 +76,13 @@ def get_wheel_steer_angle(_world: World, vehicle: Vehicle, wheel: int) -> float:
 
 @method
 def set_wheel_steer_direction(world: World, vehicle: Vehicle, wheel: int, angle_deg: Finite) -> None:
-    """Pose a wheel of a vehicle without physics; with physics nothing changes, as in CARLA, whose log says so."""
+    """Pose a wheel of a vehicle without physics; with physics nothing changes and the log says so, as in CARLA."""
     _pose(world, vehicle, "set_wheel_steer_direction", (_wheel(vehicle, wheel), angle_deg, None))
 
 
 @method
 def get_wheel_pitch_angle(_world: World, vehicle: Vehicle, wheel: int) -> float:
-    """Return how far a wheel has rolled (degrees, ahead negative), within ten half turns of 0."""
+    """Return how far a wheel has rolled (degrees, negative ahead), within ten half turns of 0."""
     at = _wheel(vehicle, wheel)
     if not vehicle.simulate_physics:
         return vehicle.posed_wheels.get(at, (0.0, 0.0))[1]
@@ -91,12 +91,12 @@ def get_wheel_pitch_angle(_world: World, vehicle: Vehicle, wheel: int) -> float:
 
 @method
 def set_wheel_pitch_angle(world: World, vehicle: Vehicle, wheel: int, angle_deg: Finite) -> None:
-    """Pose a wheel of a vehicle without physics, likewise."""
+    """Pose a wheel of a vehicle without physics; with physics nothing changes and the log says so, as in CARLA."""
     _pose(world, vehicle, "set_wheel_pitch_angle", (_wheel(vehicle, wheel), None, angle_deg))
 
 
 def _wheel(vehicle: Vehicle, wheel: int) -> int:
-    """Return the wheel of CARLA's number: two-wheelers have one in front (0) and one behind (1)."""
+    """Return the wheel with CARLA's number: two-wheelers have one in front (0) and one behind (1)."""
     if wheel not in telemetry.WHEELS:
         raise RpcError(f"wheel {wheel} of {vehicle.blueprint.id} doesn't exist, expected 0 to 3")
     if vehicle.attributes.get("number_of_wheels") == _TWO_WHEELS and wheel == telemetry.FRONT_RIGHT:
@@ -115,21 +115,21 @@ def _pose(world: World, vehicle: Vehicle, name: str, pose: tuple[int, float | No
     vehicle.posed_wheels[at] = steer if steer_deg is None else steer_deg, pitch if pitch_deg is None else pitch_deg
 
 
-@method(approximated("others can run into the open leaf; no picture shows it"))
+@method(approximated("vehicles can hit the open leaf; no picture shows it"))
 def open_vehicle_door(world: World, vehicle: Vehicle, door: int) -> None:
-    """Open a door, or all: it stands out from the side, where others run into it. No picture shows it."""
+    """Open a door, or all doors: other vehicles can hit the open leaf. No picture shows it."""
     if doors := _doors(world, vehicle, door):
         vehicle.open_doors |= doors
 
 
 @method
 def close_vehicle_door(world: World, vehicle: Vehicle, door: int) -> None:
-    """Close a door, or all."""
+    """Close a door, or all doors."""
     vehicle.open_doors -= _doors(world, vehicle, door)
 
 
 def _doors(world: World, vehicle: Vehicle, door: int) -> frozenset[int]:
-    """Return the doors that are meant: none of a vehicle without doors that open, as in CARLA, whose log says so."""
+    """Return the doors for a number; none if the vehicle's doors don't open, which is logged, as in CARLA."""
     if door not in (*_DOORS, _ALL_DOORS):
         raise RpcError(f"door {door} doesn't exist, expected 0 to 3, or {_ALL_DOORS} for all")
     if vehicle.attributes.get("has_dynamic_doors") != "true":
@@ -140,12 +140,12 @@ def _doors(world: World, vehicle: Vehicle, door: int) -> frozenset[int]:
 
 @method
 def restore_physx_physics(_world: World, _vehicle: Vehicle) -> None:
-    """Leave CarSim or Chrono, neither of which there is here."""
+    """Do nothing: there is no CarSim or Chrono to leave."""
 
 
 @method(without_effect("CARLA draws telemetry on its window, and there is none here: get_telemetry_data returns it"))
 def show_vehicle_debug_telemetry(_world: World, _vehicle: Vehicle, _enabled: bool) -> None:
-    """Show nothing."""
+    """Do nothing: there is no window."""
 
 
 @method
@@ -156,12 +156,12 @@ def get_vehicle_light_state(_world: World, vehicle: Vehicle) -> list[int]:
 
 @method
 def set_vehicle_light_state(world: World, vehicle: Vehicle, flags: list[int]) -> None:
-    """Set the lights' flags, all of them: as in CARLA braking alone lights no lamp."""
+    """Set all flags of the lights: as in CARLA, braking alone switches no lamp on."""
     vehicle.switch_lights(flags[0], world.elapsed_s)
 
 
 @method
 def get_vehicle_light_states(world: World) -> list[Any]:
-    """Return every vehicle's id and flags; Traffic Managers ask at each step."""
+    """Return every vehicle's id and flags; Traffic Managers call this at each step."""
     world.traffic_asked_s = time.monotonic()
     return [[vehicle.id, vehicle.light_state] for vehicle in world.vehicles]

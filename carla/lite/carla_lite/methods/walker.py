@@ -23,13 +23,13 @@ def apply_control_to_walker(_world: World, walker: Walker, control: list[Any]) -
 
 @method
 def set_walker_state(world: World, walker: Walker, place: Place, speed: Finite) -> None:
-    """Put a walker where a crowd has it: a place on the ground, whatever its height, and a speed along its yaw."""
+    """Place a walker as a crowd says: a place on the ground, whatever its height, and a speed along its yaw."""
     walker.follow(place, speed, world.network.height(place.x, place.y))
 
 
 @method
 def set_actor_dead(_world: World, walker: Walker) -> None:
-    """Let a walker fall and, some seconds later, be gone."""
+    """Let a walker fall and be removed some seconds later."""
     walker.die()
 
 
@@ -41,17 +41,17 @@ def get_bones_transform(_world: World, walker: Walker) -> list[Any]:
 
 @method
 def set_bones_transform(_world: World, walker: Walker, bones: list[Any]) -> None:
-    """Put bones of the walker's own pose at Transforms relative to their parents; ``blend_pose`` shows it."""
+    """Place bones of the walker's own pose at Transforms relative to their parents; ``blend_pose`` shows it."""
     walker.set_bones({name: Pose(*wire.place(place)) for name, place in bones[0]})
 
 
 @method
 def blend_pose(_world: World, walker: Walker, blend: Finite) -> None:
-    """Show the walker's own pose (1), the gait (0) or what is between."""
+    """Show the walker's own pose (1), the gait (0) or a mixture."""
     walker.blend_pose(blend)
 
 
 @method
 def get_pose_from_animation(_world: World, walker: Walker) -> None:
-    """Make how the walker moves now its own pose."""
+    """Make the walker's present gait its own pose."""
     walker.keep_pose()

@@ -1,1 +1,1 @@
-"""How vehicles move and what they hit. Scalar arithmetic: the same inputs give the same trajectory bit for bit."""
+"""The motion of vehicles and their collisions. Scalar arithmetic: equal inputs give equal trajectories, bit for bit."""

@@ -1,7 +1,7 @@
 """Driving by target speed and wheel angle instead of pedals (``apply_ackermann_control``).
 
 Owns CARLA's controller (AckermannController.cpp): speed → acceleration → pedal, each by a PID controller whose output
-is added up, a tick at a time. Never touches the body.
+is summed tick by tick. Never touches the body.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from carla_lite.motion.physics import Body, Control
 
-# Speeds below which the controller stops the car, and lets it change its direction (m/s).
+# Speeds below which the controller stops the car, and allows a change of direction (m/s).
 _STANDING_MPS = 0.1
-# The limits where the target's acceleration is 0, which asks for as much as there is.
+# Limits for a target acceleration of 0, which asks for the greatest possible one.
 _MOST_ACCELERATION_MPS2, _MOST_DECELERATION_MPS2 = 3.0, 8.0
 _LEAST_STEER_SPEED, _LEAST_ACCELERATION = 1e-3, 1e-4
 DEFAULT_SETTINGS = (0.15, 0.0, 0.25, 0.01, 0.0, 0.01)
-"""AckermannControllerSettings, in its order on the wire: the gains of the speed's PID controller, then those of the
-acceleration's."""
+"""AckermannControllerSettings in wire order: the gains of the speed's PID controller, then those of the acceleration's.
+"""
 
 
 @dataclass(frozen=True)
 class Ackermann:
-    """VehicleAckermannControl, in its order on the wire: radians, m/s, m/s². CARLA reads no jerk."""
+    """VehicleAckermannControl in wire order: radians, m/s, m/s². As in CARLA, jerk is ignored."""
 
     steer_rad: float
     steer_speed_radps: float
@@ -33,18 +33,18 @@ class Ackermann:
 
 
 class Pid:
-    """A PID controller whose output is cut to ±1."""
+    """A PID controller whose output is limited to ±1."""
 
     def __init__(self, kp: float, ki: float, kd: float) -> None:
         self.kp, self.ki, self.kd = kp, ki, kd
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was measured."""
+        """Forget all measurements."""
         self._integral = self._last = 0.0
 
     def step(self, wanted: float, measured: float, dt: float) -> float:
-        """Return the output for what is wanted and what is measured."""
+        """Return the output for a wanted and a measured value."""
         error = wanted - measured
         self._integral = _cut(self._integral + self.ki * error * dt, 1.0)
         out = self.kp * error + self._integral - self.kd * (measured - self._last) / dt
@@ -58,12 +58,12 @@ class AckermannController:
     def __init__(self) -> None:
         self._speed, self._acceleration = Pid(*DEFAULT_SETTINGS[:3]), Pid(*DEFAULT_SETTINGS[3:])
         self.target: Ackermann | None = None
-        """What it drives by; None: it doesn't drive."""
+        """The present target; None if it isn't active."""
         self.reset()
 
     @property
     def settings(self) -> tuple[float, float, float, float, float, float]:
-        """The gains, in the order of ``DEFAULT_SETTINGS``; setting them leaves the target alone."""
+        """The gains, in the order of ``DEFAULT_SETTINGS``; setting them keeps the target."""
         speed, acceleration = self._speed, self._acceleration
         return speed.kp, speed.ki, speed.kd, acceleration.kp, acceleration.ki, acceleration.kd
 
@@ -73,7 +73,7 @@ class AckermannController:
             pid.kp, pid.ki, pid.kd = kp, ki, kd
 
     def reset(self) -> None:
-        """Forget target and state: pedals drive."""
+        """Forget target and state: pedals drive the vehicle again."""
         self.target = None
         self._speed.reset()
         self._acceleration.reset()
@@ -93,7 +93,7 @@ class AckermannController:
         if abs(speed) < _STANDING_MPS:
             self._reverse = wanted_mps < 0.0
         elif speed * wanted_mps < 0.0:
-            wanted_mps = 0.0  # it stops before it turns back
+            wanted_mps = 0.0  # it stops before it reverses
         self._wanted_mps2 += self._speed.step(wanted_mps, speed, dt)
         limit = abs(target.acceleration_mps2)
         unlimited = limit < _LEAST_ACCELERATION
@@ -109,7 +109,7 @@ class AckermannController:
 
 
 def _steer(body: Body, target: Ackermann, dt: float) -> float:
-    """Return the steering from -1 to 1, which comes nearer to the target by ``steer_speed`` a second."""
+    """Return the steering from -1 to 1, which approaches the target by ``steer_speed`` per second."""
     most = body.model.max_steer_rad
     wanted, now = _cut(target.steer_rad, most), body.control.steer * most
     reach = abs(target.steer_speed_radps) * dt

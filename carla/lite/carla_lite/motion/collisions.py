@@ -1,8 +1,8 @@
-"""Contacts between vehicles and with what stands beside the road.
+"""Contacts between vehicles, and with objects beside the road.
 
 Owns finding overlaps of oriented boxes, pushing them apart and the impulse of the hit. Never touches forces, time or
-sensors: ``world`` turns contacts into collision events. Pairs are handled in ascending order of their indices, so the
-same state always gives the same result.
+sensors: ``world`` turns contacts into collision events. Pairs are handled in ascending order of their indices, so equal
+states give equal results.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from carla_lite.scenery.statics import StaticBox, StaticIndex
 
 RESTITUTION = 0.1
 FRICTION = 0.3
-# What a client set so deep into something else is driven out of it, as PhysX does.
+# A body that a client placed this deep inside something is driven out of it, as in PhysX.
 DEEP_M, PUSHED_MPS = 0.1, 1.0
 _NOTHING = StaticIndex()
 
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """One hit: ``impulse`` (N s, world frame) is what body ``index_a`` received.
+    """One hit: ``impulse`` (N s, world frame) acts on body ``index_a``.
 
     ``index_b`` is the other body's index, or None for a static box; ``static_tag`` is then the box's CityObjectLabel
     and 0 otherwise.
@@ -38,7 +38,7 @@ class Contact:
     impulse: tuple[float, float, float]
 
 
-@dataclass(slots=True)  # not frozen, which makes it slower to make: one a body and a pair
+@dataclass(slots=True)  # not frozen: frozen instances are slower to create, and there is one per body and pair
 class Box:
     """An upright oriented box seen from above, with its height span."""
 
@@ -54,10 +54,9 @@ class Box:
 
 
 def resolve(bodies: Sequence[Body], scene: Scene, signs: StaticIndex = _NOTHING) -> list[Contact]:
-    """Separate what overlaps, change velocities by the hit's impulse and return the contacts; ``signs`` are boxes that
-    the scene hasn't.
+    """Separate overlapping bodies, apply the impulses and return the contacts; ``signs`` are boxes not in the scene.
 
-    A body with ``simulate_physics`` off is hit like a wall: it reports contacts but never moves.
+    A body with ``simulate_physics`` off acts like a wall: it reports contacts but never moves.
     """
     contacts: list[Contact] = []
     for a, b in _pairs(bodies):
@@ -67,7 +66,7 @@ def resolve(bodies: Sequence[Body], scene: Scene, signs: StaticIndex = _NOTHING)
     for a, body in enumerate(bodies):
         if body.simulate_physics:
             _resolve_static(contacts, a, body, scene.statics)
-            if body.placed:  # what drives comes into none of these
+            if body.placed:  # a driving body gets into none of these
                 _resolve_inside(contacts, a, body, scene.statics)
                 _resolve_inside(contacts, a, body, signs)
     return contacts
@@ -92,14 +91,17 @@ def strike(body: Body, static: StaticBox) -> tuple[float, float, float] | None:
 
 
 def ram(body: Body, owner: Body, part: StaticBox) -> tuple[float, float, float] | None:
-    """Push a body and the owner of a box that stands out from it apart, and return the impulse on the body (N s, world
-    frame), or None if the body doesn't touch that box."""
+    """Push a body and the owner of a protruding box apart.
+
+    Returns:
+        The impulse on the body (N s, world frame), or None if it doesn't touch the box.
+    """
     hit = _overlap(_box_of(body), part)
     return None if hit is None else _collide(body, owner, hit)
 
 
 def shove(body: Body, static: StaticBox) -> tuple[float, float] | None:
-    """Return how far a box has to give way to a body (m, world frame), or None if they are apart."""
+    """Return how far a box must move out of a body's way (m, world frame), or None if they are apart."""
     hit = _overlap(_box_of(body), static)
     return None if hit is None else (-hit.nx * hit.depth_m, -hit.ny * hit.depth_m)
 
@@ -119,7 +121,7 @@ def _resolve_static(contacts: list[Contact], index: int, body: Body, statics: St
 
 
 def _resolve_inside(contacts: list[Contact], index: int, body: Body, statics: StaticIndex) -> None:
-    """Put a body that was set into a crown or a sign outside."""
+    """Move a body that was placed inside a crown or a sign outside."""
     for i in statics.at(body.x, body.y):
         thing = statics.boxes[i]
         if not thing.solid and _holds(thing, body):
@@ -127,8 +129,10 @@ def _resolve_inside(contacts: list[Contact], index: int, body: Body, statics: St
 
 
 def _holds(thing: StaticBox, body: Body) -> bool:
-    """Return whether the middle of a vehicle is in a tree's crown, or a sign's plate in the vehicle: one that drives by
-    only brushes them."""
+    """Return whether a vehicle's centre is in a tree's crown, or a sign's plate in the vehicle.
+
+    A vehicle that drives past only brushes them.
+    """
     dx, dy, dz = body.x - thing.x, body.y - thing.y, body.z + body.model.box_centre_z_m - thing.z
     for at, half_height_m in ((thing, thing.half_height_m), (_box_of(body), body.model.half_height_m)):
         along, across = abs(dx * at.cos + dy * at.sin), abs(dy * at.cos - dx * at.sin)
@@ -140,8 +144,10 @@ def _holds(thing: StaticBox, body: Body) -> bool:
 def _way_out(
     body: Body, static: StaticBox, statics: StaticIndex, shortest: Sequence[tuple[float, float, float]] = ()
 ) -> _Hit:
-    """Return the shortest way out of a box in which nothing else stands; houses stand in rows. A way is how far it is,
-    and where."""
+    """Return the shortest way out of a box to a place without another box; houses stand in rows.
+
+    A way is its length and its direction.
+    """
     box = _box_of(body)
     x, y = body.x, body.y
     c = abs(box.cos * static.cos + box.sin * static.sin)
@@ -173,7 +179,7 @@ def _box_of(body: Body) -> Box:
 
 
 def _pairs(bodies: Sequence[Body]) -> list[tuple[int, int]]:
-    """Return the pairs of bodies whose circles overlap, ascending; a sweep along x keeps it near-linear."""
+    """Return the pairs of bodies whose circles overlap, ascending; a sweep along x keeps the time near linear."""
     spans = []
     for i, body in enumerate(bodies):
         x, reach = body.x, body.model.reach_m
@@ -191,7 +197,7 @@ def _pairs(bodies: Sequence[Body]) -> list[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _Hit:
-    """How two boxes overlap: unit normal from the second to the first, depth along it, and a point of the contact."""
+    """Overlap of two boxes: unit normal from the second to the first, depth along it, and a point of contact."""
 
     nx: float
     ny: float
@@ -208,7 +214,8 @@ def _overlap(a: Box, b: Box | StaticBox) -> _Hit | None:
     best = (math.inf, 0.0, 0.0)
     cos_a, sin_a, long_a, wide_a = a.cos, a.sin, a.half_length_m, a.half_width_m
     cos_b, sin_b, long_b, wide_b = b.cos, b.sin, b.half_length_m, b.half_width_m
-    # How far each reaches along the axes of both follows from the angle between them (one: 1 but for rounding).
+    # The reach of each along both boxes' axes follows from the angle between them (along its own axes 1, but for
+    # rounding).
     c, s = abs(cos_a * cos_b + sin_a * sin_b), abs(sin_a * cos_b - cos_a * sin_b)
     one_a, one_b = cos_a * cos_a + sin_a * sin_a, cos_b * cos_b + sin_b * sin_b
     for x, y, reach in (
@@ -229,7 +236,7 @@ def _overlap(a: Box, b: Box | StaticBox) -> _Hit | None:
 
 
 def _contact_point(a: Box, b: Box | StaticBox) -> tuple[float, float]:
-    """Return the mean of the corners of one box inside the other, or the middle between the centres if none is."""
+    """Return the mean of one box's corners inside the other; if there are none, the middle between the centres."""
     inside = [*_corners_inside(a, b), *_corners_inside(b, a)]
     if not inside:
         return 0.5 * (a.x + b.x), 0.5 * (a.y + b.y)
@@ -250,7 +257,7 @@ def _corners_inside(of: Box | StaticBox, within: Box | StaticBox) -> list[tuple[
 
 
 def _collide(a: Body, b: Body | None, hit: _Hit) -> tuple[float, float, float]:
-    """Push both apart along the normal, exchange an impulse at the contact and return a's share of it (N s)."""
+    """Push both apart along the normal, exchange an impulse at the contact and return the impulse on a (N s)."""
     inverse_a = 1.0 / a.model.mass_kg if a.simulate_physics else 0.0
     inverse_b = 1.0 / b.model.mass_kg if b is not None and b.simulate_physics else 0.0
     part = hit.depth_m / (inverse_a + inverse_b)
@@ -275,8 +282,9 @@ def _collide(a: Body, b: Body | None, hit: _Hit) -> tuple[float, float, float]:
 
 
 def _closing(a: Body, b: Body | None, hit: _Hit, x: float, y: float) -> tuple[float, float]:
-    """Return the speed at which the two points of contact part along a unit axis (m/s), and how much of it a unit
-    impulse adds (1/kg)."""
+    """Return the speed at which both contact points part along a unit axis (m/s), and its change per unit impulse
+    (1/kg).
+    """
     speed, mobility = _at_contact(a, hit, x, y)
     if b is not None:
         other_speed, other_mobility = _at_contact(b, hit, x, y)
@@ -285,7 +293,7 @@ def _closing(a: Body, b: Body | None, hit: _Hit, x: float, y: float) -> tuple[fl
 
 
 def _at_contact(body: Body, hit: _Hit, x: float, y: float) -> tuple[float, float]:
-    """Return the contact point's speed along (x, y) and how far a unit impulse there changes it (1/kg)."""
+    """Return the contact point's speed along (x, y), and its change per unit impulse there (1/kg)."""
     rx, ry = hit.x - body.x, hit.y - body.y
     vx, vy, _ = body.world_velocity()
     speed = (vx - body.yaw_rate * ry) * x + (vy + body.yaw_rate * rx) * y

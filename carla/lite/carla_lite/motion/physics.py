@@ -1,7 +1,7 @@
 """The motion of one vehicle: a single-track model whose tyres are integrated implicitly.
 
 Owns the state of a vehicle and its change over time. Never touches other vehicles, the scene or the wire. Scalar
-``math`` code in a fixed order, so that the same inputs give the same trajectory bit for bit.
+``math`` code in a fixed order, so that equal inputs give equal trajectories, bit for bit.
 
 The lateral tyre force is linear in the slip angle up to the friction limit that drive and brakes leave over (friction
 circle). It enters the equations as a damper on the contact point's sideways velocity, solved implicitly for the new
@@ -28,17 +28,17 @@ MAX_SUBSTEP_S = 0.05
 MAX_SPEED_MPS = 150.0
 MAX_YAW_RATE_RADPS = 20.0
 SLOW_MPS = 1e-3
-# The steepest slope on which a car that stands without a pedal stays. In gear a usual one of CARLA's rolls there at
-# 0.2 m/s; below that PhysX's tyres stick after a second (updateLowForwardSpeedTimer).
+# The steepest slope on which a car without pedals stands still. In gear a usual car of CARLA rolls there at 0.2 m/s;
+# below that PhysX's tyres stick after a second (updateLowForwardSpeedTimer).
 HELD_SLOPE = 0.07
-AIRBORNE_M = 0.1  # what springs reach down: a bump is no flight
-THROWN_MPS = 1.0  # what leaves the road faster than this was pushed, and the springs don't hold it
-BURIED_M = 5.0  # who is deeper than this is below the ground, where programs keep cars for later, and falls on
+AIRBORNE_M = 0.1  # downward travel of the springs: a bump is no flight
+THROWN_MPS = 1.0  # a car that leaves the road faster than this was pushed; the springs don't hold it
+BURIED_M = 5.0  # a car deeper than this is below the ground, where programs keep cars for later, and keeps falling
 
 
 @dataclass(slots=True)
 class Control:
-    """What the driver asks for, with CARLA's field names; values out of range or NaN are read as the nearest, or 0."""
+    """The driver's control, with CARLA's field names; out-of-range values are clipped, NaN reads as 0."""
 
     throttle: float = 0.0
     steer: float = 0.0
@@ -51,7 +51,7 @@ class Control:
 
 @dataclass(slots=True)
 class Body:
-    """The state of one vehicle: origin on the ground below the centre of mass, CARLA's left-handed frame, radians.
+    """State of one vehicle: origin on the ground below the centre of mass, CARLA's left-handed frame, radians.
 
     ``vx`` and ``vy`` are the velocity along the body's forward and right axes, ``ax`` and ``ay`` the acceleration along
     them (inertial, without gravity), ``yaw_rate`` is clockwise from above.
@@ -74,16 +74,16 @@ class Body:
     gear: int = 1
     rpm: float = 0.0
     shifting_s: float = 0.0
-    """How long a gearbox stays in the gear that it took last; above ``SETTLES_S`` it is still changing."""
+    """Seconds that the gearbox still stays in its last gear; above ``SETTLES_S`` it is still shifting."""
     rolled_m: float = 0.0
-    """How far the wheels have rolled, backwards negative."""
+    """Distance that the wheels have rolled, negative backwards."""
     control: Control = field(default_factory=Control)
     simulate_physics: bool = True
     gravity: bool = True
     placed: bool = field(default=True, compare=False, repr=False)
-    """Whether it was set down where it is, and has not been looked at for collisions since."""
+    """Whether it was just placed, and hasn't been checked for collisions since."""
     settled: tuple[object, ...] | None = field(default=None, compare=False, repr=False)
-    """As what ``advance`` left it at rest, if another step would do the same."""
+    """State that ``advance`` left at rest, if another step would change nothing."""
 
     def world_velocity(self) -> tuple[float, float, float]:
         """Return the velocity in the world's frame (m/s)."""
@@ -91,7 +91,9 @@ class Body:
         return c * self.vx - s * self.vy, s * self.vx + c * self.vy, self.vz
 
     def is_in(self, ground: Ground, springs_m: float = AIRBORNE_M) -> bool:
-        """Return whether a corner of its floor lies deeper in the ground than the springs reach, but not below it."""
+        """Return whether a corner of its floor is deeper in the ground than the springs reach, but not below the
+        ground.
+        """
         length, width = self.model.half_length_m, self.model.half_width_m
         c, s, climb = math.cos(self.yaw), math.sin(self.yaw), math.sin(self.pitch)
         corners = ((u * length, v * width) for u in (1, -1) for v in (1, -1))
@@ -101,7 +103,7 @@ class Body:
         )
 
     def set_world_velocity(self, vx: float, vy: float, vz: float = 0.0) -> None:
-        """Set the velocity from the world's frame (m/s); each component is cut to ±150 m/s, NaN reads as 0."""
+        """Set the velocity in the world's frame (m/s); each component is limited to ±150 m/s, NaN reads as 0."""
         vx, vy = _within(vx, -MAX_SPEED_MPS, MAX_SPEED_MPS), _within(vy, -MAX_SPEED_MPS, MAX_SPEED_MPS)
         c, s = math.cos(self.yaw), math.sin(self.yaw)
         self.vx, self.vy = c * vx + s * vy, c * vy - s * vx
@@ -116,7 +118,7 @@ class Body:
 
 def advance(body: Body, dt: float, ground: Ground) -> None:
     """Move the body by ``dt`` seconds in equal substeps of at most ``MAX_SUBSTEP_S``."""
-    # Parked cars and those that wait are many: one that a step left as it was needs no other.
+    # Many cars are parked or waiting: a car that a step left unchanged needs no further step.
     before = None if body.vx else _standing(body, dt)
     if before is not None and before == body.settled:
         return
@@ -127,7 +129,7 @@ def advance(body: Body, dt: float, ground: Ground) -> None:
 
 
 def _standing(body: Body, dt: float) -> tuple[object, ...] | None:
-    """Return all that a step of a body at rest depends on and changes; None if it moves."""
+    """Return all values that a step of a body at rest reads or changes; None if it moves."""
     if body.vx or body.vy or body.vz or body.yaw_rate or body.model.drive is not None:
         return None
     asked = body.control
@@ -145,7 +147,7 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     Symbols: c, s cosine and sine of the front wheels' angle; a, b distances of the axles; X drive and brake force,
     N load, D lateral damping of an axle's contact (N s/m), the index f for the front and r for the rear axle.
 
-    Called for each car twice a tick and more: limits are written out where a call would cost more than the sum.
+    Called for each car at least twice per tick: limits are written out where a call would cost more than the sum.
     """
     if not body.simulate_physics:
         return
@@ -167,7 +169,7 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     brake = (pressed if 0.0 <= pressed <= 1.0 else _within(pressed, 0.0, 1.0)) * model.brake_force_n if pressed else 0.0
     hand = model.hand_brake_force_n if control.hand_brake else 0.0
 
-    # Load moves from axle to axle with what the driver demands; the true force is cut to the friction limit below.
+    # Load shifts between the axles with the driver's demand; the true force is limited by friction below.
     resist = brake + hand
     demand = drive - copysign(resist if resist < weight else weight, vx) if abs(vx) > SLOW_MPS else 0.0
     if not -weight <= demand <= weight:
@@ -211,7 +213,7 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     if not -MAX_YAW_RATE_RADPS <= new_r <= MAX_YAW_RATE_RADPS:
         new_r = _within(new_r, -MAX_YAW_RATE_RADPS, MAX_YAW_RATE_RADPS)
 
-    # Longitudinal: forces that push first, then those that only ever resist, so that they stop the car and hold it.
+    # Longitudinal: first the forces that push, then those that only resist, so that they stop the car and hold it.
     lateral_f = -df * (c * (new_vy + a * new_r) - s * vx)
     pushing = c * drive_f + drive_r - s * lateral_f - model.drag_n_per_mps2 * vx * abs(vx)
     if grounded:
@@ -230,7 +232,7 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     body.ax = (new_vx - vx) / dt - new_r * new_vy
     body.ay = (new_vy - vy) / dt + new_r * vx
     body.vx, body.vy, body.yaw_rate = new_vx, new_vy, new_r
-    # Place, yaw and motor speed change by the new velocities, which act along the mean direction of the step.
+    # Place, yaw and motor speed change with the new velocities, along the mean direction of the step.
     middle = body.yaw + 0.5 * dt * new_r
     cy, sy = cos(middle), sin(middle)
     body.x += dt * (cy * new_vx - sy * new_vy)
@@ -250,7 +252,7 @@ def _within(value: float, low: float, high: float) -> float:
 
 
 def _steered(body: Body, dt: float) -> float:
-    """Return the front wheels' new angle (rad): the asked one, reached at a limited rate."""
+    """Return the front wheels' new angle (rad), which approaches the asked one at a limited rate."""
     model, steer, angle = body.model, body.control.steer, body.steer_angle
     kmh = 3.6 * abs(body.vx)
     share = model.steering_curve[-1][1]
@@ -267,7 +269,7 @@ def _steered(body: Body, dt: float) -> float:
 def _drive_force(body: Body) -> float:
     """Return the force of the motor at the wheels (N), forward positive, and set the gear.
 
-    Constant torque up to the power limit, constant power above it, nothing left at the highest motor speed.
+    Constant torque up to the power limit, constant power above it, nothing at the highest motor speed.
     """
     model, control = body.model, body.control
     if control.manual_gear_shift and not control.reverse:
@@ -280,7 +282,7 @@ def _drive_force(body: Body) -> float:
         return 0.0
     speed = body.vx * gear
     speed = speed if speed > 0.0 else 0.0
-    top_speed = model.top_speed_mps if gear > 0 else model.top_speed_mps * 0.2  # cars limit reverse to town speed
+    top_speed = model.top_speed_mps if gear > 0 else model.top_speed_mps * 0.2  # reverse is limited to town speed
     by_power = model.peak_power_w / (speed if speed > 1.0 else 1.0)
     force = by_power if by_power < model.peak_force_n else model.peak_force_n
     left = (top_speed - speed) / (0.05 * top_speed)
@@ -319,7 +321,7 @@ def _damping(lateral: float, forward: float, stiffness: float, available: float)
 
 
 def _follow_ground(body: Body, dt: float, ground: Ground) -> bool:
-    """Set height and pitch from the road below both axles, or fall freely; return whether the tyres touch."""
+    """Set height and pitch from the road below both axles, or fall freely; return whether the tyres touch the road."""
     a, b = body.model.front_axle_m, body.model.rear_axle_m
     x, y, yaw = body.x, body.y, body.yaw
     cy, sy = cos(yaw), sin(yaw)
@@ -336,6 +338,6 @@ def _follow_ground(body: Body, dt: float, ground: Ground) -> bool:
         return False
     body.z = height
     body.pitch = pitch = atan2(front - rear, wheelbase)
-    body.vz = body.vx * sin(pitch)  # not the step just made, which would throw up a car let down in the ground
+    body.vz = body.vx * sin(pitch)  # not from this step's rise, which would throw up a car placed inside the ground
     body.roll = 0.0
     return True

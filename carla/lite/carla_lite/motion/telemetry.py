@@ -1,10 +1,10 @@
-"""What a vehicle's wheels do: their angles, and the forces between tyres and road (``get_telemetry_data``).
+"""Telemetry of a vehicle's wheels: angles, and the forces between tyres and road (``get_telemetry_data``).
 
-Owns how the single-track model's axles are read as four wheels. Changes nothing that it looks at.
+Owns how the single-track model's axles are read as four wheels. Changes nothing that it reads.
 
-The forces follow from the accelerations of the last step, by Newton's laws: along the vehicle what drag and slope leave
-over, shared between the axles as drive or brakes are; across it by the axles' distances. Both wheels of an axle have
-half of it.
+The forces follow from the accelerations of the last step, by Newton's laws: along the vehicle without drag and slope,
+shared between the axles like drive or brakes; across it by the axles' distances. Both wheels of an axle have half of
+its force.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from carla_lite.motion.vehicles import TYRE_SCALE
 
 FRONT_LEFT, FRONT_RIGHT, REAR_LEFT, REAR_RIGHT = range(4)
 WHEELS = (FRONT_LEFT, FRONT_RIGHT, REAR_LEFT, REAR_RIGHT)
-"""VehicleWheelLocation, as CARLA numbers it."""
+"""VehicleWheelLocation, numbered as in CARLA."""
 _TRACK_SHARE = 0.8
-"""The wheels' distance across, as a share of the vehicle's width."""
+"""Distance between the wheels of an axle, as a share of the vehicle's width."""
 _CREEPS_MPS = 0.1
-# PhysX starts an angle from 0 again there.
+# PhysX wraps an angle to 0 here.
 _MOST_TURNED_RAD = 10.0 * math.pi
 
 
@@ -31,8 +31,11 @@ def track_m(body: Body) -> float:
 
 
 def wheel_steer_rad(body: Body, wheel: int) -> float:
-    """Return a wheel's angle, to the right positive: the inner front wheel has the steering's, the outer one what rolls
-    about the same centre (Ackermann's geometry, as PhysX computes it)."""
+    """Return a wheel's angle, positive to the right.
+
+    The inner front wheel has the steering angle, the outer one the angle for the same turning centre (Ackermann's
+    geometry, as in PhysX).
+    """
     angle = body.steer_angle
     if wheel in (REAR_LEFT, REAR_RIGHT) or angle == 0.0:
         return 0.0
@@ -44,13 +47,13 @@ def wheel_steer_rad(body: Body, wheel: int) -> float:
 
 
 def wheel_pitch_rad(body: Body) -> float:
-    """Return how far a wheel has rolled: negative ahead, as Unreal's ``GetRotationAngle``."""
+    """Return how far a wheel has rolled: negative ahead, as in Unreal's ``GetRotationAngle``."""
     return 0.0 - math.fmod(body.rolled_m / body.model.wheel_radius_m, _MOST_TURNED_RAD)
 
 
 @dataclass(frozen=True)
 class WheelTelemetry:
-    """WheelTelemetryData, in its order on the wire: degrees, rad/s, N, N m."""
+    """WheelTelemetryData in wire order: degrees, rad/s, N, N m."""
 
     tire_friction: float
     lat_slip_deg: float
@@ -99,7 +102,7 @@ def _wheel(body: Body, wheel: int) -> WheelTelemetry:
 
 
 def _axle_forces(body: Body, front: bool) -> tuple[float, float]:
-    """Return the force of the road on an axle's tyres along and across the vehicle (N)."""
+    """Return the road's force on an axle's tyres, along and across the vehicle (N)."""
     model, asked = body.model, body.control
     if not body.simulate_physics:
         return 0.0, 0.0
@@ -113,7 +116,7 @@ def _axle_forces(body: Body, front: bool) -> tuple[float, float]:
 
 
 def _contact_velocity(body: Body, wheel: int) -> tuple[float, float]:
-    """Return how fast a wheel's contact moves along and across the wheel (m/s)."""
+    """Return the velocity of a wheel's contact point, along and across the wheel (m/s)."""
     model, r = body.model, body.yaw_rate
     front = wheel in (FRONT_LEFT, FRONT_RIGHT)
     forward = model.front_axle_m if front else -model.rear_axle_m

@@ -1,4 +1,4 @@
-"""What distinguishes one kind of vehicle from another: masses, forces, tyres, sizes.
+"""Parameters of vehicle models: masses, forces, tyres, sizes.
 
 Owns the parameters of the motion model as plain data. Never touches state, time or controls: ``physics`` reads it.
 """
@@ -13,17 +13,17 @@ from carla_lite.motion.drivetrain import Drivetrain
 
 GRAVITY_MPS2 = 9.81
 TYRE_SCALE = 3.5
-"""CARLA gives its tyres this friction where the model's, a true coefficient, is about 1."""
+"""CARLA's friction of its tyres, where the model's friction, a true coefficient, is about 1."""
 STEERING_CURVE: tuple[tuple[float, float], ...] = ((0.0, 1.0), (20.0, 0.9), (60.0, 0.8), (120.0, 0.7))
 """Share of the full wheel angle over the speed in km/h: the curve that CARLA 0.9 vehicles report."""
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: it computes fields of its own
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: it computes some of its fields
 class VehicleModel:
-    """Parameters of a single-track model with an electric drive train (one gear, constant torque, then power), or with
-    the engine and gearbox that a client applied.
+    """Parameters of a single-track model; never changed once created.
 
-    Never changed once it is made.
+    It has an electric drivetrain (one gear, constant torque, then constant power), or the engine and gearbox that a
+    client applied.
     """
 
     mass_kg: float
@@ -53,36 +53,36 @@ class VehicleModel:
     anti_lock_share: float
     """Share of the friction limit that drive and brakes may take: the rest keeps the car steerable (ABS, ESP)."""
     slip_force_n: float
-    """What an axle's tyres can drive or brake when they slip fully, whatever the friction allows."""
+    """Force of an axle's tyres, driving or braking, at full slip, whatever the friction."""
     front_stiffness_n_per_rad: float
     rear_stiffness_n_per_rad: float
     drag_n_per_mps2: float
     rolling_resistance: float
     motor_drag_n_per_mps: float
     mass_forward_m: float
-    """How far before the actor's origin the centre of mass lies: it loads the axles otherwise."""
+    """Distance of the centre of mass before the actor's origin, which shifts load between the axles."""
     steering_curve: tuple[tuple[float, float], ...]
     """Share of the full wheel angle over the speed in km/h, ascending from 0."""
     drive: Drivetrain | None
-    """The engine and gearbox that a client applied; None: the electric drive train of the fields above."""
+    """The engine and gearbox that a client applied; None for the electric drivetrain of the fields above."""
 
     wheelbase_m: float = field(init=False, compare=False)
-    """Distance between the axles. This and what follows is computed, since each step asks for it."""
+    """Distance between the axles. This field and those below are computed in advance, since each step needs them."""
     weight_n: float = field(init=False, compare=False)
-    """Force on all tyres of a car that stands."""
+    """Force on all tyres at rest."""
     load_front_n: float = field(init=False, compare=False)
     """The front axle's share of it."""
     load_rear_n: float = field(init=False, compare=False)
     top_speed_mps: float = field(init=False, compare=False)
     """Speed at the motor's highest speed."""
     peak_force_n: float = field(init=False, compare=False)
-    """Force at the wheels that the peak torque makes."""
+    """Force at the wheels at peak torque."""
     reach_m: float = field(init=False, compare=False)
     """Radius of the circle around the footprint."""
     extent: tuple[float, float, float] = field(init=False, compare=False)
-    """Half sizes of the bounding box, as CARLA reports them (m)."""
+    """Half sizes of the bounding box as in CARLA (m)."""
     steering: tuple[tuple[float, float, float, float], ...] = field(init=False, compare=False)
-    """The steering curve's segments: speed and share where each begins and ends."""
+    """Segments of the steering curve: speed and share at the start and at the end of each."""
 
     def __post_init__(self) -> None:
         self.wheelbase_m = wheelbase = self.front_axle_m + self.rear_axle_m
@@ -99,9 +99,9 @@ class VehicleModel:
 
 
 MODEL3 = VehicleModel(
-    # Mass and box are CARLA's for vehicle.tesla.model3; wheelbase 2.875 m, drag coefficient 0.23 × 2.22 m² and
-    # 211 kW are Tesla's data sheet (Model 3, 2019); stiffness is of the size passenger-car tyres have (Rajamani,
-    # Vehicle Dynamics and Control, section 2.4: about 80 kN/rad a tyre), rear above front so that the car understeers.
+    # Mass and box are CARLA's for vehicle.tesla.model3; wheelbase 2.875 m, drag coefficient 0.23 × 2.22 m² and 211 kW
+    # are from Tesla's data sheet (Model 3, 2019). The stiffness is that of passenger-car tyres (Rajamani, Vehicle
+    # Dynamics and Control, section 2.4: about 80 kN/rad per tyre), larger at the rear, so the car understeers.
     mass_kg=1845.0,
     yaw_inertia_kgm2=2900.0,
     front_axle_m=1.48,
@@ -125,7 +125,7 @@ MODEL3 = VehicleModel(
     front_tyre_friction=1.05,
     rear_tyre_friction=1.05,
     anti_lock_share=0.95,
-    # PhysX's default: 1000 N for each unit of slip and of gravity (m/s²) a tyre; two tyres an axle.
+    # PhysX's default: 1000 N for each unit of slip and of gravity (m/s²) per tyre; two tyres per axle.
     slip_force_n=2 * 1000.0 * GRAVITY_MPS2,
     front_stiffness_n_per_rad=125e3,
     rear_stiffness_n_per_rad=150e3,

@@ -1,1 +1,1 @@
-"""The navigation mesh on which a client's walkers find their ways. Knows roads; never touches walkers or the wire."""
+"""The navigation mesh on which a client's walkers find their paths. Knows roads; never touches walkers or the wire."""

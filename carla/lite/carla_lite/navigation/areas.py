@@ -1,4 +1,4 @@
-"""Where people can walk, as a raster of areas: sidewalks, crosswalks, roads and the grass between them.
+"""Walkable areas as a raster: sidewalks, crosswalks, roads and the grass between them.
 
 Owns the raster and which area wins where two overlap. Makes no polygons.
 """
@@ -21,9 +21,9 @@ from carla_lite.roads.reference_line import FloatArray
 PIXEL_M = 0.25
 MAX_PIXELS = 16_000_000
 MARGIN_M = 4.0
-# Where a map has no sidewalks at all, people walk on a strip this wide beside the road.
+# On a map without sidewalks, walkers use a strip this wide beside the road.
 VERGE_M = 2.0
-# A crosswalk is drawn out to a sidewalk so far away: between them lie shoulders and parked cars.
+# A crosswalk is extended to a sidewalk up to this far away: shoulders and parked cars may lie between them.
 REACH_M = 8.0
 ONTO_M = 1.0
 
@@ -31,19 +31,19 @@ Labels = NDArray[np.uint8]
 
 
 class Area(IntEnum):
-    """What a place is, numbered as the client's crowd numbers it (NavAreas in LibCarla's Navigation.h)."""
+    """Kind of a place, numbered as in the client's crowd (NavAreas in LibCarla's Navigation.h)."""
 
     BLOCK = 0
     SIDEWALK = 1
     CROSSWALK = 2
     ROAD = 3
     GRASS = 4
-    """Lanes of OpenDRIVE's type median; of the grass beside a road a map says nothing."""
+    """Lanes of OpenDRIVE's type median; a map doesn't describe the grass beside a road."""
 
 
 @dataclass(frozen=True, eq=False)
 class AreaMap:
-    """An ``Area`` a pixel: rows along y, columns along x, from the corner (x_min, y_min) on."""
+    """One ``Area`` per pixel: rows along y, columns along x, from the corner (x_min, y_min)."""
 
     labels: Labels
     pixel_m: float
@@ -52,8 +52,13 @@ class AreaMap:
 
 
 def area_map(lanes: Sequence[Lane], crosswalks: Sequence[FloatArray], verges: bool = True) -> AreaMap:
-    """Return the areas of a map: its lanes, its crosswalks as outlines (n, 2) that may reach over the kerb, and on a
-    map without sidewalks the verges of its roads."""
+    """Return the areas of a map.
+
+    Args:
+        lanes: of the map.
+        crosswalks: outlines (n, 2), which may reach over the kerb.
+        verges: whether a map without sidewalks gets walkable verges beside its roads.
+    """
     edges = np.concatenate([edge[:, :2] for lane in lanes for edge in (lane.left, lane.right)])
     low, high = edges.min(axis=0) - MARGIN_M, edges.max(axis=0) + MARGIN_M
     pixel_m = max(PIXEL_M, math.sqrt(float(np.prod(high - low)) / MAX_PIXELS))
@@ -77,7 +82,7 @@ def area_map(lanes: Sequence[Lane], crosswalks: Sequence[FloatArray], verges: bo
 
 
 def _drawn_out(outline: FloatArray, is_walked: Callable[[FloatArray], bool]) -> FloatArray:
-    """Return a crosswalk's outline (n, 2) with each end that stops before a sidewalk moved onto it."""
+    """Return a crosswalk's outline (n, 2), with each end that stops short of a sidewalk moved onto it."""
     middle, along, length = longer_axis(outline)
     reached: FloatArray = outline.copy()
     for way in (along, -along):
@@ -85,6 +90,6 @@ def _drawn_out(outline: FloatArray, is_walked: Callable[[FloatArray], bool]) -> 
         steps = np.arange(-1.0, REACH_M, PIXEL_M).tolist()
         gap = next((step for step in steps if is_walked(end + step * way)), None)
         if gap is not None:
-            # The corners of a kerb are round, and a crosswalk may be slanted.
+            # Corners of kerbs are round, and crosswalks may be slanted.
             reached[(outline - middle) @ way > 0.0] += (max(gap, 0.0) + ONTO_M) * way
     return reached

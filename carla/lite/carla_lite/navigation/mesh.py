@@ -1,7 +1,7 @@
 """The navigation mesh of a map as the file that a client fetches: its name, and its bytes, made once.
 
-Owns the way from a road network to the file. The client keeps files by name in a cache of its own, over servers and
-restarts, so the name changes with whatever changes the bytes.
+Owns the conversion from a road network to the file. The client caches files by name, across servers and restarts, so
+the name changes with the bytes.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ STEP_M = 4.0
 
 
 def file_name(network: RoadNetwork, verges: bool = True) -> str:
-    """Return the name under which a client asks for the map's mesh."""
+    """Return the name by which a client requests the map's mesh."""
     content = hashlib.sha256(network.xodr.encode() + _sources() + (b"" if verges else b"strict"))
     return f"Carla/Maps/Nav/{network.name}-{content.hexdigest()[:16]}.bin"
 
 
 @cache
 def _sources() -> bytes:
-    """Return what the bytes depend on beside the map: this package and the reading of roads."""
+    """Return what the bytes depend on besides the map: this package, and the reading of roads."""
     folders = (Path(__file__).parent, Path(roads.__file__).parent)
     return b"".join(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py")))
 
 
 @lru_cache(maxsize=1)
 def build(network: RoadNetwork, verges: bool = True) -> bytes:
-    """Return the file: sidewalks, crosswalks, roads and medians at the ground's height. On a map without sidewalks the
-    verges of its roads stand for them, unless there shall be none.
+    """Return the file: sidewalks, crosswalks, roads and medians at the ground's height.
+
+    On a map without sidewalks, verges beside the roads replace them, unless ``verges`` is false.
 
     Raises:
-        ValueError: nobody can walk there, or the map is too large for one tile.
+        ValueError: there is nowhere to walk, or the map is too large for one tile.
     """
     areas = area_map(network.lanes, [outline[:, :2] for outline in network.crossings.crosswalks], verges)
     found = polygons(areas.labels, STEP_M / areas.pixel_m)

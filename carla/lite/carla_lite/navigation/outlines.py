@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FINE = 4
-"""Corners are whole numbers of this fraction of a pixel: exact as single precision, and equal ones compare equal."""
-# A staircase of pixels becomes the line that it stands for.
+"""Corners are multiples of this fraction of a pixel: exact in single precision, so equal corners compare equal."""
+# A staircase of pixels is simplified to a line.
 TOLERANCE_PX = 0.8
 
 Corner = tuple[int, int]
@@ -24,14 +24,14 @@ Corner = tuple[int, int]
 def outlines(labels: NDArray[np.uint8], step_px: float) -> list[list[Corner]]:
     """Return the lines between different labels (the outside counts as 0) as corners (x, y) in 1/FINE pixels.
 
-    A line runs from one place where three labels meet to the next, or is closed: then the first corner comes again at
-    the end. Two corners are at most ``step_px`` apart.
+    A line runs from one place where three labels meet to the next, or is closed, with its first corner repeated at the
+    end. Neighbouring corners are at most ``step_px`` apart.
     """
     return [_corners(chain, step_px) for chain in _chains(np.pad(labels, 1))]
 
 
 def _corners(chain: list[Corner], step_px: float) -> list[Corner]:
-    """Simplify a chain of lattice points; its padding by one pixel goes, too."""
+    """Simplify a chain of lattice points, and remove its padding of one pixel."""
     closed = chain[0] == chain[-1]
     points = np.array(chain[:-1] if closed else chain, np.int32) - 1
     kept = cv2.approxPolyDP(points, TOLERANCE_PX, closed).reshape(-1, 2)
@@ -46,9 +46,9 @@ def _corners(chain: list[Corner], step_px: float) -> list[Corner]:
 
 
 def _chains(labels: NDArray[np.uint8]) -> Iterator[list[Corner]]:
-    """Yield the borders as chains of neighbouring corners: first those between nodes, then the closed ones."""
+    """Yield the borders as chains of neighbouring corners: first those between nodes, then closed ones."""
     neighbours: dict[Corner, list[Corner]] = {}
-    across = np.argwhere(labels[:-1] != labels[1:])  # border between a pixel and the one below it
+    across = np.argwhere(labels[:-1] != labels[1:])  # border between a pixel and its lower neighbour
     down = np.argwhere(labels[:, :-1] != labels[:, 1:])
     for row, column in across.tolist():
         _join(neighbours, (column, row + 1), (column + 1, row + 1))
@@ -66,7 +66,7 @@ def _join(neighbours: dict[Corner, list[Corner]], a: Corner, b: Corner) -> None:
 
 
 def _follow(neighbours: dict[Corner, list[Corner]], start: Corner, nodes: set[Corner]) -> list[Corner]:
-    """Return the chain from a corner to the next node or back to the start, and take it out of the neighbours."""
+    """Return the chain from a corner to the next node or back to the start, and remove it from the neighbours."""
     chain = [start]
     while len(chain) == 1 or (chain[-1] not in nodes and chain[-1] != start):
         following = neighbours[chain[-1]].pop(0)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from carla_lite.navigation.outlines import FINE, Corner, outlines
 
 MOST_CORNERS = 6
-# Rounds in which an outline that the triangles cross is halved; what is left then is off by less than a step.
+# Rounds in which an outline that triangles cross is halved; afterwards the error is less than a step.
 ROUNDS = 6
 
 Labels = NDArray[np.uint8]
@@ -24,7 +24,7 @@ Labels = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Polygons:
-    """Corners in pixels, the polygons as their indices, all turning the same way, and the label of each."""
+    """Corners in pixels, polygons as corner indices in the same orientation, and each polygon's label."""
 
     corners: NDArray[np.float64]  # (n, 2) x along the columns, y along the rows
     rings: list[list[int]]  # negative area by the shoelace formula in (x, y)
@@ -32,7 +32,9 @@ class Polygons:
 
 
 def polygons(labels: Labels, step_px: float) -> Polygons:
-    """Return polygons over every pixel whose label isn't 0; outlines have a corner every ``step_px`` at least."""
+    """Return polygons that cover every pixel with a label other than 0; outlines have a corner at least every
+    ``step_px``.
+    """
     lines = outlines(labels, step_px)
     places, triangles = _triangulate(lines, labels.shape)
     middle = places[triangles].mean(axis=1) / FINE
@@ -48,9 +50,9 @@ def polygons(labels: Labels, step_px: float) -> Polygons:
 
 
 def _triangulate(lines: list[list[Corner]], shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """Return the corners (n, 2) and the triangles (m, 3) of a Delaunay triangulation that keeps to the lines."""
+    """Return corners (n, 2) and triangles (m, 3) of a Delaunay triangulation that contains the lines."""
     rows, columns = shape[0] * FINE, shape[1] * FINE
-    # An offset on both sides: the outer triangle of the subdivision must not be near.
+    # An offset on both sides: the subdivision's outer triangle must not be near.
     net = cv2.Subdiv2D((-FINE, -FINE, columns + 2 * FINE, rows + 2 * FINE))
     known = dict.fromkeys(corner for line in lines for corner in line)
     net.insert(list(known))
@@ -82,7 +84,7 @@ def _triangulate(lines: list[list[Corner]], shape: tuple[int, ...]) -> tuple[NDA
 def _joined(
     rings: list[list[int]], labels: list[int], places: NDArray[np.float64]
 ) -> tuple[list[list[int]], list[int]]:
-    """Join polygons of one label over their longest common edges as long as they stay convex and small enough."""
+    """Join polygons of one label at their longest common edges while they stay convex and small enough."""
     at = [(int(x), int(y)) for x, y in places.tolist()]
     owner = {(a, b): i for i, ring in enumerate(rings) for a, b in pairwise([*ring, ring[0]])}
     shared = [(a, b) for a, b in owner if a < b and (b, a) in owner]
@@ -111,7 +113,7 @@ def _length2(a: Corner, b: Corner) -> int:
 
 
 def _convex(ring: list[int], at: list[Corner]) -> bool:
-    """Return whether no corner of a ring turns inwards; straight ones are fine."""
+    """Return whether no corner of a ring turns inwards; straight corners are allowed."""
     points = [at[i] for i in ring]
     for (ax, ay), (bx, by), (cx, cy) in zip(points, points[1:] + points[:1], points[2:] + points[:2], strict=True):
         if (bx - ax) * (cy - by) - (by - ay) * (cx - bx) > 0:

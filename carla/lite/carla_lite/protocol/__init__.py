@@ -1,1 +1,1 @@
-"""Transport and layouts: TCP, msgpack-rpc, streams and the bytes of each structure. Knows no world."""
+"""Transport and binary formats: TCP, msgpack-rpc, streams and the bytes of each structure. Knows no world."""

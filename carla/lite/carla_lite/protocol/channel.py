@@ -1,4 +1,4 @@
-"""One non-blocking TCP connection and the queue of what the kernel would not take yet.
+"""One non-blocking TCP connection, and the queue of bytes that the kernel hasn't accepted yet.
 
 Owns sockets, their options and their backlog. Knows no message format: bytes come in through a callback, buffers
 go out through ``send``. Never blocks: a blocking write deadlocks with the client's global interpreter lock
@@ -27,7 +27,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening, non-blocking socket.
 
     Raises:
-        OSError: the address is in use or isn't ours.
+        OSError: the address is in use or isn't one of this machine.
     """
     listener = socket.create_server((host, port), backlog=128)
     listener.setblocking(False)
@@ -35,13 +35,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def listen_pair(host: str, port: int) -> tuple[socket.socket, socket.socket]:
-    """Return sockets that listen on a port and on the next one; port 0 takes two that are free.
+    """Return sockets that listen on a port and on the next one; port 0 chooses two free ports.
 
-    Free ones lie below those that the kernel takes for outgoing connections: otherwise a client that retries while
-    the server is started again could be given its port, and connect to itself.
+    Free ports are chosen below the range for outgoing connections: otherwise a client that retries during a restart of
+    the server could get the server's port, and connect to itself.
 
     Raises:
-        OSError: an address is in use or isn't ours.
+        OSError: an address is in use or isn't one of this machine.
     """
     tries = iter(random.SystemRandom().sample(range(*_FREE), _TRIES) if port == 0 else [port])
     for first in tries:
@@ -60,7 +60,7 @@ def listen_pair(host: str, port: int) -> tuple[socket.socket, socket.socket]:
 def _address_of(sock: socket.socket) -> str:
     try:
         host, port, *_ = sock.getpeername()
-    except OSError:  # gone before we looked
+    except OSError:  # closed meanwhile
         return "unknown"
     return f"{host}:{port}"
 
@@ -68,7 +68,7 @@ def _address_of(sock: socket.socket) -> str:
 class Channel:
     """A connection registered with a selector; its data there is the callback that takes the event mask.
 
-    ``on_bytes`` gets what arrived, ``on_close`` is called once, when the peer closed or an error ended it.
+    ``on_bytes`` gets received bytes; ``on_close`` is called once, when the peer or an error has ended it.
     """
 
     __slots__ = ("_backlog", "_on_bytes", "_on_close", "_selector", "_sock", "backlog_bytes", "peer")
@@ -91,7 +91,7 @@ class Channel:
         selector.register(sock, selectors.EVENT_READ, self._ready)
 
     def send(self, *parts: Buffer) -> None:
-        """Send the flat buffers now if the kernel takes them; copy and queue what it doesn't."""
+        """Send the flat buffers now if the kernel accepts them; copy and queue the rest."""
         if self._sock.fileno() < 0:
             return
         sent = 0
@@ -154,9 +154,9 @@ class Channel:
 
 
 class Connections(ABC):
-    """A listening socket in a selector's loop, and the connections to it that last.
+    """A listening socket in a selector's loop, and its open connections.
 
-    Subclasses take what arrives and keep what they need of each connection until it has left.
+    Subclasses handle received bytes and keep each connection's state until it has ended.
     """
 
     def __init__(self, listener: socket.socket, selector: selectors.BaseSelector) -> None:
@@ -166,15 +166,15 @@ class Connections(ABC):
 
     @abstractmethod
     def joined(self, channel: Channel) -> None:
-        """Begin with a connection."""
+        """Handle a new connection."""
 
     @abstractmethod
     def received(self, channel: Channel, data: bytes) -> None:
-        """Take what arrived."""
+        """Handle received bytes."""
 
     @abstractmethod
     def left(self, channel: Channel) -> None:
-        """Forget a connection, whatever ended it."""
+        """Forget a connection, for whatever reason it ended."""
 
     def close(self) -> None:
         """Stop listening and end every connection."""
@@ -184,11 +184,11 @@ class Connections(ABC):
             channel.close()
 
     def _accept(self, _mask: int) -> None:
-        """Take every connection that waits, set up for small messages that must leave at once."""
+        """Accept all waiting connections, with options for small messages that must be sent at once."""
         while True:
             try:
                 sock, _ = self._listener.accept()
-            except OSError:  # no one waits, or the peer was gone before we looked
+            except OSError:  # none waits, or the peer has closed meanwhile
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,7 +1,7 @@
-"""What differs on the wire between the versions of the client that this server can speak to.
+"""Differences on the wire between the client versions that this server can speak to.
 
-A client never says its version, and the calls with which it connects are the same in both; so one server speaks to
-clients of one version, which its command line names. ``peer`` tells a client of this machine that is of another.
+A client never sends its version, and its first calls are the same in both versions; so one server speaks to clients of
+one version, chosen on its command line. ``peer`` recognises a local client of another version.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Dialect:
-    """One version's.
+    """The protocol of one client version.
 
     Attributes:
-        version: what ``version`` answers; a client of another one warns of it on its own standard error.
+        version: the answer to ``version``; a client of another version warns on its standard error.
         world: type of the world's messages (SensorRegistry.h; section 3.3 of the wire protocol's reference). A client
-            that gets another type reads the message as that of a sensor.
+            that gets another type takes the message for a sensor's.
         first_type: number of the first type of attributes, Bool (ActorAttributeType.h; section 2.3).
-        mercator: whether places become degrees by Mercator's projection, northwards against y (GeoLocation.cpp).
-        lacks: blueprints that this version hasn't. Their messages have types that mean others there.
+        mercator: whether geographic coordinates use Mercator's projection, with north against y (GeoLocation.cpp).
+        lacks: blueprints that this version doesn't have. Their message types have other meanings there.
     """
 
     version: str

@@ -1,7 +1,7 @@
-"""The version of the ``carla`` client at the other end of a connection, where it can be told.
+"""The version of the ``carla`` client at the other end of a connection, if it can be found out.
 
-Owns the look at a process of this machine and user: which has the socket, and which client it has loaded. On the wire
-no client says its version, and one of another version ends by a signal at its first world message.
+It looks for a process of this machine and user that has the socket, and which client that process has loaded. Clients
+don't send their version, and a client of another version dies by a signal at its first world message.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PROC = Path("/proc")
-# In the name of an egg, of a wheel's metadata, and of the rebuilds' (carla_0_9_15).
+# In the name of an egg, of a wheel's metadata, and of rebuilds (carla_0_9_15).
 _VERSION = re.compile(r"carla[-_](\d+)[._](\d+)[._](\d+)")
 
 
 def client_version(peer: str) -> str | None:
-    """Return the version, such as "0.9.15", of the client whose end of the connection is HOST:PORT; None where that
-    can't be told: another machine, container or user, a process without the client, or a system without /proc."""
+    """Return the version, such as "0.9.15", of the client whose end of the connection is HOST:PORT.
+
+    None if that can't be found out: another machine, container or user, a process without the client, or no /proc.
+    """
     try:
         inode = next(_inodes(peer), None)
         return None if inode is None else next(filter(None, map(_version, _owners(inode))), None)
@@ -28,7 +30,7 @@ def client_version(peer: str) -> str | None:
 
 
 def _inodes(peer: str) -> Iterator[str]:
-    """Yield the inode of the socket that has this address on this machine."""
+    """Yield the inode of this machine's socket with this address."""
     host, _, port = peer.rpartition(":")
     address = int.from_bytes(socket.inet_aton(host), sys.byteorder)
     wanted = f"{address:08X}:{int(port):04X}"
@@ -39,17 +41,17 @@ def _inodes(peer: str) -> Iterator[str]:
 
 
 def _owners(inode: str) -> Iterator[Path]:
-    """Yield the folders in /proc of the processes that have a socket, of those that may be looked at."""
+    """Yield the /proc folders of the processes that have a socket, as far as they can be read."""
     for process in _PROC.glob("[0-9]*"):
         try:
             if any(str(one.readlink()) == f"socket:[{inode}]" for one in (process / "fd").iterdir()):
                 yield process
-        except OSError:  # another user's, or gone
+        except OSError:  # another user's, or ended
             continue
 
 
 def _version(process: Path) -> str | None:
-    """Return the version of the client that a process has loaded; None where several lie beside each other."""
+    """Return the version of the client that a process has loaded; None if there are several."""
     for line in (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
         if "libcarla" in line:
             library = Path(line.split(maxsplit=5)[5])

@@ -1,7 +1,7 @@
-"""msgpack-rpc over TCP: requests are executed in the order of their arrival and answered one by one.
+"""msgpack-rpc over TCP: requests are executed and answered in the order of arrival.
 
-Owns the framing and the reply to a malformed caller (the connection is closed). Knows no CARLA method: the code that
-makes an ``RpcServer`` gives it the function that answers.
+Owns the framing and the reply to a malformed caller (the connection is closed). Knows no CARLA method: the creator of
+an ``RpcServer`` passes the function that answers.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Leave = Callable[[Channel], None]
 
 
 class DeferredReply(Exception):  # noqa: N818 (no error: a signal to the caller)
-    """A call gets no answer now; it is kept for :meth:`RpcServer.resume`."""
+    """A call gets no answer now; it waits for :meth:`RpcServer.resume`."""
 
 
 class RpcServer(Connections):
     """Serves every connection to one listening socket.
 
-    ``answer(method, args)`` returns the object that becomes the reply's result; it must raise nothing but
-    ``DeferredReply``. ``args`` comes without the call's metadata (protocol, section 2). ``on_leave(channel)`` is called
-    when a client's connection has ended, whatever ended it.
+    ``answer(method, args)`` returns the reply's result; it may raise only ``DeferredReply``. ``args`` comes without the
+    call's metadata (protocol, section 2). ``on_leave(channel)`` is called when a client's connection has ended, for
+    whatever reason.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class RpcServer(Connections):
         self._answer = answer
         self._on_leave = on_leave
         self.caller: Channel | None = None
-        """Whose call is being answered, or was last."""
+        """The client of the present or last call."""
         self._packer = msgpack.Packer(use_bin_type=True)
         self._unpackers: dict[Channel, msgpack.Unpacker] = {}
         self._deferred: list[tuple[Channel, Any]] = []
@@ -52,23 +52,23 @@ class RpcServer(Connections):
             self._serve(channel, message)
 
     def joined(self, channel: Channel) -> None:
-        """Begin to read."""
+        """Begin to read from a client."""
         self._unpackers[channel] = msgpack.Unpacker(raw=False, strict_map_key=False)
 
     def left(self, channel: Channel) -> None:
-        """Forget a client, and say so."""
+        """Forget a client, and call ``on_leave``."""
         del self._unpackers[channel]
         self._on_leave(channel)
 
     def received(self, channel: Channel, data: bytes) -> None:
-        """Answer the calls that are whole."""
+        """Answer the complete calls."""
         unpacker = self._unpackers[channel]
         try:
             unpacker.feed(data)
             for message in unpacker:
                 self._serve(channel, message)
         except (ValueError, TypeError, msgpack.UnpackException):
-            # Not msgpack-rpc (a browser, a port scan). The stream can't be read any further: hang up.
+            # Not msgpack-rpc (a browser, a port scan). The stream can't be read any further: close it.
             channel.close()
 
     def _serve(self, channel: Channel, message: Any) -> None:

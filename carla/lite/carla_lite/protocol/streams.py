@@ -1,7 +1,7 @@
-"""The streaming port: one TCP connection a subscription, length-prefixed messages to all subscribers of a stream.
+"""The streaming port: one TCP connection per subscription, length-prefixed messages to all subscribers of a stream.
 
-Owns stream numbers, subscriptions and the wait for one that was announced. Knows no sensor: a message is the
-buffers that it is given. Has a selector of its own, so that it can be served while an RPC call is being answered.
+Owns stream numbers, subscriptions and the wait for an announced one. Knows no sensor: a message is a list of buffers.
+It has its own selector, so that it can be served during an RPC call.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Welcome = Callable[[], Sequence[Buffer]]
 
 _SIZE = struct.Struct("<I")
 
-# A client that is stopped (SIGSTOP, a debugger) while we run freely must not fill our memory.
+# A stopped client (SIGSTOP, a debugger) must not fill the memory of a free-running server.
 _MAX_BACKLOG_BYTES = 64 << 20
 
 
 class Streams(Connections):
     """All streams of one server.
 
-    Numbers start at random: after a restart old clients subscribe again to the numbers they knew, and must not
-    be given another camera's frames (protocol, section 3.2). They are never used twice.
+    Numbers start at random: after a restart, old clients subscribe again to their old numbers, and must not get another
+    camera's frames (protocol, section 3.2). Numbers are never reused.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -50,27 +50,27 @@ class Streams(Connections):
         return stream
 
     def announce(self, stream: int) -> None:
-        """Note that a client asked for this stream's token and will subscribe at once."""
+        """Note that a client has asked for this stream's token and will subscribe at once."""
         self._announced.add(stream)
 
     def wait_for_announced(self, timeout_s: float) -> None:
-        """Serve this port until all announced subscriptions are there, at most ``timeout_s``."""
+        """Serve this port until all announced subscriptions have arrived, at most ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         while self._announced and (left := deadline - time.monotonic()) > 0:
             self.serve(left)
         self._announced.clear()
 
     def serve(self, timeout_s: float = 0.0) -> None:
-        """Handle what has arrived, waiting for it at most ``timeout_s``."""
+        """Handle arrived data, waiting for it at most ``timeout_s``."""
         for key, mask in self.selector.select(timeout_s):
             key.data(mask)
 
     def has_subscribers(self, stream: int) -> bool:
-        """Return whether anybody listens: if not, rendering is wasted."""
+        """Return whether the stream has a listener; without one, rendering is wasted."""
         return bool(self._subscribers.get(stream))
 
     def publish(self, stream: int, parts: Sequence[Buffer]) -> None:
-        """Send one message, given as flat buffers, to all who listen; the buffers may be reused afterwards."""
+        """Send one message, given as flat buffers, to all listeners; the buffers may be reused afterwards."""
         for channel in tuple(self._subscribers.get(stream, ())):
             if channel.backlog_bytes < _MAX_BACKLOG_BYTES:
                 _send(channel, parts)
@@ -81,11 +81,11 @@ class Streams(Connections):
         self.selector.close()
 
     def joined(self, channel: Channel) -> None:
-        """Wait for the number of a stream."""
+        """Wait for the subscriber's stream number."""
         self._handshakes[channel] = b""
 
     def received(self, channel: Channel, data: bytes) -> None:
-        """Take that number; a subscriber has nothing more to say."""
+        """Read the stream number; a subscriber sends nothing else."""
         if channel not in self._handshakes:
             return
         data = self._handshakes[channel] + data
@@ -96,8 +96,8 @@ class Streams(Connections):
         self._subscribe(channel, _SIZE.unpack_from(data)[0])
 
     def _subscribe(self, channel: Channel, stream: int) -> None:
-        # A stream that is unknown, or whose sensor is gone, stays open and silent: a client that is hung up on
-        # comes back thousands of times a second (protocol, section 3.2).
+        # A stream that is unknown, or whose sensor is gone, stays open and silent: a client whose connection is closed
+        # reconnects thousands of times a second (protocol, section 3.2).
         self._stream_of[channel] = stream
         self._subscribers.setdefault(stream, []).append(channel)
         self._announced.discard(stream)

@@ -1,8 +1,7 @@
-"""Layouts of CARLA 0.9.16's wire protocol: structs inside RPC calls and the binary messages of the streams.
+"""Binary formats of CARLA 0.9.16's wire protocol: structs in RPC calls, and the messages of the streams.
 
-Owns field orders, sizes and units (degrees on the wire, radians inside) and refuses values that no simulation can
-digest. Knows no state: every function takes plain values. Section numbers are those of the project's protocol
-reference.
+Owns field orders, sizes and units (degrees on the wire, radians inside), and refuses values that no simulation can use.
+Knows no state: every function takes plain values. Section numbers are those of the project's protocol reference.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-# Of the names that load_world takes, and of a map's own name, which lacks the content folder (CarlaServer.cpp).
+# Prefix of the names that load_world accepts, and of a map's own name without the content folder (CarlaServer.cpp).
 OFFERED_PREFIX, MAP_PREFIX = "/Game/Carla/Maps/", "Carla/Maps/"
 
 Vector: TypeAlias = tuple[float, float, float]
 
-# CARLA's own words: scripts look for them.
+# CARLA's words: scripts look for them.
 NO_ROOM = "Spawn failed because of collision at spawn position"
 
 HEADER = struct.Struct("<QQd6f")
-"""Message type, frame, simulated seconds, transform: begins every stream message (section 3.3)."""
+"""Message type, frame, simulated seconds, transform: the start of every stream message (section 3.3)."""
 IMAGE = struct.Struct("<IIf")
 """Width, height, field of view in degrees; BGRA follows (section 3.5)."""
 WORLD_HEAD = struct.Struct("<QdfiiiI")
@@ -32,18 +31,18 @@ VEHICLE_RECORD = struct.Struct("<IB15f3fBBBifBBIB24x")
 WALKER_RECORD = struct.Struct("<IB15f4fB37x")
 """Actor record of 119 bytes whose last part is a walker's control: direction, speed, jump."""
 PLAIN_RECORD = struct.Struct("<IB6f90x")
-"""Actor record of sensors and the spectator: the same 119 bytes with an empty last part."""
+"""Actor record of sensors and the spectator: 119 bytes with an empty last part."""
 _TOKEN = struct.Struct("<IHBB16x")
 LIGHT_RECORD = struct.Struct("<IB6f36x32s4fIBB")
 """Actor record of a traffic light: sign id, green, yellow, red and elapsed seconds, pole index, frozen, state."""
 LIGHT_ELAPSED, LIGHT_ELAPSED_AT = struct.Struct("<f"), 109
-"""The elapsed seconds in it, and their offset: all that changes in most ticks."""
+"""The elapsed seconds in a light's record, and their offset: often the only change in a tick."""
 SIGN_RECORD = struct.Struct("<IB6f36x32s22x")
 """Actor record of a traffic sign: its id in the map."""
 
 ACTIVE = 1
 
-# Beyond this, single precision is coarser than 6 cm and nothing is there.
+# Beyond this, single precision is coarser than 6 cm, and there is nothing there.
 _FARTHEST_M = 1e6
 
 
@@ -51,12 +50,12 @@ _UNSPLIT_S = 0.33333
 
 
 class RpcError(Exception):
-    """A request that can't be met; the message is what the caller's ``RuntimeError`` says."""
+    """A request that can't be met; the caller's ``RuntimeError`` has this message."""
 
 
 @dataclass
 class Settings:
-    """Episode settings; those that mean nothing here are kept and given back as they came."""
+    """Episode settings; those without a meaning here are stored and returned unchanged."""
 
     synchronous: bool
     fixed_delta_s: float | None
@@ -64,16 +63,16 @@ class Settings:
 
     @property
     def delta_s(self) -> float:
-        """Simulated seconds a tick: as fixed by the client, otherwise a twentieth."""
+        """Simulated seconds per tick: as fixed by the client, otherwise 0.05."""
         return self.fixed_delta_s or 0.05
 
     @property
     def physics_s(self) -> float:
-        """Seconds by which a tick moves what has physics.
+        """Seconds by which a tick advances physics.
 
-        CARLA's makes no more than ``max_substeps`` substeps of ``max_substep_delta_time`` a tick, with the default
-        settings 0.1 s, however long the tick is (Docs/adv_synchrony_timestep.md); without substeps a third of a second
-        (MaxPhysicsDeltaTime of its DefaultEngine.ini).
+        CARLA makes at most ``max_substeps`` substeps of ``max_substep_delta_time`` per tick, by default 0.1 s, however
+        long the tick is (Docs/adv_synchrony_timestep.md). Without substeps the limit is a third of a second
+        (MaxPhysicsDeltaTime in its DefaultEngine.ini).
         """
         substepping, substep_s, substeps = self.raw[3:6]
         return min(self.delta_s, substep_s * substeps if substepping else _UNSPLIT_S)
@@ -81,7 +80,7 @@ class Settings:
 
 SETTINGS = {
     "synchronous_mode": "",
-    "no_rendering_mode": "cameras draw all the same; they cost nothing while no client listens",
+    "no_rendering_mode": "cameras draw anyway; they cost nothing while no client listens",
     "fixed_delta_seconds": "",
     "substepping": "",
     "max_substep_delta_time": "",
@@ -92,7 +91,7 @@ SETTINGS = {
     "actor_active_distance": "actors are never dormant",
     "spectator_as_ego": "maps are loaded whole",
 }
-"""EpisodeSettings in the order on the wire (section 2.3), and why a field has no effect, if it has none."""
+"""Fields of EpisodeSettings in wire order (section 2.3), and why a field has no effect, if it has none."""
 
 
 def default_settings() -> Settings:
@@ -104,7 +103,7 @@ def settings(raw: list[Any]) -> Settings:
     """Read EpisodeSettings (section 2.3).
 
     Raises:
-        RpcError: the fixed step is no finite number of seconds from 0.
+        RpcError: the fixed step isn't a finite number of seconds from 0 on.
     """
     fixed = optional(raw[2])
     if fixed is not None and not 0.0 <= fixed < math.inf:
@@ -133,7 +132,7 @@ def finite(raw: float) -> float:
     """Read a number.
 
     Raises:
-        RpcError: it is infinite or none.
+        RpcError: it is infinite or NaN.
     """
     if not math.isfinite(raw):
         raise RpcError(f"{raw} is no measure, expected a finite number")
@@ -144,7 +143,7 @@ def location(raw: Sequence[float]) -> Vector:
     """Read a Location.
 
     Raises:
-        RpcError: it is further from the origin than any map reaches, or no place at all.
+        RpcError: it is further from the origin than any map reaches, or isn't a place.
     """
     place = vector(raw)
     if max(map(abs, place)) > _FARTHEST_M:
@@ -163,7 +162,7 @@ def place(raw: Sequence[Any]) -> tuple[float, float, float, float, float, float]
 
 
 def transform(x: float, y: float, z: float, *, yaw: float, pitch: float = 0.0) -> list[list[float]]:
-    """Return the Transform of something that leans to no side: radians become degrees."""
+    """Return the Transform of something without roll: radians become degrees."""
     return [[x, y, z], [math.degrees(pitch), math.degrees(yaw), 0.0]]
 
 
@@ -176,7 +175,7 @@ EMPTY_BOX = bounding_box((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
 def token(stream: int, port: int) -> bytes:
-    """Return a stream token without an address: the client uses the host that it was made with (section 3.1)."""
+    """Return a stream token without an address: the client then uses the host that it is connected to (section 3.1)."""
     return _TOKEN.pack(stream, port, 1, 0)
 
 

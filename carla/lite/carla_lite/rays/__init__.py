@@ -1,1 +1,1 @@
-"""What rays meet: lidar, radar, the obstacle detector and ``world.cast_ray`` ask here, all of them the same caster."""
+"""Ray casting, shared by lidar, radar, the obstacle detector and ``world.cast_ray``."""

@@ -1,7 +1,7 @@
-"""The faces that rays meet first, found by Embree's trees.
+"""The first faces that rays hit, found by Embree's trees.
 
-Owns the only use of ``embreex``. Embree says which triangle a ray meets; where on it, is computed here in double
-precision: processors on which Embree rounds differently give the same bytes wherever they choose the same face.
+Owns the only use of ``embreex``. Embree finds the triangle; the point on it is computed here in double precision, so
+that processors on which Embree rounds differently still give the same bytes if they find the same face.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_BACKS = 64
 
 
 class Faces:
-    """The faces of some solids, one solid after the other."""
+    """The faces of several solids, one solid after the other."""
 
     def __init__(self, solids: Sequence[Solid]) -> None:
         firsts = np.cumsum([0, *(len(solid.normals) for solid in solids)])
@@ -34,10 +34,10 @@ class Faces:
 
 
 class Caster:
-    """A solid that rays are cast at."""
+    """A solid for casting rays at."""
 
     def __init__(self, solid: Solid) -> None:
-        # Not loaded before the first ray.
+        # Loaded with the first ray.
         from embreex.mesh_construction import TriangleMesh
         from embreex.rtcore_scene import EmbreeScene
 
@@ -47,37 +47,37 @@ class Caster:
         TriangleMesh(self._scene, np.ascontiguousarray(solid.corners, dtype=np.float32))
 
     def meet(self, starts: Float32, ways: Float32, far: Float32) -> Integers:
-        """Return the triangle that each ray (3, n) meets first, from whichever side; -1 for none."""
+        """Return the triangle that each ray (3, n) hits first, from either side; -1 for none."""
         met: Integers = self._scene.run(starts.T, ways.T, dists=far, query="INTERSECT")
         return met
 
 
 @lru_cache(maxsize=4)
 def _together(casters: tuple[Caster, ...]) -> Faces:
-    """Return the faces of what moves: it is the same things for many steps."""
+    """Return the faces of the moving things, which stay the same for many steps."""
     return Faces([caster.solid for caster in casters])
 
 
 def first(
     casters: Sequence[Caster], counts: Sequence[int], eyes: FloatArray, ways: FloatArray, far: FloatArray
 ) -> tuple[FloatArray, FloatArray, Integers]:
-    """Return the faces whose outer sides n rays meet first.
+    """Return the first faces that n rays hit from outside.
 
     Args:
-        casters: what they are cast at, the first ``counts[0]`` at the first one, and so on.
-        counts: of rays at each.
-        eyes: where they begin (3, n), each in its solid's frame.
-        ways: unit vectors (3, n), likewise.
-        far: how far each looks (n,), m.
+        casters: solids to hit; the first ``counts[0]`` rays are cast at the first one, and so on.
+        counts: number of rays for each caster.
+        eyes: start of each ray (3, n), in its solid's frame.
+        ways: unit vectors (3, n), in the same frames.
+        far: length of each ray (n,), m.
 
     Returns:
-        Distances (n,), infinite where there is none; normals (3, n); the solids' things (n,), -1 where there is none.
+        Distances (n,), infinite without a hit; normals (3, n); the solids' things (n,), -1 without a hit.
     """
     faces = casters[0].faces if len(casters) == 1 else _together(tuple(casters))
     count = ways.shape[1]
     distances, normals, things = np.full(count, np.inf), np.zeros((3, count)), np.full(count, -1)
     left, begun, ends = np.arange(count), np.zeros(count), np.cumsum(counts)
-    # As in PhysX, rays pass the inner sides of faces: a sensor inside of its own car looks out of it.
+    # As in PhysX, rays pass the inner sides of faces: a sensor inside its car looks out of it.
     for _ in range(_MOST_BACKS):
         starts, single = (eyes + begun * ways).astype(np.float32), ways.astype(np.float32)
         reach, met, begin = (far - begun).astype(np.float32), np.full(len(left), -1), 0

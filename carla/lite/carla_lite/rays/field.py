@@ -1,7 +1,7 @@
-"""All that rays can meet in a world: one map's still things and ground, and what moves at one moment.
+"""All things that rays can hit in a world: a map's static things and ground, and what moves at one moment.
 
-Owns which thing a face belongs to, and what that thing is called. The still part is built when the first ray is cast.
-What moves keeps the trees of its figure, in its own frame: nothing is built again when it moves. Never touches sensors.
+Owns which thing a face belongs to, and that thing's label and id. The static part is built with the first ray. Moving
+things keep the trees of their shape, in its own frame: nothing is rebuilt when they move. Never touches sensors.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from carla_lite.scenery.vehicle_meshes import Detail, VehicleMesh, vehicle_mesh
 
 NOTHING, FARTHEST_M = -1, 1e6
 _PARTS = 2
-"""Things that something that moves has: itself and its rider."""
+"""Things per moving actor: the actor and its rider."""
 _PAINT = (128, 128, 128)
 _PASSED_M, _SLACK_M = 1e-3, 1e-2
 _MOST_MET = 1000
 
 
 class Hits(NamedTuple):
-    """What n rays meet first."""
+    """First hits of n rays."""
 
-    distances: FloatArray  # (n,) m; infinite where that is nothing
+    distances: FloatArray  # (n,) m; infinite without a hit
     normals: FloatArray  # (3, n) of the faces, in the world's frame
     things: Integers  # (n,) numbers of a field's things, or NOTHING
 
@@ -50,14 +50,14 @@ def _figure(mesh: VehicleMesh) -> Caster:
 
 
 def _mesh(drawn: Drawn) -> VehicleMesh:
-    """Return what is drawn from near; paint and lamps make no difference to a ray."""
+    """Return the shape as drawn from near; paint and lamps don't matter to a ray."""
     if isinstance(drawn, BoxActor):
         return vehicle_mesh(drawn.shape, drawn.extent, _PAINT, Detail.FINE)
     return drawn.mesh((1.0, 0.0, 0.0), math.inf)
 
 
 class StillField:
-    """What stands on one map: its things are the scene's boxes, the heads and plates of signs, and last the ground."""
+    """Static things of one map: the scene's boxes, heads and plates of signs, and last the ground."""
 
     def __init__(self, network: RoadNetwork, scene: Scene, signs: Sequence[SignFace]) -> None:
         self.scene = scene
@@ -67,7 +67,7 @@ class StillField:
 
     @cached_property
     def caster(self) -> Caster:
-        """Its triangles: a tenth of a second for a town."""
+        """Its triangles; they take a tenth of a second for a town."""
         groups = solids.still(self.scene.mesh)
         for thing, face in enumerate(self._signs, self.first_sign):
             groups += [solids.placed(part, face.pose, thing) for part in solids.figure(_mesh(face))]
@@ -77,7 +77,7 @@ class StillField:
 
     @cached_property
     def tags(self) -> NDArray[np.uint32]:
-        """The label of each thing; the ground's is a matter of place."""
+        """The label of each thing; the ground's depends on the place."""
         return np.array([*self.scene.mesh.tags, *(sign.tag for sign in self._signs), TAG_TERRAIN], np.uint32)
 
     def ground_tags(self, places: FloatArray) -> NDArray[np.uint8]:
@@ -94,7 +94,7 @@ class StillField:
 
 
 def _crosses(low: FloatArray, high: FloatArray, ways: FloatArray) -> NDArray[np.bool_]:
-    """Return which rays from the origin (3, n) cross boxes, one each, between two corners (3, n)."""
+    """Return which rays from the origin (3, n) cross their boxes, given by two corners (3, n)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         one, other = low / ways, high / ways
     enters = np.maximum.reduce(np.fmin(one, other))
@@ -104,14 +104,14 @@ def _crosses(low: FloatArray, high: FloatArray, ways: FloatArray) -> NDArray[np.
 
 
 def _turned(ways: FloatArray, frames: FloatArray, of: Integers) -> FloatArray:
-    """Return vectors (3, n) in a frame (3, 3) each, of which ``of`` (n,) says the number."""
+    """Return vectors (3, n), each in its frame (3, 3); ``of`` (n,) has the frame's number."""
     x, y, z = ways
     rows = [x * row[of, 0] + y * row[of, 1] + z * row[of, 2] for row in frames.transpose(1, 0, 2)]
     return np.stack(rows)
 
 
 class _Moved(NamedTuple):
-    """A figure in its place."""
+    """A shape at its place."""
 
     caster: Caster
     place: Vector
@@ -132,9 +132,9 @@ class _Moved(NamedTuple):
 
 
 class Field:
-    """What rays can meet at one moment: the still field's things, then two of each mover, itself and its rider.
+    """All things that rays can hit at one moment: the static field's things, then two per mover, itself and its rider.
 
-    ``movers`` are drawn as cameras see them, ``signs`` the ids of the still field's.
+    ``movers`` are the shapes for cameras, ``signs`` the ids of the static field's signs.
     """
 
     def __init__(self, still: StillField, movers: Sequence[Drawn], signs: Sequence[int]) -> None:
@@ -146,7 +146,7 @@ class Field:
         return [_Moved.of(drawn) for drawn in self.movers]
 
     def cast(self, eye: Vector, ways: FloatArray, reach_m: float) -> Hits:
-        """Return what rays from one place meet within a distance (m); ``ways`` are n unit vectors (3, n)."""
+        """Return what rays from one place hit within a distance (m); ``ways`` are n unit vectors (3, n)."""
         start, count = np.array(eye)[:, None], ways.shape[1]
         far = np.full(count, reach_m)
         hits = Hits(*first([self.still.caster], [count], np.broadcast_to(start, ways.shape), ways, far))
@@ -155,8 +155,8 @@ class Field:
         return Hits(np.maximum(hits.distances, 0.0), hits.normals, hits.things)
 
     def _meet(self, hits: Hits, eye: FloatArray, ways: FloatArray, reach_m: float) -> None:
-        """Put what moves among the hits where it is nearer."""
-        # All movers together, since a call costs more than its sums: a pair for each ray that passes near to one.
+        """Update the hits with movers that are nearer."""
+        # All movers together, since a call costs more than its sums: one pair for each ray that passes near a mover.
         casters = [moved.caster for moved in self._moved]
         places, axes = (np.array([each[part] for each in self._moved]) for part in (1, 2))
         movers, rays = self._near(places - eye[:, 0], ways, reach_m)
@@ -176,19 +176,19 @@ class Field:
         hits.normals[:, rays] = _turned(normals, axes.transpose(0, 2, 1), movers)
 
     def _near(self, away: FloatArray, ways: FloatArray, reach_m: float) -> tuple[Integers, Integers]:
-        """Return the movers, ``away`` from the eye (m, 3), around which some rays pass, and those rays: a pair each."""
+        """Return pairs of movers, at ``away`` from the eye (m, 3), and rays that pass near them."""
         radii = np.array([moved.reach_m for moved in self._moved]) + _SLACK_M
         square = dot(away, away)
         near = np.flatnonzero(square < (reach_m + radii) ** 2)
-        # A ray passes a ball when it looks towards its middle at no more than the angle of its tangents. No product of
-        # matrices, for which numpy wakes a thread on each core.
+        # A ray passes a ball if the angle to its centre is at most that of the ball's tangents. No matrix product here,
+        # for which numpy wakes a thread on each core.
         least = np.where(square < radii**2, -np.inf, np.sqrt(np.maximum(square - radii**2, 0.0)))[near, None]
         towards = products(away[near].T[:, :, None].astype(np.float32), ways[:, None].astype(np.float32))
         passed = np.flatnonzero(towards >= least)
         return near[passed // ways.shape[1]], passed % ways.shape[1]
 
     def all_along(self, eye: Vector, end: Vector) -> list[tuple[Vector, int]]:
-        """Return where the line from a place to another enters each thing that it meets, and the thing's label."""
+        """Return where the line between two places enters each thing, and the thing's label."""
         start, way = np.array(eye), np.array(end) - eye
         length, done = math.sqrt(float(dot(way, way))), 0.0
         way /= max(length, 1e-9)
@@ -206,7 +206,7 @@ class Field:
         return list(found.values())
 
     def tags(self, things: Integers, places: FloatArray) -> NDArray[np.uint32]:
-        """Return the CityObjectLabel of what rays meet at places (3, n), 0 where that is nothing."""
+        """Return the CityObjectLabel of hits at places (3, n); 0 without a hit."""
         moving = [tag for drawn in self.movers for tag in (drawn.tag, TAG_RIDER)]
         tags = np.concatenate([self.still.tags, np.array([*moving, 0], np.uint32)])[things]
         on_ground = np.flatnonzero(things == self.still.ground)
@@ -215,36 +215,36 @@ class Field:
         return tags
 
     def tag(self, thing: int, x: float, y: float) -> int:
-        """Return the label of one thing; of the ground, at a place."""
+        """Return the label of one thing; the ground's depends on the place."""
         return int(self.tags(np.array([thing]), np.array([[x], [y]]))[0])
 
     def ids(self, things: Integers) -> NDArray[np.uint32]:
-        """Return the ids of the actors that rays meet, 0 where that is none."""
+        """Return the ids of the actors hit; 0 for none."""
         ids = np.zeros(self._first + _PARTS * len(self.movers) + 1, np.uint32)
         ids[self.still.first_sign : self.still.ground] = self.signs
         ids[self._first : -1] = np.repeat([drawn.actor for drawn in self.movers], _PARTS)
         return ids[things]
 
     def numbers(self, things: Integers) -> Integers:
-        """Return the places of things among the movers, -1 for what stands still or is nothing."""
+        """Return the index of each thing among the movers; -1 for static things and for no hit."""
         return np.maximum((things - self._first) // _PARTS, -1)
 
     def sign(self, thing: int) -> int:
-        """Return the place of a thing among the signs, -1 for any other."""
+        """Return the index of a thing among the signs; -1 for any other."""
         return thing - self.still.first_sign if self.still.first_sign <= thing < self.still.ground else -1
 
     def sweep(
         self, eye: Vector, way: Vector, radius_m: float, reach_m: float, movers: Sequence[int], only_movers: bool
     ) -> tuple[float, int] | None:
-        """Return how far a ball goes from a place before it touches something, and which thing; None if it doesn't.
+        """Return how far a ball moves from a place before it touches something, and which thing; None if nothing.
 
         Args:
-            eye: where its middle begins.
+            eye: start of its centre.
             way: a unit vector.
-            radius_m: of the ball.
-            reach_m: how far it goes at most.
-            movers: the numbers of those that it may touch.
-            only_movers: whether it passes what stands still.
+            radius_m: radius of the ball.
+            reach_m: longest way.
+            movers: numbers of the movers that it may touch.
+            only_movers: whether it passes through static things.
         """
         start, along = np.array(eye), np.array(way)
         ends = np.stack([start, start + reach_m * along])

@@ -1,6 +1,7 @@
-"""What rays can meet, as triangles: made from the meshes that cameras draw, and from the raster of the ground.
+"""Things that rays can hit, as triangles: made from the meshes for cameras, and from the raster of the ground.
 
-Owns the way from a mesh to flat faces with an outer side; a figure's are in its own frame. Never touches a ray.
+Owns the conversion from a mesh to flat faces with an outer side; a shape's faces are in its own frame. Never touches a
+ray.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from carla_lite.scenery.vehicle_meshes import Part, VehicleMesh
 Integers = NDArray[np.intp]
 
 SIDES = 8
-"""Of a post, which cameras draw as a strip as wide as it is thick."""
+"""Sides of a post, which cameras draw as a strip of its width."""
 BEYOND_M = 20_000.0
-"""How far the ground goes on around a map."""
+"""How far the ground extends beyond a map."""
 MOST_CELLS = 100_000
-"""Of a hilly ground; a larger map has wider ones."""
+"""Most cells of hilly ground; a larger map has larger cells."""
 
 
 class Faces(NamedTuple):
     """k convex polygons of n corners each."""
 
     outlines: FloatArray  # (k, n, 3)
-    normals: FloatArray  # (k, 3) unit vectors; rays only meet the side that they point from
-    things: Integers  # (k,) what each is a part of
+    normals: FloatArray  # (k, 3) unit vectors; rays only hit the side that they point from
+    things: Integers  # (k,) the thing that each belongs to
 
 
 @dataclass(frozen=True, eq=False)
 class Solid:
-    """f flat faces, and the t triangles that they are made of."""
+    """f flat faces, and their t triangles."""
 
     corners: FloatArray  # (t, 3, 3) m
     faces: Integers  # (t,) the face of each triangle
@@ -50,7 +51,7 @@ class Solid:
 
     @classmethod
     def of(cls, groups: Sequence[Faces]) -> Solid:
-        """Return the triangles of all faces: fans from the first corner of each."""
+        """Return the triangles of all faces: fans from each face's first corner."""
         corners, owners, first = [], [], 0
         for outlines, _, things in groups:
             count, around = outlines.shape[:2]
@@ -65,25 +66,25 @@ class Solid:
 
 
 def dot(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the products of vectors (..., 3), each summed in the same order on all processors."""
+    """Return the products of vectors (..., 3), summed in the same order on all processors."""
     product: FloatArray = a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1] + a[..., 2] * b[..., 2]
     return product
 
 
 def products(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the same of vectors (3, n): a row for each coordinate, along which numpy is quick."""
+    """Return the products of vectors (3, n), with one row per coordinate, along which numpy is fast."""
     summed: FloatArray = a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
     return summed
 
 
 def turned(ways: FloatArray, axes: Sequence[Vector]) -> FloatArray:
-    """Return vectors (3, n) of a frame in the one that its three axes are given in."""
+    """Return vectors (3, n) of a frame in the frame in which its three axes are given."""
     x, y, z = ways
     return np.stack([x * a + y * b + z * c for a, b, c in zip(*axes, strict=True)])
 
 
 def figure(mesh: VehicleMesh) -> list[Faces]:
-    """Return the panels of a mesh, in its own frame; their things are what they are parts of (``Part``).
+    """Return the panels of a mesh, in its frame; their things are the ``Part`` that each belongs to.
 
     The shadow that is drawn below it is left out.
     """
@@ -95,7 +96,7 @@ def figure(mesh: VehicleMesh) -> list[Faces]:
 
 
 def placed(faces: Faces, pose: Pose, thing: int) -> Faces:
-    """Return faces of a figure's frame in the world's, all of one thing."""
+    """Return faces of a shape's frame in the world's frame, all as one thing."""
     axes = np.array(pose.axes())
     place = np.array((pose.x, pose.y, pose.z))
     return Faces(place + faces.outlines @ axes, faces.normals @ axes, np.full(len(faces.things), thing))
@@ -113,7 +114,7 @@ def still(mesh: StaticMesh) -> list[Faces]:
 
 
 def _posts(ends: FloatArray, widths: FloatArray, things: Integers) -> list[Faces]:
-    """Return prisms, about as wide from all sides, and their lids."""
+    """Return prisms of about the same width from all sides, with their lids."""
     along = ends[:, 1] - ends[:, 0]
     along /= np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
     upright = np.abs(along[:, 2:]) > 0.5
@@ -127,7 +128,7 @@ def _posts(ends: FloatArray, widths: FloatArray, things: Integers) -> list[Faces
         return way
 
     turns = np.linspace(0.0, math.tau, SIDES, endpoint=False)
-    # Between the circles in and around it.
+    # Between the inscribed and the circumscribed circle.
     radius = 0.5 * widths * 0.5 * (1.0 + 1.0 / math.cos(math.pi / SIDES))
     rings = ends[:, :, None] + (radius[:, None, None] * around(turns))[:, None]
     low, high = rings[:, 0], rings[:, 1]
@@ -145,7 +146,9 @@ def _balls(centres: FloatArray, radii: FloatArray, things: Integers) -> Faces:
 
 
 def _ball() -> tuple[FloatArray, FloatArray]:
-    """Return 80 triangles (80, 3, 3) of a ball of radius 1, and their normals: an icosahedron's, each cut in four."""
+    """Return 80 triangles (80, 3, 3) of a ball of radius 1, and their normals: an icosahedron with each face cut in
+    four.
+    """
     golden = 0.5 * (1.0 + math.sqrt(5.0))
     points = np.array([(0, a, b * golden) for a in (-1, 1) for b in (-1, 1)], dtype=np.float64)
     points = np.concatenate([np.roll(points, shift, axis=1) for shift in range(3)])
@@ -166,10 +169,10 @@ def _ball() -> tuple[FloatArray, FloatArray]:
 
 
 def ground(points: FloatArray, thing: int) -> Faces:
-    """Return the ground around lane samples (n, 3): one triangle where it is level, else two a cell of its raster."""
+    """Return the ground around lane samples (n, 3): one triangle if it is level, else two per cell of its raster."""
     low = points[:, :2].min(axis=0)
     if np.ptp(points[:, 2]) < FLAT_M:
-        # One without an edge near the map: rays can slip between two triangles.
+        # One triangle without an edge near the map: rays can slip between two triangles.
         level, (x, y) = float(np.median(points[:, 2])), low.tolist()
         around = [(x - BEYOND_M, y - BEYOND_M), (x + 4.0 * BEYOND_M, y - BEYOND_M), (x - BEYOND_M, y + 4.0 * BEYOND_M)]
         outline = np.array([[(*corner, level) for corner in around]])

@@ -1,4 +1,4 @@
-"""How far a ball goes along a line before it touches a triangle.
+"""How far a ball moves along a line before it touches a triangle.
 
 Owns the distances between places and triangles. Knows no things.
 """
@@ -15,7 +15,7 @@ _MOST_STEPS = 512
 
 
 def distances(place: FloatArray, triangles: FloatArray) -> FloatArray:
-    """Return how far a place (3,) is from triangles (t, 3, 3), m."""
+    """Return the distance from a place (3,) to each triangle (t, 3, 3), m."""
     normals = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
     above = np.ones(len(triangles), dtype=bool)
     nearest = np.full(len(triangles), np.inf)
@@ -30,7 +30,7 @@ def distances(place: FloatArray, triangles: FloatArray) -> FloatArray:
 
 
 def between(triangles: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return which of the triangles (t, 3, 3) have a part of their box between two corners: true or false (t,)."""
+    """Return which triangles (t, 3, 3) have bounding boxes that overlap the box between two corners: booleans (t,)."""
     inside: FloatArray = ((triangles.min(axis=1) <= high) & (triangles.max(axis=1) >= low)).all(axis=1)
     return inside
 
@@ -38,9 +38,9 @@ def between(triangles: FloatArray, low: FloatArray, high: FloatArray) -> FloatAr
 def touched(
     eye: FloatArray, way: FloatArray, radius_m: float, reach_m: float, triangles: FloatArray
 ) -> tuple[float, int] | None:
-    """Return how far a ball goes before it touches one of the triangles, and which; None if it comes to its end.
+    """Return how far a ball moves before it touches a triangle, and which; None if it touches none.
 
-    It moves on by its distance from the nearest one, again and again; a touch is a millimetre wide.
+    It advances by its distance to the nearest triangle, again and again; a millimetre counts as touching.
     """
     done = 0.0
     for _ in range(_MOST_STEPS if len(triangles) else 0):

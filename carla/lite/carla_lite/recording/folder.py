@@ -1,7 +1,8 @@
-"""The folder that holds a server's recordings: all that a client's name of a recording can reach.
+"""The folder of a server's recordings: the only files that a client can reach by a recording's name.
 
-Owns the way from a name on the wire to a path, and how much all recordings together may take. CARLA takes any path of
-its machine (GetRecorderFilename of CarlaRecorderHelpers.cpp); here a name with a folder that leads out is refused.
+Owns the conversion of a name on the wire to a path, and the size limit of all recordings together. CARLA accepts any
+path of its machine (GetRecorderFilename in CarlaRecorderHelpers.cpp); here a name that leads out of the folder is
+refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ DEFAULT_FOLDER, DEFAULT_MIB = Path("recordings"), 2048
 
 @dataclass(frozen=True)
 class Folder:
-    """Where recordings are, and how many bytes they may have together. It is made when the first one is."""
+    """The folder of recordings, and its size limit in bytes. The first recording creates it."""
 
     path: Path = DEFAULT_FOLDER
     most_bytes: int = DEFAULT_MIB << 20
@@ -26,7 +27,7 @@ class Folder:
         """Return the file of a recording, which need not exist.
 
         Raises:
-            RpcError: the name leads out of the folder, or is none.
+            RpcError: the name leads out of the folder, or is empty.
         """
         parts = PureWindowsPath(name).parts
         if not parts or ".." in parts or name[0] in "/\\" or not {":", "\0"}.isdisjoint(name):
@@ -45,10 +46,10 @@ class Folder:
         return path
 
     def begin(self, name: str) -> tuple[Path, int]:
-        """Return the file of a recording that is to begin, and how many bytes it may have.
+        """Return the file of a new recording, and how many bytes it may have.
 
         Raises:
-            RpcError: it would replace a file that is no recording, or the folder is full or can't be made.
+            RpcError: it would replace a file that is no recording, or the folder is full or can't be created.
         """
         path = self.path_of(name)
         try:

@@ -1,8 +1,8 @@
-"""How the records of a recording lie in a file: packets, each of one kind of records.
+"""Layout of a recording's file: packets, each with records of one kind.
 
-Owns ids, sizes and order; strings have a length before them, and all is little-endian and packed. Source: CARLA's
-``Recorder/CarlaRecorder*.h`` and ``.cpp``, from 0.9.15 on, and ``Docs/ref_recorder_binary_file_format.md``. Opens no
-file.
+Owns ids, sizes and order; a string is preceded by its length, and everything is little-endian and packed. Source:
+CARLA's ``Recorder/CarlaRecorder*.h`` and ``.cpp``, from 0.9.15 on, and ``Docs/ref_recorder_binary_file_format.md``.
+Opens no file.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ from carla_lite.recording.records import (
 
 MAGIC = b"CARLA_RECORDER"
 VERSION = 1
-"""Of files with attribute types that count from 0 (bool), as up to CARLA 0.9.15; version 2 counts them from 1, as the
-wire does. Readers of version 2 take both."""
+"""Version of files whose attribute types are numbered from 0 (bool), as up to CARLA 0.9.15; version 2 numbers them from
+1, as the wire does. Readers of version 2 accept both.
+"""
 
 
 class RecordingError(Exception):
-    """A file that is no recording, or a broken one; the message says what of it is wrong."""
+    """A file that is no recording, or a broken one; the message says what is wrong."""
 
 
 class Packet(IntEnum):
-    """Ids of packets. CARLA's sources between 0.9.15 and 0.9.16 had ``DOOR`` before ``WHEELS``: see :func:`told`."""
+    """Ids of packets. Between 0.9.15 and 0.9.16 CARLA had ``DOOR`` before ``WHEELS``: see :func:`packet_of`."""
 
     FRAME_START = 0
     FRAME_END = 1
@@ -81,14 +82,14 @@ class Packet(IntEnum):
 
 
 class Layout(ABC):
-    """How the records of one kind of packet lie in its bytes."""
+    """Layout of the records of one kind of packet."""
 
     @abstractmethod
     def read(self, payload: bytes) -> list[Any]:
         """Return the records.
 
         Raises:
-            RecordingError: they don't fit into the bytes, or a number is none.
+            RecordingError: they don't fit into the bytes, or a number is NaN.
         """
 
     @abstractmethod
@@ -122,7 +123,7 @@ class _Fixed(Layout):
 
 
 class _Single(Layout):
-    """One number."""
+    """A single number."""
 
     def __init__(self, number: str) -> None:
         self._number = struct.Struct(f"<{number}")
@@ -137,7 +138,7 @@ class _Single(Layout):
 
 
 class _Cursor:
-    """Walks through the bytes of records of different sizes."""
+    """A position in the bytes of records of different sizes."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self.at = data, 0
@@ -165,7 +166,7 @@ class _Cursor:
 
 
 class _Varied(Layout):
-    """A count, then records each as long as it says itself."""
+    """A count, then records that contain their own lengths."""
 
     def read(self, payload: bytes) -> list[Any]:
         count, data = _counted(payload)
@@ -186,7 +187,7 @@ class _Varied(Layout):
 
 class _AddedLayout(_Varied):
     _head, _uid, _type = struct.Struct("<IB6f"), struct.Struct("<I"), struct.Struct("<B")
-    # Blueprints have some 60 attributes of 40 bytes.
+    # Blueprints have about 60 attributes of 40 bytes.
     _most_bytes = 1 << 16
 
     def read_one(self, cursor: _Cursor) -> Added:
@@ -278,11 +279,13 @@ LAYOUTS: dict[Packet, Layout] = {
     Packet.DOOR: _Fixed("IB?", Door._make),
     Packet.WEATHER: _Fixed("14f", Weather._make),
 }
-"""How each packet's records lie in it; frames' start and end are not here."""
+"""The layout of each packet's records, except frame start and frame end."""
 
 
-def told(number: int, payload: bytes) -> Packet:
-    """Return what a packet is: of 21 to 23, which changed places, by the size of their records (see ``Packet``)."""
+def packet_of(number: int, payload: bytes) -> Packet:
+    """Return the kind of a packet: numbers 21 to 23, which changed meaning, are told apart by record size (see
+    ``Packet``).
+    """
     packet = Packet(number)
     if packet not in (Packet.WHEELS, Packet.BIKER, Packet.DOOR) or len(payload) <= _COUNT.size:
         return packet
@@ -292,7 +295,7 @@ def told(number: int, payload: bytes) -> Packet:
 
 
 def text(value: str) -> bytes:
-    """Return a string as it is written: its length in bytes, then UTF-8."""
+    """Return a string in the file's format: its length in bytes, then UTF-8."""
     data = value.encode()[:0xFFFF]
     return _COUNT.pack(len(data)) + data
 
@@ -304,6 +307,6 @@ def _counted(payload: bytes) -> tuple[int, memoryview]:
 
 
 def _check(numbers: Iterable[float]) -> None:
-    """Raise RecordingError if one isn't finite; sums of single-precision numbers can't overflow."""
+    """Raise RecordingError if a number isn't finite; sums of single-precision numbers can't overflow."""
     if not math.isfinite(sum(numbers)):
         raise RecordingError("a number is infinite or none")

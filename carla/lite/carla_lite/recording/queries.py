@@ -1,6 +1,6 @@
-"""What is in a recording, in the words of CARLA's queries (CarlaRecorderQuery.cpp): programs read these texts.
+"""The content of a recording, in the words of CARLA's queries (CarlaRecorderQuery.cpp), which programs parse.
 
-Owns the texts. Numbers are as C++ streams write them: six digits, unless CARLA asks for whole ones.
+Owns the texts. Numbers are written as C++ streams do: six digits, unless CARLA uses whole ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CATEGORIES: dict[int, str] = {ActorKind.VEHICLE: "v", ActorKind.WALKER: "w", Ac
 
 
 class _Text:
-    """Lines that grow up to a limit."""
+    """Lines of text, up to a size limit."""
 
     def __init__(self, recording: Recording) -> None:
         self._parts: list[str] = []
@@ -70,7 +70,7 @@ class _Text:
 
 
 def file_info(recording: Recording, show_all: bool) -> str:
-    """Return who entered, left and collided in which frame, and if all is shown, everything else."""
+    """Return which actors entered, left and collided in each frame; with ``show_all`` everything else, too."""
     text, frame = _Text(recording), None
     for frame in recording.frames(frozenset(_TELLERS) if show_all else _TOLD_ALWAYS):
         head = f"Frame {frame.number} at {frame.elapsed_s:g} seconds\n"
@@ -93,8 +93,10 @@ def file_info(recording: Recording, show_all: bool) -> str:
 
 
 def collisions(recording: Recording, first: str, second: str) -> str:
-    """Return the collisions between two categories of actors: h (hero), v (vehicle), w (walker), t (traffic light),
-    o (all others) or a (any). One that lasts over several frames is told once."""
+    """Return the collisions between two categories of actors; one over several frames is listed once.
+
+    Categories are h (hero), v (vehicle), w (walker), t (traffic light), o (all others) and a (any).
+    """
     text, frame = _Text(recording), None
     text.add(f"{'Time':>8} {'Types':>6} {'Id':>6} {'Actor 1':<35} {'Id':>6} {'Actor 2':<35}\n")
     actors: dict[int, Added] = {}
@@ -136,7 +138,7 @@ class _Stand:
 
 
 def actors_blocked(recording: Recording, min_time_s: float, min_distance_cm: float) -> str:
-    """Return the actors that moved less than a distance for at least a time, the longest first."""
+    """Return the actors that moved less than a distance for at least a time, longest first."""
     text, frame = _Text(recording), None
     text.add(f"{'Time':>8} {'Id':>6} {'Actor':<35} {'Duration':>10}\n")
     stands: dict[int, _Stand] = {}
@@ -169,7 +171,7 @@ def actors_blocked(recording: Recording, min_time_s: float, min_distance_cm: flo
 
 
 def _enter(actors: dict[int, Added], frame: Frame) -> list[int]:
-    """Add who enters to the actors, and return their ids. Those that leave stay known: CARLA tells of them, too."""
+    """Add entering actors, and return their ids. Actors that left stay known: CARLA lists them, too."""
     entering = {
         added.id: added._replace(attributes=(), blueprint=added.blueprint[:100])
         for added in frame.records(Packet.EVENT_ADD)
@@ -287,7 +289,7 @@ def _tell_weather(weather: Weather) -> str:
 
 @dataclass(frozen=True)
 class _Teller:
-    """How a packet is told: a title with the number of its records, or with its one number, and each record."""
+    """How a packet is described: a title with the number of its records, or its only number, and each record."""
 
     title: str
     tell: Callable[[Any], str]

@@ -1,7 +1,7 @@
 """Reads a recording, frame by frame; holds one frame at a time.
 
-Owns the way from a file, whatever is in it, to frames: its header, the chain of its packets, and the order of its
-times. A file that ends within a frame, as after a crash, is read up to the last whole one.
+Owns the conversion of any file to frames: its header, the chain of its packets, and the order of its times. A file that
+ends within a frame, as after a crash, is read up to the last complete one.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from carla_lite.recording.layout import LAYOUTS, MAGIC, Packet, RecordingError, told
+from carla_lite.recording.layout import LAYOUTS, MAGIC, Packet, RecordingError, packet_of
 
 _MOST_FRAME_BYTES = 1 << 26
 _NUMBER, _DATE = struct.Struct("<H"), struct.Struct("<q")
 _HEAD, _START = struct.Struct("<BI"), struct.Struct("<Qdd")
 _MIXED = frozenset((Packet.WHEELS, Packet.BIKER, Packet.DOOR))
-"""The packets of which only their bytes tell what they are."""
+"""Packets whose kind can only be told by their bytes."""
 
 
 class NotARecordingError(RecordingError):
-    """A file that doesn't begin as a recording does."""
+    """A file that doesn't begin like a recording."""
 
 
 @dataclass
 class Frame:
-    """One frame: its number, when it was (s from the first one), and its packets as they lie in the file."""
+    """One frame: its number, its time (s since the first one), and its packets as stored in the file."""
 
     number: int
     duration_s: float
@@ -72,7 +72,7 @@ class Recording:
             raise
         self._begin = self._file.tell()
         self.torn_in = 0
-        """The number of the frame in which the file ends, if it doesn't end behind one; known once all are read."""
+        """Number of the frame within which the file ends, if it does; known once all frames are read."""
 
     def __enter__(self) -> Recording:
         return self
@@ -81,14 +81,14 @@ class Recording:
         self.close()
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the file."""
         self._file.close()
 
     def frames(self, wanted: Collection[Packet]) -> Iterator[Frame]:
-        """Yield the frames with those of their packets that are wanted; one walk at a time.
+        """Yield the frames with the wanted packets; only one iteration at a time.
 
         Raises:
-            RecordingError: a time is none or goes back, or a frame is too large.
+            RecordingError: a time is NaN or goes back, or a frame is too large.
         """
         self._file.seek(self._begin)
         taken = frozenset(wanted) | _MIXED if _MIXED.intersection(wanted) else frozenset(wanted)
@@ -106,7 +106,7 @@ class Recording:
                 frame = None
             elif frame is not None and number in taken:
                 payload = self._read(size)
-                kind = told(number, payload)
+                kind = packet_of(number, payload)
                 if kind in wanted:
                     frame.packets.append((kind, payload))
                 if sum(len(data) for _, data in frame.packets) > _MOST_FRAME_BYTES:
@@ -116,7 +116,7 @@ class Recording:
         self.torn_in = 0 if frame is None else frame.number
 
     def _heads(self) -> Iterator[tuple[int, int]]:
-        """Yield id and size of each packet that lies in the file as a whole."""
+        """Yield id and size of each complete packet of the file."""
         while len(head := self._file.read(_HEAD.size)) == _HEAD.size:
             number, size = _HEAD.unpack(head)
             if size > self._size - self._file.tell():
@@ -148,7 +148,7 @@ class Recording:
 
 
 def is_recording(path: Path) -> bool:
-    """Return whether a file begins as a recording does."""
+    """Return whether a file begins like a recording."""
     try:
         Recording(path).close()
     except RecordingError:

@@ -1,6 +1,6 @@
-"""Records a world: what its actors are and do at the end of each tick, as packets of CARLA's recorder.
+"""Records a world: the state of its actors at the end of each tick, as packets of CARLA's recorder.
 
-Owns which packets a frame has, and in which order: CARLA's (``Write`` of CarlaRecorder.cpp). A frame is the state that
+Owns which packets a frame has, and in which order: CARLA's (``Write`` in CarlaRecorder.cpp). A frame is the state that
 the tick publishes. Never changes the world.
 """
 
@@ -58,7 +58,7 @@ _PLACED = (ActorKind.OTHER, ActorKind.VEHICLE, ActorKind.WALKER)
 
 
 class Recorder:
-    """A recording that is being made; what is there already enters in its first frame."""
+    """A recording in progress. Actors that already exist enter in its first frame."""
 
     def __init__(self, stage: Stage, writer: Writer, additional: bool) -> None:
         self._stage, self._writer, self._additional = stage, writer, additional
@@ -71,8 +71,8 @@ class Recorder:
         """Add the frame of a tick.
 
         Raises:
-            OSError: the disk takes no more.
-            RecordingError: the recording may not grow.
+            OSError: the disk refuses it.
+            RecordingError: the recording has reached its size limit.
         """
         self._writer.add(delta_s, self._frame(delta_s, hits))
 
@@ -81,7 +81,7 @@ class Recorder:
         self._writer.close()
 
     def abandon(self) -> None:
-        """End it as it is, after the disk or the limit has ended it."""
+        """Close it as it is, after the disk or the limit has ended it."""
         self._writer.abandon()
 
     def _frame(self, delta_s: float, hits: Hits) -> dict[Packet, list[Any]]:
@@ -111,7 +111,7 @@ class Recorder:
         return packets | self._more(new, vehicles, walkers) if self._additional else packets
 
     def _more(self, new: list[Actor], vehicles: list[Vehicle], walkers: list[Walker]) -> dict[Packet, list[Any]]:
-        """Return what a recording has beside, if it is asked for: nothing of it is needed for a replay."""
+        """Return the optional further records; a replay needs none of them."""
         physics = [_physics(actor) for actor in new if isinstance(actor, Vehicle)]
         lights = [_times(actor) for actor in new if isinstance(actor, TrafficLight)]
         triggers = [_trigger(actor) for actor in new if isinstance(actor, TrafficSign) and any(actor.box()[1])]
@@ -136,7 +136,7 @@ class Recorder:
         return Added(actor.id, kind, *_placed(actor.place), blueprint.uid, blueprint.id, values)
 
     def _collided(self, hits: Hits) -> Iterator[Collided]:
-        """Yield the collisions of vehicles and others that have a collision sensor: no other one does CARLA record."""
+        """Yield the collisions of actors with a collision sensor; CARLA records no others."""
         watched = {sensor.parent for sensor in self._stage.sensors if isinstance(sensor, CollisionSensor)}
         pairs = [pair for vehicle, other, *_ in hits for pair in ((vehicle, other), (other, vehicle))]
         for first, second in dict.fromkeys(pair for pair in pairs if pair[0] is not None and pair[0] in watched):
@@ -147,7 +147,7 @@ class Recorder:
     def _wheels(self, vehicle: Vehicle, delta_s: float) -> Wheels:
         body = vehicle.body
         rolled = math.degrees(body.vx * delta_s / body.model.wheel_radius_m)
-        # Unreal counts a wheel that rolls forward down.
+        # Unreal counts down for a wheel that rolls forward.
         turned = self._turned_deg[vehicle.id] = (self._turned_deg.get(vehicle.id, 0.0) - rolled) % 360.0
         steer = math.degrees(body.steer_angle)
         return Wheels(vehicle.id, tuple(Wheel(place, steer if place < 2 else 0.0, turned) for place in range(4)))
@@ -163,7 +163,7 @@ def _is_hero(actor: Actor | None) -> bool:
 
 
 def _placed(pose: Pose) -> tuple[float, float, float, float, float, float]:
-    """Return x, y, z in centimetres, roll, pitch and yaw in degrees."""
+    """Return x, y, z in centimetres, and roll, pitch and yaw in degrees."""
     angles = math.degrees(pose.roll), math.degrees(pose.pitch), math.degrees(pose.yaw)
     return _CM * pose.x, _CM * pose.y, _CM * pose.z, *angles
 
@@ -202,7 +202,7 @@ def _box(actor: Actor) -> Box:
 
 
 def _trigger(sign: TrafficSign) -> Box:
-    """Return a sign's trigger volume; its middle is in the world."""
+    """Return a sign's trigger volume; its centre is in the world's frame."""
     centre, extent, *_ = sign.box()
     at = compose(sign.pose, Pose(*centre))
     return Box(sign.id, _CM * at.x, _CM * at.y, _CM * at.z, *(_CM * each for each in extent))
@@ -216,7 +216,7 @@ def _times(light: TrafficLight) -> LightTimes:
 
 
 def _physics(vehicle: Vehicle) -> Physics:
-    """Return the figures that ``get_physics_control`` gives, in the file's order."""
+    """Return the figures of ``get_physics_control`` in the file's order."""
     torque, max_rpm, moi, *damping = vehicle.figures[:6]
     autobox, _switch_s, clutch, final, gears, mass, drag, centre, steering, wheels, *_ = vehicle.figures[6:]
     before, after = (map(_single, each) for each in ((max_rpm, moi, *damping), (clutch, final, mass, drag, *centre)))
@@ -226,7 +226,7 @@ def _physics(vehicle: Vehicle) -> Physics:
 
 
 def _single(value: float) -> float:
-    """Return what single precision holds of a number that a client may have given: 0 for none."""
+    """Return a number that a client may have set, in single precision; 0 for NaN."""
     return max(-_LARGEST, min(_LARGEST, value)) if not math.isnan(value) else 0.0
 
 
@@ -236,6 +236,6 @@ def _bones(walker: Walker) -> Bones:
     return Bones(walker.id, tuple(Bone(name, *place) for name, place in zip(skeleton.BONES, places, strict=True)))
 
 
-@lru_cache(maxsize=4096)  # most bones, all fingers among them, are as in the frame before
+@lru_cache(maxsize=4096)  # most bones, such as all fingers, are as in the frame before
 def _bone_place(local: skeleton.Joint, height_m: float) -> tuple[float, float, float, float, float, float]:
     return _placed(skeleton.pose(local, height_m))

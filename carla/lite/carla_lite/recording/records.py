@@ -1,7 +1,7 @@
-"""What a recording is made of: the records of CARLA's recorder as plain data.
+"""The records of CARLA's recorder as plain data.
 
-Owns names, order and units: places in centimetres and angles in degrees, as Unreal has them, unless a record says
-otherwise. Source: CARLA's ``Recorder/CarlaRecorder*.h``.
+Owns names, order and units: centimetres and degrees, as in Unreal, unless a record says otherwise. Source: CARLA's
+``Recorder/CarlaRecorder*.h``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 NO_ACTOR = 0xFFFFFFFF
-"""Stands in a collision for what is no actor."""
+"""Id in a collision for something that is no actor."""
 
 
 class ActorKind(IntEnum):
-    """What CARLA's registry calls an actor (FCarlaActor::ActorType)."""
+    """CARLA's type of an actor in its registry (FCarlaActor::ActorType)."""
 
     OTHER = 0
     VEHICLE = 1
@@ -25,7 +25,7 @@ class ActorKind(IntEnum):
 
 
 class Attribute(NamedTuple):
-    """One attribute of an actor that enters."""
+    """One attribute of an entering actor."""
 
     type: int
     id: str
@@ -33,7 +33,7 @@ class Attribute(NamedTuple):
 
 
 class Added(NamedTuple):
-    """An actor that enters; its place is relative to the parent of one that is attached."""
+    """An entering actor; the place of an attached one is relative to its parent."""
 
     id: int
     kind: int
@@ -49,18 +49,18 @@ class Added(NamedTuple):
 
     @property
     def is_hero(self) -> bool:
-        """Whether its role is the hero's."""
+        """Whether its role is ``hero``."""
         return any(each.id == "role_name" and each.value == "hero" for each in self.attributes)
 
 
 class Removed(NamedTuple):
-    """An actor that leaves."""
+    """A leaving actor."""
 
     id: int
 
 
 class Parented(NamedTuple):
-    """An actor that is fixed to another."""
+    """An actor that is attached to another."""
 
     id: int
     parent: int
@@ -77,7 +77,7 @@ class Collided(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where an actor is in the world."""
+    """Place of an actor in the world."""
 
     id: int
     x: float
@@ -109,7 +109,7 @@ class VehicleControl(NamedTuple):
 
 
 class WalkerSpeed(NamedTuple):
-    """The speed that a walker is asked to walk at (m/s)."""
+    """The speed of a walker's control (m/s)."""
 
     id: int
     speed: float
@@ -136,7 +136,7 @@ class SceneLight(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """How an actor moves (m/s) and turns (degrees/s)."""
+    """Velocity (m/s) and angular velocity (degrees/s) of an actor."""
 
     id: int
     vx: float
@@ -148,7 +148,7 @@ class Motion(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A box: of an actor relative to it, of a sign's trigger in the world."""
+    """A box: an actor's, relative to it, or a sign's trigger in the world."""
 
     id: int
     x: float
@@ -160,13 +160,13 @@ class Box(NamedTuple):
 
 
 class Time(NamedTuple):
-    """Seconds, or the number of a frame."""
+    """A single number: seconds, or a count of frames."""
 
     value: float
 
 
 class Physics(NamedTuple):
-    """A vehicle's figures. The lists hold points (2 numbers), gears (3), points (2) and wheels (12 numbers)."""
+    """A vehicle's figures. A point of a curve has 2 numbers, a gear 3, a wheel 12."""
 
     id: int
     max_rpm: float
@@ -189,7 +189,7 @@ class Physics(NamedTuple):
 
 
 class LightTimes(NamedTuple):
-    """How long a traffic light shows each state (s)."""
+    """Duration of each state of a traffic light (s)."""
 
     id: int
     green: float
@@ -198,7 +198,7 @@ class LightTimes(NamedTuple):
 
 
 class Bone(NamedTuple):
-    """Where a bone is relative to its parent."""
+    """Place of a bone relative to its parent."""
 
     name: str
     x: float
@@ -217,7 +217,7 @@ class Bones(NamedTuple):
 
 
 class Wheel(NamedTuple):
-    """How a wheel is steered and how far it has turned (degrees)."""
+    """Steering and rolling angle of a wheel (degrees); ``place`` is its VehicleWheelLocation."""
 
     place: int
     steer: float

@@ -1,12 +1,11 @@
-"""Replays a recording: its actors enter, move and leave as they were recorded.
+"""Replays a recording: its actors enter, move and leave as recorded.
 
-Owns the time of a replay, which recorded actor is which here, and what a frame does to them. CARLA's replayer is
-followed (CarlaReplayer.cpp, CarlaReplayerHelper.cpp): at a time between two frames an actor is on its way from the
-place of the frame before the last one to that of the last one, so each tick of the recording's step shows one of its
-frames, the first tick the first one. Otherwise than there controls and lights are those of the nearer of the two
-frames (CARLA's: of the last one), a frame that a fast replay skips still counts as the one before, the recording's last
-frame is shown, actors have the speed at which they are moved (CARLA's have none), and at the end only those are stopped
-that were replayed.
+Owns the time of a replay, the mapping of recorded actors to actors here, and the effect of a frame on them. It follows
+CARLA's replayer (CarlaReplayer.cpp, CarlaReplayerHelper.cpp): between two frames an actor is on its way from the place
+in the frame before the last to the place in the last one. So each tick of the recording's step shows one frame,
+beginning with the first. There are five differences. Controls and lights are those of the nearer frame (CARLA: of the
+last one). A frame that a fast replay skips still counts as the one before. The recording's last frame is shown. Actors
+have the speed at which they are moved (CARLA: none). At the end only replayed actors are stopped.
 """
 
 from __future__ import annotations
@@ -27,31 +26,31 @@ from carla_lite.recording.stage import Stage
 from carla_lite.scenery.projection import Pose
 
 _CM = 0.01
-# Of coordinates (cm) and angles (degrees) that a world has.
+# Largest coordinates (cm) and angles (degrees) in a world.
 _FARTHEST_CM, _LARGEST_DEG = 1e8, 1e5
-# From this share of the way on an actor is nearer to the place where it goes.
+# From this share of the way on, an actor is nearer to its next place.
 _NEARER = 0.5
-# From this time factor on CARLA moves actors from frame to frame.
+# From this time factor on, CARLA moves actors from frame to frame.
 _LEAPS = 2.0
-# Sums of a tick's and of a recording's steps differ by less.
+# The sums of a tick's and of a recording's steps differ by less than this.
 _SLACK_S = 1e-6
-# Where CARLA's replayer spawns, to be in nothing's way.
+# Where CARLA's replayer spawns actors, out of the way.
 _SPAWN_Z_M = 1000.0
 _SAME_SIGN_M = 1.0
 # Walkers that a car has knocked over have a pitch of -90 degrees.
 _LIES_RAD = -0.25 * math.pi
 _MOST_ACTORS = 5000
-# Of blueprints that the log names, one actor each.
+# Number of unknown blueprints that the log names, one actor each.
 _MOST_MISSING = 20
 _EVENTS = (Packet.EVENT_ADD, Packet.EVENT_DEL, Packet.EVENT_PARENT)
 _SHOWN = (Packet.POSITION, Packet.STATE, Packet.ANIM_VEHICLE, Packet.ANIM_WALKER, Packet.VEHICLE_LIGHT, Packet.WHEELS)
 REPLAYED = frozenset((*_EVENTS, *_SHOWN))
-"""The packets that a replay needs. Bones aren't replayed: those of CARLA's walkers are turned otherwise at rest."""
+"""Packets that a replay needs. Bones aren't replayed: at rest, those of CARLA's walkers are turned differently."""
 
 
 @dataclass
-class Manner:
-    """How clients want replays to be: the one that runs and those that follow."""
+class ReplayOptions:
+    """A client's settings for the present and later replays."""
 
     time_factor: float = 1.0
     ignore_hero: bool = False
@@ -60,8 +59,9 @@ class Manner:
 
 @dataclass(frozen=True)
 class Part:
-    """What is replayed of a recording: from when until when (s), how long its last frame lasts (s), which actor the
-    spectator follows (0: none) from where, and whether sensors enter too."""
+    """The part of a recording to replay: start and end (s), duration of its last frame (s), the actor that the
+    spectator follows (0: none) and from where, and whether sensors are spawned.
+    """
 
     start_s: float
     stop_s: float
@@ -73,17 +73,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Length:
-    """How long a recording is, and its last step (s)."""
+    """Length of a recording, and its last step (s)."""
 
     total_s: float
     last_step_s: float
 
 
 def check(recording: Recording) -> Length:
-    """Read all that a replay will, and return how long that is.
+    """Read everything that a replay will need, and return its length.
 
     Raises:
-        RecordingError: something of it is broken, or there is no whole frame.
+        RecordingError: part of it is broken, or there is no complete frame.
     """
     total_s = last_step_s = 0.0
     frame = None
@@ -99,15 +99,15 @@ def check(recording: Recording) -> Length:
 
 
 class Replayer:
-    """A replay that goes on with each tick, until it has ``ended``."""
+    """A replay that continues with each tick, until it has ``ended``."""
 
-    def __init__(self, stage: Stage, recording: Recording, part: Part, manner: Manner) -> None:
-        """Let happen what happened until the start.
+    def __init__(self, stage: Stage, recording: Recording, part: Part, options: ReplayOptions) -> None:
+        """Apply everything that happened before the start.
 
         Raises:
             RecordingError: there are too many actors.
         """
-        self._stage, self._recording, self._part, self._manner = stage, recording, part, manner
+        self._stage, self._recording, self._part, self._manner = stage, recording, part, options
         self._frames: Iterator[Frame] = recording.frames(REPLAYED)
         self._earlier: Frame | None = None
         self._present: Frame | None = None
@@ -123,7 +123,7 @@ class Replayer:
         self._reach(self._now_s)
 
     def tick(self, delta_s: float) -> None:
-        """Go on by a tick's time and show what is then; RecordingError if the file isn't any more what it was."""
+        """Advance by a tick and show the state; RecordingError if the file has changed."""
         self._now_s += delta_s * self._manner.time_factor
         self._reach(self._now_s)
         self._show(delta_s)
@@ -131,9 +131,9 @@ class Replayer:
             self.stop(keep_actors=True)
 
     def stop(self, keep_actors: bool) -> None:
-        """End the replay: vehicles and walkers stand still and have physics again.
+        """End the replay: vehicles and walkers stop and get their physics back.
 
-        Unless actors are kept, the recording's other events happen first, in which most actors leave.
+        Unless actors are kept, the recording's remaining events are applied first, in which most actors leave.
         """
         try:
             if not keep_actors:
@@ -158,7 +158,7 @@ class Replayer:
         self._recording.close()
 
     def _reach(self, time_s: float) -> None:
-        """Let the events happen of all frames that begin until then; what enters and leaves between isn't spawned."""
+        """Apply the events of all frames up to a time. An actor that enters and leaves in between isn't spawned."""
         entering: dict[int, Added] = {}
         leaving: list[int] = []
         parents: dict[int, int] = {}
@@ -189,7 +189,7 @@ class Replayer:
             self._attach(self._actor(child), self._actor(parent))
 
     def _enter(self, added: Added) -> None:
-        """Find or spawn an actor, as CARLA does: signs by their place, others by their id and blueprint."""
+        """Find or spawn an actor, as CARLA does: signs by place, others by id and blueprint."""
         name, here = added.blueprint, self._stage.actors.get(added.id)
         if (self._manner.ignore_hero and added.is_hero) or (self._manner.ignore_spectator and name == "spectator"):
             return
@@ -213,7 +213,7 @@ class Replayer:
             _hold(actor, True)
 
     def _spawn(self, added: Added, wanted_id: int) -> Actor | None:
-        """Return a new actor in its place; None if this server has no such actor."""
+        """Return a new actor at its place; None if this server has no such actor."""
         place = _pose(added)
         high = Pose(place.x, place.y, _SPAWN_Z_M, place.pitch, place.yaw, place.roll)
         attributes = {each.id: each.value for each in added.attributes}
@@ -240,12 +240,12 @@ class Replayer:
             child.parent = parent
 
     def _actor(self, number: int) -> Actor | None:
-        """Return what a recorded actor is here, if it is still there."""
+        """Return the actor here for a recorded one, if it still exists."""
         actor = self._actors.get(number)
         return actor if actor is not None and self._stage.actors.get(actor.id) is actor else None
 
     def _shown(self, number: int) -> Actor | None:
-        """Return an actor that is moved: neither hero nor spectator if these are ignored."""
+        """Return an actor to move: not the hero or the spectator if these are ignored."""
         actor = self._actor(number)
         if actor is self._stage.spectator and self._manner.ignore_spectator:
             return None
@@ -277,7 +277,7 @@ class Replayer:
         self._moved.add(actor.id)
 
     def _animate(self, frame: Frame) -> None:
-        """Let actors do what they did in a frame."""
+        """Apply a frame's controls and states to actors."""
         for control in frame.records(Packet.ANIM_VEHICLE):
             vehicle = self._shown(control.id)
             if isinstance(vehicle, Vehicle):
@@ -299,7 +299,7 @@ class Replayer:
         self._switch(frame)
 
     def _switch(self, frame: Frame) -> None:
-        """Let traffic lights show what they showed."""
+        """Set traffic lights as recorded."""
         groups: dict[Group, None] = {}
         for state in frame.records(Packet.STATE):
             light = self._actor(state.id)
@@ -313,14 +313,14 @@ class Replayer:
 
 
 def _entering(frame: Frame) -> list[Added]:
-    """Return who enters in a frame; RecordingError if one does so off every map."""
+    """Return the actors that enter in a frame; RecordingError if one is off every map."""
     entering = frame.records(Packet.EVENT_ADD)
     _check_places(frame, entering)
     return entering
 
 
 def _places(frame: Frame | None) -> dict[int, Position]:
-    """Return where actors are in a frame; RecordingError if one is off every map."""
+    """Return the actors' places in a frame; RecordingError if one is off every map."""
     places = [] if frame is None else frame.records(Packet.POSITION)
     if frame is not None:
         _check_places(frame, places)
@@ -340,7 +340,7 @@ def _pose(record: Added | Position) -> Pose:
 
 
 def _between(a: Position, b: Position, share: float) -> Pose:
-    """Return the place on the way from one to another, angles by the shorter way (FMath::Lerp of an FRotator)."""
+    """Return the pose between two poses, with angles by the shorter way (FMath::Lerp of an FRotator)."""
     if share == 0.0:
         return _pose(a)
     x, y, z = (p + share * (q - p) for p, q in zip(a[1:4], b[1:4], strict=True))
@@ -349,7 +349,7 @@ def _between(a: Position, b: Position, share: float) -> Pose:
 
 
 def _hold(actor: Vehicle | Walker, held: bool) -> None:
-    """Take an actor's physics and collisions away, or give them back; it stands in both cases."""
+    """Switch off an actor's physics and collisions, or back on; it stops in both cases."""
     actor.collides = not held
     if isinstance(actor, Vehicle):
         actor.ackermann.reset()

@@ -1,6 +1,6 @@
-"""What recording and replaying use of a world; ``world`` has it.
+"""The interface through which recording and replaying use a world; ``world`` implements it.
 
-Apart from ``world``, which holds a ``studio``.
+It is separate from ``world``, which has a ``studio``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from carla_lite.roads.network import RoadNetwork
 from carla_lite.scenery.projection import Pose
 
 Hits = Sequence[tuple[Any, ...]]
-"""Who met whom in a tick: a vehicle, the other actor or None, and more."""
+"""Collisions of a tick: a vehicle, the other actor or None, and more."""
 
 
 class Stage(Protocol):
-    """A world as it is recorded, and as a replay moves it."""
+    """A world that can be recorded, and that a replay can change."""
 
     network: RoadNetwork
     maps: Maps
@@ -35,7 +35,7 @@ class Stage(Protocol):
         """Begin a new episode on a map."""
 
     def spawn(self, name: str, given: dict[str, str], place: Pose, parent_id: int = 0, wanted_id: int = 0) -> Actor:
-        """Add an actor, by its wanted id if that is free."""
+        """Add an actor, with its wanted id if that is free."""
 
     def destroy(self, number: int) -> bool:
-        """Remove an actor and what hangs on it."""
+        """Remove an actor and everything attached to it."""

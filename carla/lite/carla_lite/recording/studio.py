@@ -1,7 +1,7 @@
-"""What clients ask of the recorder: one recording or one replay at a time, and texts about files.
+"""The recorder for clients: one recording or one replay at a time, and texts about files.
 
-Owns which of both runs, what each call answers, and how both end: by a call, by their own end, with the episode, or by
-a fault, which is one sentence in the log and never the world's end.
+Owns which of the two is active, the answer to each call, and how both end: by a call, by themselves, with the episode,
+or by a fault, which is one sentence in the log and never ends the world.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from carla_lite.recording.folder import Folder
 from carla_lite.recording.layout import RecordingError
 from carla_lite.recording.reading import NotARecordingError, Recording
 from carla_lite.recording.recorder import Recorder
-from carla_lite.recording.replayer import Manner, Part, Replayer
+from carla_lite.recording.replayer import Part, Replayer, ReplayOptions
 from carla_lite.recording.stage import Hits, Stage
 from carla_lite.recording.writing import Writer
 from carla_lite.scenery.projection import Pose
@@ -29,20 +29,20 @@ class Studio:
 
     def __init__(self, stage: Stage, folder: Folder) -> None:
         self._stage, self._folder = stage, folder
-        self.manner = Manner()
+        self.options = ReplayOptions()
         self._recorder: Recorder | None = None
         self._replayer: Replayer | None = None
 
     @property
     def active(self) -> bool:
-        """Whether ``tick`` has to be called."""
+        """Whether ``tick`` must be called."""
         return self._recorder is not None or self._replayer is not None
 
     def start(self, name: str, additional: bool) -> str:
-        """Begin a recording, after ending what runs, and return the path of its file.
+        """Begin a recording, after ending an active one or a replay, and return the path of its file.
 
         Raises:
-            RpcError: the name is none, or the file can't be made.
+            RpcError: the name is invalid, or the file can't be created.
         """
         path, most_bytes = self._folder.begin(name)
         self.stop()
@@ -64,15 +64,15 @@ class Studio:
                 _say(f"the recording ends without its last frame: {_why(error)}")
 
     def replay(self, name: str, start_s: float, duration_s: float, follow_id: int, sensors: bool, offset: Pose) -> str:
-        """Begin a replay, after ending what runs, and return what CARLA says of it.
+        """Begin a replay, after ending an active one or a recording, and return CARLA's message.
 
         Args:
             name: of the file.
-            start_s: where in the recording; below 0 from its end.
-            duration_s: how much of it; not above 0: all.
-            follow_id: of the recorded actor that the spectator follows, or 0.
+            start_s: time in the recording; negative values count from its end.
+            duration_s: duration; everything if it is not above 0.
+            follow_id: id of the recorded actor that the spectator follows, or 0.
             sensors: whether sensors are replayed.
-            offset: where the spectator is, relative to that actor.
+            offset: place of the spectator relative to that actor.
 
         Raises:
             RpcError: the file is no recording, or broken.
@@ -91,7 +91,7 @@ class Studio:
                     network = self._stage.maps.load(recording.map)
                 except RpcError:
                     return f"{said}Could not load mapfile {recording.map}\n"
-                # As CARLA's replayer, which loads a map with the settings of its start.
+                # CARLA's replayer loads a map with the settings of its start, too.
                 self._stage.settings = wire.default_settings()
                 self._stage.load(network)
                 said += f"Loading map {recording.map}\nReplayer will start after map is loaded...\n"
@@ -99,12 +99,14 @@ class Studio:
             end_s = begin_s + duration_s if duration_s > 0.0 else length.total_s
             stop_s = end_s if duration_s > 0.0 else end_s + length.last_step_s
             part = Part(begin_s, stop_s, length.last_step_s, follow_id, offset, sensors)
-            self._replayer = Replayer(self._stage, recording, part, self.manner)
+            self._replayer = Replayer(self._stage, recording, part, self.options)
             closed_on_error.pop_all()
         said += f"Total time recorded: {length.total_s:g}\n"
-        said += f"Replaying from {begin_s:g} s - {end_s:g} s ({length.total_s:g} s) at {self.manner.time_factor:.1f}x\n"
-        said += "Ignoring Hero vehicle\n" if self.manner.ignore_hero else ""
-        said += "Ignoring Spectator camera\n" if self.manner.ignore_spectator else ""
+        said += (
+            f"Replaying from {begin_s:g} s - {end_s:g} s ({length.total_s:g} s) at {self.options.time_factor:.1f}x\n"
+        )
+        said += "Ignoring Hero vehicle\n" if self.options.ignore_hero else ""
+        said += "Ignoring Spectator camera\n" if self.options.ignore_spectator else ""
         return said + (
             f"The file ends within frame {recording.torn_in}, which is left out\n" if recording.torn_in else ""
         )
@@ -117,14 +119,14 @@ class Studio:
                 running.stop(keep_actors)
 
     def leave_episode(self) -> None:
-        """End what runs, and leave the actors as they are."""
+        """End recording and replay, and leave the actors as they are."""
         self.stop()
         if self._replayer is not None:
             self._replayer.abandon()
         self._replayer = None
 
     def tick(self, delta_s: float, hits: Hits) -> None:
-        """Record a tick, or let the replay go on by one; a fault ends either and not the world."""
+        """Record a tick, or advance the replay by one. A fault ends either, but not the world."""
         recorder, running = self._recorder, self._replayer
         try:
             if recorder is not None:
@@ -133,7 +135,7 @@ class Studio:
                 running.tick(delta_s)
                 if running.ended:
                     self._replayer = None
-        except Exception as error:  # whatever is in a file must not end the world
+        except Exception as error:  # no content of a file may end the world
             if not isinstance(error, OSError | RecordingError | RpcError):
                 traceback.print_exc(file=sys.stderr)
             _say(f"the {'recording' if recorder is not None else 'replay'} ends: {_why(error)}")
@@ -144,10 +146,10 @@ class Studio:
             self._recorder = self._replayer = None
 
     def tell(self, name: str, query: Callable[[Recording], str]) -> str:
-        """Return a text about a recording, or CARLA's words where there is none.
+        """Return a text about a recording, or CARLA's message if there is none.
 
         Raises:
-            RpcError: the file is broken, or the name is none.
+            RpcError: the file is broken, or the name is invalid.
         """
         path = self._folder.path_of(name)
         if not path.is_file():
@@ -160,12 +162,12 @@ class Studio:
 
 
 class _UnknownFileError(RpcError):
-    """A file that CARLA's queries have words for."""
+    """A file for which CARLA's queries have a message."""
 
 
 @contextlib.contextmanager
 def _refused(name: str) -> Iterator[None]:
-    """Turn what is wrong with a file into a sentence for the client."""
+    """Turn errors of a file into a sentence for the client."""
     try:
         yield
     except NotARecordingError as error:

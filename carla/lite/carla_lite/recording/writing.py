@@ -1,7 +1,7 @@
-"""Writes a recording, frame by frame; what is in the file is whole frames at any moment.
+"""Writes a recording, frame by frame; the file has only complete frames at any moment.
 
-Owns the times of frames and the end of a file that may not grow: a full disk, or the limit that it was opened with.
-A frame's duration is known when the next one comes, so the last one is held until then.
+Owns the times of frames and the end of a file that may not grow: a full disk, or its size limit. A frame's duration is
+known when the next one comes, so the last frame is held until then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNKNOWN_S = -1.0
 
 
 class Writer:
-    """A recording that grows."""
+    """A recording that is being written."""
 
     def __init__(self, path: Path, map_name: str, most_bytes: int) -> None:
         """Create the file, or empty it, and write its header.
@@ -37,10 +37,10 @@ class Writer:
         self._write([struct.pack("<H", VERSION), text(MAGIC.decode()), date, text(map_name)])
 
     def add(self, delta_s: float, packets: Mapping[Packet, Sequence[Any]]) -> None:
-        """Add a frame, so long after the one before; packets go out in their order.
+        """Add a frame ``delta_s`` after the previous one; packets are written in order.
 
         Raises:
-            OSError: the disk takes no more.
+            OSError: the disk refuses it.
             RecordingError: the file has reached its limit.
         """
         if self._frame:
@@ -55,8 +55,8 @@ class Writer:
         """Write the last frame, without a duration, as CARLA's recorder leaves it, and close the file.
 
         Raises:
-            OSError: the disk takes no more; the file is closed nevertheless.
-            RecordingError: the file has reached its limit; likewise.
+            OSError: the disk refuses it; the file is closed anyway.
+            RecordingError: the file has reached its limit; the file is closed anyway.
         """
         try:
             if self._frame:
@@ -65,7 +65,7 @@ class Writer:
             self._file.close()
 
     def abandon(self) -> None:
-        """Close the file without the frame that is held."""
+        """Close the file without the held frame."""
         self._file.close()
 
     def _release(self, duration_s: float) -> None:
@@ -82,7 +82,7 @@ class Writer:
                 written = self._file.write(data)
                 data = data[written:]
         except OSError:
-            with contextlib.suppress(OSError):  # the part of a frame that is there would be read as torn
+            with contextlib.suppress(OSError):  # the written part of a frame would be read as torn
                 os.ftruncate(self._file.fileno(), self._whole)
             raise
         self._whole = self._file.tell()

@@ -1,1 +1,1 @@
-"""Road networks: OpenDRIVE read into lanes, markings, ground and spawn points. Knows no traffic and no picture."""
+"""Road networks: OpenDRIVE converted to lanes, markings, ground and spawn points. Knows no traffic and no picture."""

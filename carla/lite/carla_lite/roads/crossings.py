@@ -1,7 +1,7 @@
-"""Where people cross the road: crosswalks as the map has them, or at its junctions; and the lines cars stop at.
+"""Crosswalks, from the map or else at its junctions, and stop lines.
 
-Owns the outlines of both. A map without a single crosswalk object (Town01 and Town02 of 2020) gets one across the
-mouth of every road at every junction; the client's own ``get_crosswalks`` knows nothing of those.
+Owns the outlines of both. A map without any crosswalk object (Town01 and Town02 of 2020) gets one across the mouth of
+every road at every junction; the client's ``get_crosswalks`` doesn't know these.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from carla_lite.roads.lanes import offsets, place
 from carla_lite.roads.opendrive import Road
 from carla_lite.roads.reference_line import FloatArray
 
-# A derived crosswalk lies in the junction, just beyond the road's end, and reaches onto the sidewalks.
+# A derived crosswalk is inside the junction, just beyond the road's end, and reaches onto the sidewalks.
 NEAR_M, FAR_M, BESIDE_M = 0.6, 3.6, 1.5
 STOP_LINE_M = 0.4
 STOP_BEFORE_M = 0.3
-# So far from a road's end a crosswalk moves the stop line back.
+# Up to this distance from a road's end, a crosswalk moves the stop line back.
 MOUTH_M = 12.0
 MIN_ROAD_M = 4.0
 JUNCTION_ARMS = 3
@@ -46,7 +46,9 @@ class _Mouth:
     outwards: int
 
     def across(self, low: float, high: float, near_m: float, far_m: float) -> FloatArray:
-        """Return a rectangle between two lateral offsets, from ``near_m`` to ``far_m`` beyond the end (or before)."""
+        """Return a rectangle between two lateral offsets, from ``near_m`` to ``far_m`` beyond the end (negative: before
+        it).
+        """
         x, y, z, heading = (float(value[0]) for value in self.road.line(np.array([self.s])))
         ahead = self.outwards * np.array([near_m, near_m, far_m, far_m])
         aside = np.array([low, high, high, low])
@@ -66,7 +68,7 @@ def crossings(roads: Sequence[Road]) -> Crossings:
 
 
 def _mouths(roads: Sequence[Road]) -> Iterator[_Mouth]:
-    """Yield the ends of roads at junctions where at least three meet, if there is something to drive on."""
+    """Yield the ends of roads with driving lanes at junctions where at least three roads meet."""
     arms = Counter(junction for road in roads for junction in road.junctions if junction is not None)
     for road in roads:
         if road.in_junction or road.length < MIN_ROAD_M or not (road.sections and road.line.pieces):
@@ -79,7 +81,7 @@ def _mouths(roads: Sequence[Road]) -> Iterator[_Mouth]:
 
 
 def _lanes(mouth: _Mouth) -> Iterator[tuple[int, str, float, float]]:
-    """Yield id, kind and both lateral offsets of the lanes that cars use at a mouth."""
+    """Yield id, kind and both lateral offsets of the lanes for cars at a mouth."""
     section = mouth.road.sections[-1 if mouth.outwards > 0 else 0]
     for record, inner, outer in offsets(mouth.road, section, np.array([mouth.s])):
         low, high = sorted((float(inner[0]), float(outer[0])))
@@ -106,7 +108,7 @@ def _stop_lines(mouth: _Mouth, crosswalks: Sequence[FloatArray]) -> Iterator[Flo
 
 
 def _depth(mouth: _Mouth, outline: FloatArray, low: float, high: float) -> float:
-    """Return how far before the mouth a crosswalk begins that lies across these offsets; 0 for one elsewhere."""
+    """Return how far before the mouth a crosswalk at these offsets begins; 0 for one elsewhere."""
     x, y, _, heading = (float(value[0]) for value in mouth.road.line(np.array([mouth.s])))
     dx, dy = outline[:, 0] - x, -outline[:, 1] - y
     before = -mouth.outwards * (dx * np.cos(heading) + dy * np.sin(heading))

@@ -1,4 +1,4 @@
-"""Where on Earth a map lies: latitude and longitude of a place, as the client's ``transform_to_geolocation`` has it.
+"""Geographic reference of a map: latitude and longitude of a place, as in the client's ``transform_to_geolocation``.
 
 Owns the meaning of OpenDRIVE's geoReference and the projection, which in the 0.9.16 client is a transverse Mercator on
 a sphere, whatever the file's +proj says.
@@ -12,25 +12,25 @@ from dataclasses import dataclass
 from carla_lite.roads.parser import is_number, number
 
 _EQUATOR_M = 6378137.0
-# Times the scale of UTM.
+# Scale of UTM as a factor.
 _RADIUS_M = 0.9996 * _EQUATOR_M
 
 
 @dataclass(frozen=True)
 class GeoReference:
-    """The origin of a map in degrees. CARLA's own where the file doesn't name both."""
+    """Origin of a map in degrees; CARLA's default if the file doesn't name both."""
 
     latitude: float = 42.0
     longitude: float = 2.0
     mercator: bool = False
-    """Whether the client of 0.9.15 asks, which projects by Mercator and has north against y."""
+    """Whether the client is 0.9.15, which uses Mercator's projection and has north against y."""
 
     @classmethod
     def read(cls, text: str) -> GeoReference:
-        """Return the origin that the text of a geoReference names by ``+lat_0`` and ``+lon_0``, between blanks.
+        """Return the origin in the text of a geoReference, given by ``+lat_0`` and ``+lon_0`` between blanks.
 
         Raises:
-            ValueError: one is no number, at which the client's ``stod`` throws (GeoReferenceParser.cpp).
+            ValueError: one isn't a number, for which the client's ``stod`` throws (GeoReferenceParser.cpp).
         """
         pairs = (part.split("=") for part in text.split(" "))
         found = {pair[0]: _stod(*pair) for pair in pairs if len(pair) == 2 and pair[0] in ("+lat_0", "+lon_0")}
@@ -41,7 +41,7 @@ class GeoReference:
     def transform(self, x: float, y: float) -> tuple[float, float]:
         """Return latitude and longitude (degrees) of a place in CARLA's frame (m).
 
-        The client of 0.9.16 has latitudes grow with y, which points south in CARLA's frame; so have we.
+        In the client of 0.9.16 latitudes grow with y, which points south in CARLA's frame; here they do, too.
         """
         if self.mercator:
             radius_m = _EQUATOR_M * math.cos(math.radians(self.latitude))

@@ -1,6 +1,7 @@
-"""How high the ground is at a place: a lookup that costs next to nothing, since physics asks it for every substep.
+"""Height of the ground at a place: a very cheap lookup, since physics calls it in every substep.
 
-Owns a raster of heights around the lanes; a map without hills is one number. Knows of roads only their sampled points.
+Owns a raster of heights around the lanes; a map without hills is one number. Of roads it knows only their sampled
+points.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from carla_lite.roads.reference_line import FloatArray
 
 FLAT_M = 1e-3
 CELL_M = 1.0
-# A height is a float of Python's, 32 B: 128 MiB in all. Where hills are wider than 2 × 2 km the cells grow.
+# A Python float takes 32 B: 128 MiB in all. On hilly maps above 2 × 2 km the cells are larger.
 MAX_CELLS = 4 << 20
 
 
 def ground(points: FloatArray) -> Callable[[float, float], float]:
-    """Return what gives the height in metres at (x, y), CARLA's frame: that of the nearest of all lane samples (n, 3),
-    interpolated between cells of one metre or, of a large map, more; beyond the map that of its edge.
+    """Return a function that gives the height in metres at (x, y), in CARLA's frame.
+
+    It is the height of the nearest of all lane samples (n, 3), interpolated between cells of one metre, or more on a
+    large map; beyond the map it is that of its edge.
     """
-    # A function, since an object that can be called costs twice as much.
+    # A function: a callable object costs twice as much.
     if np.ptp(points[:, 2]) < FLAT_M:
         level = float(np.median(points[:, 2]))
         return lambda _x, _y: level
@@ -34,7 +37,7 @@ def ground(points: FloatArray) -> Callable[[float, float], float]:
     rows = raster(points, low, cell_m).tolist()  # lists, because scalar access to arrays is slow
 
     def height(x: float, y: float) -> float:
-        # Of the cells whose centres surround the point.
+        # Weights of the four cells whose centres surround the point.
         column, row = (x - west) / cell_m, (y - north) / cell_m
         i = min(max(floor(row), 0), len(rows) - 2)
         j = min(max(floor(column), 0), len(rows[0]) - 2)
@@ -53,7 +56,7 @@ def cell_of(points: FloatArray) -> float:
 
 
 def raster(points: FloatArray, low: FloatArray, cell_m: float) -> FloatArray:
-    """Return heights (rows along y, columns along x) of cells from ``low`` on; an empty cell takes the nearest's."""
+    """Return heights (rows along y, columns along x) of cells from ``low`` on; an empty cell has the nearest height."""
     cells = np.rint((points[:, :2] - low) / cell_m).astype(np.intp)
     columns, rows = cells.max(axis=0) + 2
     index = cells[:, 1] * columns + cells[:, 0]

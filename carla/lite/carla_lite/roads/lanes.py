@@ -1,7 +1,7 @@
 """Lanes and painted lines as sampled polylines in CARLA's frame, made from the roads of an OpenDRIVE file.
 
-Owns the flip from OpenDRIVE's frame (y to the left) to CARLA's (y to the right) and the direction of travel: where
-traffic keeps right a lane with a negative id runs along its road, one with a positive id against it. Reads no XML.
+Owns the conversion from OpenDRIVE's frame (y to the left) to CARLA's (y to the right), and the direction of travel:
+with right-hand traffic a lane with a negative id runs along its road, one with a positive id against it. Reads no XML.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from carla_lite.roads.opendrive import LaneRecord, Road, RoadMark, Section
 from carla_lite.roads.reference_line import FloatArray
 
-# Sections shorter and lanes thinner than this are artefacts of an export; they have no direction, or no surface.
+# Shorter sections and thinner lanes are artefacts of an export; they have no direction, or no surface.
 MIN_LENGTH_M = 1e-3
 MIN_WIDTH_M = 1e-2
 
@@ -26,7 +26,7 @@ SINGLE_LINES = {"solid": "solid", "broken": "broken", "curb": "curb", "botts dot
 class Marking:
     """A painted or raised line; ``kind`` is "solid", "broken" or "curb" (a double line is two markings).
 
-    Compared by identity, like Lane, since == of two arrays is no truth value.
+    Compared by identity, like Lane, since == of two arrays isn't a single truth value.
     """
 
     points: FloatArray  # (n, 3), m
@@ -37,7 +37,7 @@ class Marking:
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """One lane of one section; the polylines share n, run in the direction of travel and are in CARLA's frame."""
+    """One lane of one section. All its polylines have n points in the direction of travel, in CARLA's frame."""
 
     road_id: int
     section: int  # its number in the file
@@ -45,16 +45,16 @@ class Lane:
     kind: str  # OpenDRIVE's type: "driving", "sidewalk", "shoulder" …
     in_junction: bool
     centre: FloatArray  # (n, 3), m
-    left: FloatArray  # (n, 3), the edge on the left hand of someone who travels along the lane
+    left: FloatArray  # (n, 3), the left edge in the direction of travel
     right: FloatArray  # (n, 3)
     width_m: FloatArray  # (n,)
     speed_limit_mps: float
     along: bool = True
-    """Whether it runs the way in which its road's stations grow."""
+    """Whether it runs in the direction of its road's stations."""
 
 
 def lanes_of(road: Road, step_m: float) -> Iterator[Lane]:
-    """Yield the lanes of a road sampled at most ``step_m`` apart and always at both ends of each section."""
+    """Yield the lanes of a road, sampled at most ``step_m`` apart and at both ends of each section."""
     for section in road.sections if road.line.pieces else ():
         if not section.end - section.start >= MIN_LENGTH_M:
             continue
@@ -73,7 +73,7 @@ def lane_of(road: Road, section: int, record: LaneRecord, s: FloatArray, edges: 
     """Return the lane between the lateral offsets (n,) of its inner and outer edge."""
     is_along = road.runs_along(record.lane_id)
     along = slice(None) if is_along else slice(None, None, -1)
-    # Inner is the edge nearer to the reference line: the left one for both directions of right-hand traffic.
+    # The inner edge is nearer to the reference line: the left one in both directions of right-hand traffic.
     left, right = (place(road, s, edge)[along] for edge in (edges if road.keeps_right else edges[::-1]))
     limit = record.speed_limit_mps or road.speed_limit_mps(float(s[0] + s[-1]) / 2)
     width = np.abs(edges[1] - edges[0])[along]
@@ -93,7 +93,7 @@ def lane_of(road: Road, section: int, record: LaneRecord, s: FloatArray, edges: 
 
 
 def markings_of(road: Road, step_m: float) -> Iterator[Marking]:
-    """Yield the visible lines of a road, each at the outer edge of its lane (or on the lane offset for lane 0)."""
+    """Yield the visible lines of a road, each at the outer edge of its lane (for lane 0 at the lane offset)."""
     for section in road.sections if road.line.pieces else ():
         for record in section.lanes:
             for mark, start, end in spans(record.marks, section):
@@ -105,18 +105,18 @@ def markings_of(road: Road, step_m: float) -> Iterator[Marking]:
 
 
 def lines(road: Road, record: LaneRecord, mark: RoadMark, s: FloatArray, edge: FloatArray) -> Iterator[Marking]:
-    """Yield the one or two lines of a mark; of "solid broken" the first is the inner one (the left one on lane 0)."""
+    """Yield the one or two lines of a mark; for "solid broken" the first is the inner one (the left one for lane 0)."""
     single = SINGLE_LINES.get(mark.kind)
     kinds = [single] if single else [kind for kind in mark.kind.split() if kind in ("solid", "broken")]
     outwards = 1 if record.lane_id > 0 else -1
     for i, kind in enumerate(kinds):
-        # A double line leaves a gap as wide as a line: centres one width to either side of the edge.
+        # A double line has a gap of one line width: its centres are one width to either side of the edge.
         aside = outwards * mark.width_m * (2 * i - len(kinds) + 1)
         yield Marking(place(road, s, edge + aside), kind, mark.color, mark.width_m)
 
 
 def spans(marks: tuple[RoadMark, ...], section: Section) -> Iterator[tuple[RoadMark, float, float]]:
-    """Yield each mark with the stations between which it holds."""
+    """Yield each mark with its start and end station."""
     bounds = [*(min(section.start + mark.offset, section.end) for mark in marks), section.end]
     yield from zip(marks, bounds[:-1], bounds[1:], strict=True)
 

@@ -1,6 +1,7 @@
-"""The road network of a map as the rest of carla-lite needs it: lanes, painted lines, ground, places to spawn.
+"""The road network of a map for the rest of carla-lite: lanes, painted lines, ground, spawn points.
 
-Owns the way from a map's name or path to a network. The geometry lives in the modules below; the wire is unknown here.
+Owns the conversion of a map's name or path to a network. The geometry is in the modules below; the wire is unknown
+here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["KNOWN", "MAP_NAMES", "Lane", "MapError", "Marking", "RoadNetwork", "
 
 MAP_NAMES = generator.NAMES
 KNOWN = f"{', '.join(MAP_NAMES)}, {generator.HOW_NAMED}"
-# Some 300 B a metre; CARLA's largest town has a third of it.
+# About 300 B per metre; CARLA's largest town has a third of this length.
 _LONGEST_M = 2e6
 
 
@@ -50,16 +51,17 @@ class RoadNetwork:
 
     @classmethod
     def parse(cls, name: str, xodr: str, step_m: float = 1.0) -> RoadNetwork:
-        """Return the network of an OpenDRIVE text, sampled every ``step_m``; MapError says what is wrong with it.
+        """Return the network of an OpenDRIVE text, sampled every ``step_m``; MapError if there is something wrong with
+        it.
 
-        What the ``carla`` client takes is taken, what it doesn't survive is refused.
+        A text that the ``carla`` client accepts is accepted; one that it doesn't survive is refused.
         """
         drive = parser.read(name, xodr)
         for fault in unloadable.faults(drive):
             raise MapError(f"map {name}, {fault}: the carla client does not survive that, export the map again")
         roads = list(drive.roads.values())
         _check_length(name, drive)
-        with np.errstate(all="ignore"):  # numbers that are none, or too large, are said below
+        with np.errstate(all="ignore"):  # NaN and too large numbers are reported below
             every = [lane for road in roads for lane in lanes_of(road, step_m)]
         placed = list(_placed(name, every))
         if not placed:
@@ -77,8 +79,8 @@ class RoadNetwork:
         return cls(name, xodr, lanes, markings, bounds, signals.read(drive, lanes), crossings(roads), origin)
 
     def renamed(self, name: str) -> RoadNetwork:
-        """Return the same network under another name."""
-        other = copy.copy(self)  # with what was computed already
+        """Return this network under another name."""
+        other = copy.copy(self)  # with what was already computed
         object.__setattr__(other, "name", name)
         return other
 
@@ -88,13 +90,13 @@ class RoadNetwork:
 
     @cached_property
     def ground(self) -> Callable[[float, float], float]:
-        """The lookup behind ``height``, for loops that would pay for one call more."""
+        """The function behind ``height``, for loops in which a further call would cost too much."""
         return ground(
             np.concatenate([points for lane in self.lanes for points in (lane.left, lane.centre, lane.right)])
         )
 
     def spawn_points(self) -> tuple[SpawnPoint, ...]:
-        """Return the places for cars, always the same ones in the same order."""
+        """Return the spawn points, always the same in the same order."""
         return self._spawn_points
 
     @cached_property
@@ -117,12 +119,12 @@ def _check_length(name: str, drive: OpenDrive) -> None:
 
 
 def _is_near(points: FloatArray) -> bool:
-    # A comparison, which no number that is none passes.
+    # A comparison, which is false for NaN.
     return bool((np.abs(points) <= FARTHEST_M).all())
 
 
 def _placed(name: str, lanes: Iterable[Lane]) -> Iterator[Lane]:
-    """Yield the lanes that are somewhere; a sidewalk that isn't is left out."""
+    """Yield the lanes that have a valid place; sidewalks without one are left out."""
     for lane in lanes:
         if _is_near(lane.left) and _is_near(lane.right):
             yield lane
@@ -135,10 +137,10 @@ def _placed(name: str, lanes: Iterable[Lane]) -> Iterator[Lane]:
 
 @lru_cache(maxsize=2)
 def load(map: str) -> RoadNetwork:
-    """Return the network of a generated town (``Lite01``, ``/Game/Carla/Maps/Lite01``, ``Lite:seed=7,size=400``) or of
-    the .xodr file at a path.
+    """Return the network of a generated town or of the .xodr file at a path.
 
-    MapError names the maps that exist if there is no such one.
+    Names of towns are ``Lite01``, ``/Game/Carla/Maps/Lite01``, ``Lite:seed=7,size=400``. MapError names the maps if
+    there is none of this name.
     """
     name = map.rsplit("/", 1)[-1]
     if generator.is_name(name):
@@ -154,6 +156,6 @@ def load(map: str) -> RoadNetwork:
 
 
 def _decoded(content: bytes) -> str:
-    """Return a file's text as Unreal reads it: UTF-16 if it begins so, else UTF-8, and what is neither replaced."""
+    """Return a file's text as Unreal reads it: UTF-16 if it begins so, else UTF-8 with replacement characters."""
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return content.decode("utf-16" if wide else "utf-8-sig", "replace")

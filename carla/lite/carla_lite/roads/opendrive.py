@@ -1,4 +1,4 @@
-"""What an OpenDRIVE file says, as plain records: roads, lanes, signals, junctions, controllers.
+"""The content of an OpenDRIVE file as plain records: roads, lanes, signals, junctions, controllers.
 
 Owns the records. Reads no XML (``parser`` does), samples nothing and draws no lanes.
 """
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from carla_lite.roads.reference_line import Profile, ReferenceLine
 
-# A road without a speed record: the limit inside towns of most countries.
+# For a road without a speed record: the usual limit in towns.
 DEFAULT_SPEED_MPS = 50 / 3.6
-# Where the wire's locations end (``protocol.wire``).
+# Limit of locations on the wire (``protocol.wire``).
 FARTHEST_M = 1e6
 
 
@@ -26,7 +26,7 @@ class MapError(Exception):
 
 @dataclass(frozen=True)
 class RoadMark:
-    """A roadMark record: valid from ``offset`` m after the start of its section until the next record."""
+    """A roadMark record, valid from ``offset`` m after its section's start until the next record."""
 
     offset: float
     kind: str
@@ -36,11 +36,11 @@ class RoadMark:
 
 @dataclass(frozen=True)
 class LaneRecord:
-    """A lane of a section as the file says it."""
+    """A lane of a section, as in the file."""
 
     lane_id: int
     kind: str  # OpenDRIVE's type in small letters
-    width: Profile | None  # of s measured from the section's start; None where the client knows no width at all
+    width: Profile | None  # of s from the section's start; None if the client knows no width at all
     marks: tuple[RoadMark, ...] = ()
     speed_limit_mps: float | None = None
     predecessor: int = 0
@@ -55,16 +55,16 @@ class Section:
     end: float
     lanes: tuple[LaneRecord, ...]  # by ascending id
     number: int = 0
-    """Its place in the file, the client's ``section_id``."""
+    """Its number in the file, the client's ``section_id``."""
 
     def lane(self, lane_id: int) -> LaneRecord | None:
-        """Return the lane of this id, or None."""
+        """Return the lane with this id, or None."""
         return next((lane for lane in self.lanes if lane.lane_id == lane_id), None)
 
 
 @dataclass(frozen=True)
 class Crosswalk:
-    """A crosswalk object: its place on the road, its turn against the road, and its outline's (u, v) around that."""
+    """A crosswalk object: its place on the road, its angle to the road, and its outline's (u, v) around the place."""
 
     s: float
     t: float
@@ -91,17 +91,17 @@ class Road:
     keeps_right: bool = True
 
     def speed_limit_mps(self, s: float) -> float:
-        """Return the limit that holds at station s."""
+        """Return the speed limit at station s."""
         return next((speed for start, speed in reversed(self.speeds) if start <= s), DEFAULT_SPEED_MPS)
 
     def runs_along(self, lane_id: int) -> bool:
-        """Return whether traffic on a lane goes the way in which the stations grow; so does the centre lane."""
+        """Return whether traffic on a lane moves in the direction of the stations; so does the centre lane."""
         return lane_id <= 0 if self.keeps_right else lane_id >= 0
 
 
 @dataclass(frozen=True)
 class SignalReference:
-    """One place where a signal holds: road, station, and the spans of lane ids, none if the file has no validity."""
+    """A place where a signal applies: road, station, and spans of lane ids; no spans if the file has no validity."""
 
     signal_id: str
     road_id: int
@@ -112,7 +112,7 @@ class SignalReference:
 
 @dataclass(frozen=True)
 class SignalRecord:
-    """A signal of the file, with the place that it has there."""
+    """A signal of the file, with its place there."""
 
     at: SignalReference
     name: str
@@ -130,7 +130,7 @@ class SignalRecord:
 
 @dataclass(frozen=True)
 class Junction:
-    """The roads that connect others in it, and its controllers' ids in the order of their ``sequence``."""
+    """A junction: its connecting roads, and its controllers' ids in the order of their ``sequence``."""
 
     junction_id: int
     connecting_roads: tuple[int, ...]
@@ -144,8 +144,8 @@ class OpenDrive:
     roads: Mapping[int, Road]
     signals: tuple[SignalRecord, ...] = ()
     references: tuple[SignalReference, ...] = ()
-    """Those of signals and of signalReferences, in the file's order."""
+    """References by signals and signalReferences, in the file's order."""
     junctions: tuple[Junction, ...] = ()
     controllers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The ids of each controller's signals."""
+    """Ids of each controller's signals."""
     geo_reference: str = ""

@@ -1,9 +1,9 @@
-"""OpenDRIVE XML read as the ``carla`` client reads it: by pugixml, the client's own parser, and by LibCarla's rules for
-what is missing, empty or doubled (LibCarla/source/carla/opendrive/parser, road/MapBuilder.cpp).
+"""Reads OpenDRIVE XML as the ``carla`` client does.
 
-Owns the reading of elements and attributes and the units of speed. An attribute that is missing is 0, a number ends at
-the first character that isn't part of it, and roads of one id are one road. What the client doesn't survive,
-``unloadable`` says.
+It uses pugixml, the client's parser, and LibCarla's rules for missing, empty or repeated parts
+(LibCarla/source/carla/opendrive/parser, road/MapBuilder.cpp). Owns the reading of elements and attributes and the units
+of speed. A missing attribute is 0, a number ends at the first character that isn't part of it, and roads with the same
+id are one road. ``unloadable`` lists what the client doesn't survive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from carla_lite.roads.opendrive import (
 from carla_lite.roads.reference_line import Geometry, Profile, ReferenceLine
 
 Node: TypeAlias = Any
-"""An element of pugixml's, which has no stubs; a missing one has no children and empty attributes."""
+"""An element of pugixml, which has no stubs; a missing one has no children and empty attributes."""
 _Cubic: TypeAlias = tuple[float, float, float, float, float]
 
 SHAPE_ATTRIBUTES = {
@@ -47,7 +47,7 @@ SHAPE_ATTRIBUTES = {
 _KMH, _MPH = 1 / 3.6, 0.44704
 _TO_MPS = {"": 1.0, "m/s": 1.0, "km/h": _KMH, "kmh": _KMH, "kph": _KMH, "mph": _MPH}
 _SIDES = ("left", "center", "right")
-# What C's strtod takes of a text.
+# The part of a text that C's strtod reads.
 _NUMBER = re.compile(
     r"\s*[+-]?(?:0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?\d+)?|inf(?:inity)?|nan"
     r"|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)",
@@ -57,10 +57,10 @@ _WIDEST_MARK_M = 1.0
 
 
 def read(name: str, xodr: str) -> OpenDrive:
-    """Return what an OpenDRIVE text says.
+    """Return the content of an OpenDRIVE text.
 
     Raises:
-        MapError: it is not XML, no OpenDRIVE, or has no roads.
+        MapError: it isn't XML or OpenDRIVE, or has no roads.
     """
     document = pugi.XMLDocument()
     result = document.load_string(xodr)
@@ -98,14 +98,14 @@ def is_number(text: str) -> bool:
 
 
 def number(text: str) -> float:
-    """Return the number that a text begins with, by C's rules: 0 if there is none, "nan" and "inf" are some."""
+    """Return the number at the start of a text, by C's rules: 0 if there is none; "nan" and "inf" are numbers."""
     found = _NUMBER.match(text)
     if found is None:
         return 0.0
     digits = found[0].strip().lower()
     try:
         return float.fromhex(digits) if "x" in digits else float(digits)
-    except OverflowError:  # fromhex alone says so
+    except OverflowError:  # only fromhex raises it
         return -math.inf if digits.startswith("-") else math.inf
 
 
@@ -114,10 +114,10 @@ def _number(node: Node, key: str) -> float:
 
 
 def _station(node: Node, key: str = "s") -> float:
-    """Return where on its road a record begins.
+    """Return the station at which a record begins.
 
     Raises:
-        ValueError: at "nan", with which the client's order of a road's records is undefined.
+        ValueError: it is "nan", for which the client's order of a road's records is undefined.
     """
     s = _number(node, key)
     if math.isnan(s):
@@ -130,7 +130,7 @@ def _text(node: Node, key: str) -> str:
 
 
 def _road(road_id: int, nodes: Sequence[Node]) -> Road:
-    """Return the road of all elements with this id: the last one's attributes, and what is in any of them."""
+    """Return the road of all elements with this id: the attributes of the last one, and the content of all."""
     last, length = nodes[-1], _number(nodes[-1], "length")
     lanes = [node.child("lanes") for node in nodes]
     pieces = (_geometry(one) for node in nodes for one in node.child("planView").children("geometry"))
@@ -162,7 +162,7 @@ def _road(road_id: int, nodes: Sequence[Node]) -> Road:
 
 
 def _profile(groups: Iterable[Iterable[Node]], start: str) -> Profile:
-    """Return the piecewise cubic of each road element's records; one without any adds level 0 from the start."""
+    """Return the piecewise cubic of each road element's records; an element without any adds level 0 from its start."""
     return Profile.of([record for group in groups for record in (list(_cubics(group, start)) or [(0.0,) * 5])])
 
 
@@ -172,7 +172,7 @@ def _cubics(nodes: Iterable[Node], start: str) -> Iterator[_Cubic]:
 
 
 def _geometry(node: Node) -> Geometry | None:
-    """Return one piece of the plan view; None for a shape that the client passes over."""
+    """Return one piece of the plan view; None for a shape that the client ignores."""
     shape = node.first_child()
     kind = shape.name()
     if kind not in SHAPE_ATTRIBUTES:
@@ -183,13 +183,13 @@ def _geometry(node: Node) -> Geometry | None:
 
 
 def _junction(node: Node, end: str) -> str | None:
-    """Return the id of the junction that a road leads to at its "predecessor" or "successor" end, or None."""
+    """Return the id of the junction at a road's "predecessor" or "successor" end, or None."""
     link = node.child("link").child(end)
     return _text(link, "elementId") if _text(link, "elementType") == "junction" else None
 
 
 def _crosswalks(node: Node) -> Iterator[Crosswalk]:
-    """Yield a road's crosswalks, those with an outline of at least three corners."""
+    """Yield a road's crosswalks with outlines of at least three corners."""
     for found in node.child("objects").children("object"):
         if _text(found, "type") != "crosswalk":
             continue
@@ -203,7 +203,7 @@ def _crosswalks(node: Node) -> Iterator[Crosswalk]:
 
 @dataclass
 class _Lane:
-    """A lane while what several elements say of it comes together."""
+    """A lane that is collected from several elements."""
 
     kind: str = "none"
     predecessor: int = 0
@@ -219,14 +219,14 @@ class _Lane:
 
 
 _Open: TypeAlias = tuple[float, int, dict[int, _Lane]]
-"""A section's start, number, and lanes."""
+"""Start, number and lanes of a section."""
 
 
 def _sections(road_id: int, length: float, nodes: Iterable[Node]) -> tuple[Section, ...]:
-    """Return the lane sections with the stations they end at.
+    """Return the lane sections with their end stations.
 
     Raises:
-        ValueError: a section starts at no number, or a lane is in none.
+        ValueError: a section's start isn't a number, or a lane is in no section.
     """
     found: list[_Open] = []
     for node in nodes:
@@ -247,7 +247,7 @@ def _sections(road_id: int, length: float, nodes: Iterable[Node]) -> tuple[Secti
             for section in lanes.children("laneSection"):
                 _describe(road_id, section, beside)
     ends = dict(itertools.pairwise([*beside, length]))
-    # By its number the client finds the first: of two roads with one id it never looks at the second's.
+    # By its number the client finds only the first: of two roads with one id it never reads the second's.
     firsts = {index: (start, lanes) for start, index, lanes in reversed(found)}
     return tuple(
         Section(start, ends[start], tuple(lanes[key].record(key) for key in sorted(lanes)), index)
@@ -261,10 +261,12 @@ def _lanes(section: Node) -> Iterator[Node]:
 
 
 def _describe(road_id: int, section: Node, beside: Mapping[float, Sequence[_Open]]) -> None:
-    """Add widths, marks and limits to the lane that the client takes: of several sections at this station the first
-    that has it (Road::GetLaneByDistance)."""
+    """Add widths, marks and limits to the lane that the client chooses.
+
+    That is the first section at this station that has the lane (Road::GetLaneByDistance).
+    """
     s = _number(section, "s")
-    # Only of a second <lanes> there may be no section here.
+    # Only a second <lanes> can have no section here.
     at = s if s in beside else max((start for start in beside if start <= s), default=s)
     for node in _lanes(section):
         lane_id = node.attribute("id").as_int()
@@ -283,7 +285,7 @@ def _describe(road_id: int, section: Node, beside: Mapping[float, Sequence[_Open
 
 
 def _mark(node: Node) -> RoadMark:
-    """Return one roadMark; without a sensible width it takes the usual one of its weight."""
+    """Return one roadMark; without a sensible width it gets the usual one for its weight."""
     offset, width, color = _station(node, "sOffset"), _number(node, "width"), _text(node, "color").lower()
     usual = 0.25 if _text(node, "weight") == "bold" else 0.12
     return RoadMark(
@@ -295,13 +297,13 @@ def _mark(node: Node) -> RoadMark:
 
 
 def _speed_mps(node: Node) -> float | None:
-    """Return the limit of a <speed> in m/s; None for "no limit", "undefined", 0, and units that aren't speeds'."""
+    """Return the limit of a <speed> in m/s; None for "no limit", "undefined", 0, and units that aren't of speed."""
     limit = _number(node, "max") * _TO_MPS.get(_text(node, "unit").strip().lower(), 0.0)
     return limit if 0.0 < limit < math.inf else None
 
 
 def _signals(root: Node) -> tuple[tuple[SignalRecord, ...], tuple[SignalReference, ...]]:
-    """Return all signals, of two with one id the last, and all references, in the client's order."""
+    """Return all signals (of two with one id the last) and all references, in the client's order."""
     signals: dict[str, SignalRecord] = {}
     references: list[SignalReference] = []
     for road in root.children("road"):
@@ -321,8 +323,10 @@ def _signals(root: Node) -> tuple[tuple[SignalRecord, ...], tuple[SignalReferenc
 
 
 def _is_sign(node: Node) -> bool:
-    """Return whether an object is a sign as RoadRunner exports it, by its name (ObjectParser.cpp); carla-lite has no
-    actor for one."""
+    """Return whether an object's name says that it is a sign exported by RoadRunner (ObjectParser.cpp).
+
+    carla-lite has no actor for it.
+    """
     name = _text(node, "name")
     if _text(node, "type") == "crosswalk":
         return False

@@ -1,4 +1,4 @@
-"""The mathematics of an OpenDRIVE road: where its reference line runs, and cubic profiles along it.
+"""The mathematics of an OpenDRIVE road: its reference line, and cubic profiles along it.
 
 Owns positions and headings as functions of the station s, in OpenDRIVE's right-handed frame. Knows no XML and no lanes.
 """
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Spacing of the table that a spiral is integrated on: errors stay far below 1 mm.
+# Spacing of the table for integrating a spiral: errors stay far below 1 mm.
 TABLE_STEP_M = 0.05
-# The 0.9.16 client lays a cubic out on a table, and joins its points by chords (found by asking it): so many metres of
-# u, or of the length that the parameter is divided by, but in at least so many parts.
+# The 0.9.16 client tabulates a cubic and joins its points by chords (found by experiment): with this spacing in metres
+# of u, or of the length that scales the parameter, and at least this many parts.
 POLY3_STEP_M = 0.3
 PARAM_POLY3_STEP_M, PARAM_POLY3_PARTS = 0.5, 5
-# From this radius on single precision, in which the client adds an arc's centre, shows.
+# From this radius on, the client's single precision shows when it adds an arc's centre.
 FAR_CENTRE_M = 1e4
 
 
@@ -33,7 +33,7 @@ class Profile:
 
     @classmethod
     def of(cls, records: Sequence[tuple[float, float, float, float, float]]) -> Profile:
-        """Return the profile of records (start, a, b, c, d); no records at all is zero everywhere."""
+        """Return the profile of records (start, a, b, c, d); without records it is zero everywhere."""
         table = np.array(sorted(records, key=lambda record: record[0]) or [(0.0,) * 5], dtype=np.float64)
         return cls(table[:, 0], table[:, 1:])
 
@@ -48,7 +48,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Geometry:
-    """One piece of a plan view; ``parameters`` are those of its kind, in the order of the OpenDRIVE attributes.
+    """One piece of a plan view. ``parameters`` belong to its kind, in the order of the OpenDRIVE attributes:
 
     line: none; arc: curvature; spiral: curvature at start and end; poly3: a b c d;
     paramPoly3: aU bU cU dU aV bV cV dV, over p in [0, 1] or, with ``arc_length``, over p in [0, length].
@@ -72,7 +72,7 @@ class Geometry:
         return self.x + u * cos - v * sin, self.y + u * sin + v * cos, self.heading + turn
 
     def _local(self, d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return u, v, heading in the piece's own frame; the client extends only cubics beyond their length."""
+        """Return u, v, heading in the piece's frame; the client extends only cubics beyond their length."""
         if self.kind in ("poly3", "paramPoly3"):
             points, slopes = self._table()
             return chords(d, points, slopes, self.length + (POLY3_STEP_M if self.kind == "poly3" else 0.0))
@@ -84,12 +84,12 @@ class Geometry:
         return spiral(d, self.length, *self.parameters)
 
     def _clamped(self, d: FloatArray) -> FloatArray:
-        # In the order of LibCarla's Clamp, which decides what a length below 0, or none, does.
+        # In the order of LibCarla's Clamp, which decides about a length that is negative or NaN.
         d = np.maximum(d, 0.0)
         return np.where(self.length < d, self.length, d)
 
     def _far_arc(self, d: FloatArray, curvature: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return x, y, heading of an arc as the client has it, to the centimetre or the metre (GeometryArc)."""
+        """Return x, y, heading of an arc as in the client, to the centimetre or the metre (GeometryArc)."""
         radius, turn = 1.0 / curvature, self.heading + d * curvature
         places = []
         for start, begin, end in (
@@ -120,7 +120,7 @@ def arc(d: FloatArray, curvature: float) -> tuple[FloatArray, FloatArray, FloatA
 
 
 def spiral(d: FloatArray, length: float, start: float, end: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return u, v, heading of an Euler spiral: the curvature goes linearly from ``start`` to ``end``."""
+    """Return u, v, heading of an Euler spiral, whose curvature changes linearly from ``start`` to ``end``."""
     rate = (end - start) / length if length else 0.0
     reach = float(d.max(initial=0.0))
     table = np.linspace(0.0, reach, max(int(reach / TABLE_STEP_M), 16) + 1)
@@ -132,13 +132,15 @@ def spiral(d: FloatArray, length: float, start: float, end: float) -> tuple[Floa
 def chords(
     d: FloatArray, points: FloatArray, slopes: FloatArray, length: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return u, v, heading at distances d along the chords through some points (n, 2), with the slopes (n, 2) there;
-    the one that reaches ``length`` goes on beyond."""
+    """Return u, v, heading at distances d along the chords through points (n, 2), with their slopes (n, 2).
+
+    The chord that reaches ``length`` continues beyond it.
+    """
     table = np.concatenate([points, slopes], axis=1)
     along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(table[:, :2], axis=0).T))])
     along = along[: max(int(np.searchsorted(along, length, side="right")), 1) + 1]
     after = np.clip(np.searchsorted(along, d, side="right"), 1, len(along) - 1)
-    # The client's own order of operations, which shows where a chord is longer than all maps.
+    # The client's order of operations, which matters where a chord is longer than all maps.
     share = ((along[after] - d) / (along[after] - along[after - 1]))[:, None]
     u, v, du, dv = (share * table[after - 1] + (1.0 - share) * table[after]).T
     return u, v, np.arctan2(dv, du)
@@ -157,7 +159,7 @@ def slope(k: tuple[float, ...], p: FloatArray) -> FloatArray:
 
 
 def cumulative(values: FloatArray, at: FloatArray) -> FloatArray:
-    """Return the integral of ``values`` from the first point up to each point (trapezium rule)."""
+    """Return the integral of ``values`` from the first point to each point (trapezium rule)."""
     return np.concatenate([[0.0], np.cumsum((values[1:] + values[:-1]) / 2 * np.diff(at))])
 
 

@@ -1,8 +1,7 @@
-"""Traffic lights and signs as a map's OpenDRIVE file has them: where each stands, where its traffic stops, and which
-lights take turns.
+"""Traffic lights and signs of a map's OpenDRIVE file: their places, stop areas, and which lights take turns.
 
-Owns the meaning of signals, their references, controllers and a junction's order of them, with CARLA's rules for what a
-file leaves out. Reads no XML, knows no state and no actor.
+Owns the meaning of signals, their references, controllers and a junction's order of them, with CARLA's rules for
+missing parts. Reads no XML, knows no state and no actor.
 """
 
 from __future__ import annotations
@@ -20,18 +19,19 @@ from carla_lite.roads.lanes import Lane, place
 from carla_lite.roads.opendrive import FARTHEST_M, LIGHT_TYPES, OpenDrive, Road, Section, SignalRecord, SignalReference
 from carla_lite.roads.reference_line import FloatArray
 
-# Along its lane from a junction to the middle of a stop: half its length, and what CARLA leaves before the junction.
+# Along its lane from a junction to the centre of a stop area: half its length, plus CARLA's distance before the
+# junction.
 BEFORE_JUNCTION_M = 3.0
 _SAME_PLACE_M = 1.0
-# CARLA moves a light so far away from its traffic (MapBuilder.cpp).
+# CARLA moves a light this far away from its traffic (MapBuilder.cpp).
 _LIGHT_AHEAD_M = 0.25
 _ALL_LANES = 1 << 16
-# Stop signs that are painted on the road: CARLA has no actor for them (TrafficLightManager.cpp).
+# Stop signs painted on the road: CARLA has no actor for them (TrafficLightManager.cpp).
 _PAINTED = "Stencil_STOP"
 
 
 class SignalType(Enum):
-    """What CARLA makes an actor of."""
+    """Signals for which CARLA makes an actor."""
 
     LIGHT = "light"
     STOP = "stop"
@@ -48,7 +48,7 @@ _TYPES = dict.fromkeys(LIGHT_TYPES, SignalType.LIGHT) | {
 
 @dataclass(frozen=True)
 class Stop:
-    """Where the traffic of one lane stops: the middle of a place on it (m) and the direction of travel (rad)."""
+    """Stop area of one lane: its centre (m) and the direction of travel (rad)."""
 
     x: float
     y: float
@@ -59,7 +59,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Signal:
-    """A light or sign in CARLA's frame, where the client's landmark is; who reads it looks along ``yaw`` (rad)."""
+    """A light or sign in CARLA's frame, at the client's landmark; its traffic looks along ``yaw`` (rad)."""
 
     id: str
     type: SignalType
@@ -74,30 +74,30 @@ class Signal:
 
 @dataclass(frozen=True)
 class Group:
-    """The lights of one junction: each controller's signal ids, in the order in which they have green."""
+    """The lights of one junction: each controller's signal ids, in the order of their green phases."""
 
     controllers: tuple[tuple[str, ...], ...]
     controlled: bool = True
-    """Whether the file has a controller: a light without one is a group by itself."""
+    """Whether the file has a controller; a light without one is a group by itself."""
 
 
 @dataclass(frozen=True)
 class Signals:
-    """All signals of a map that CARLA has actors for, in the file's order."""
+    """All signals of a map for which CARLA has actors, in the file's order."""
 
     signals: tuple[Signal, ...] = ()
     groups: tuple[Group, ...] = ()
 
 
 def read(drive: OpenDrive, lanes: Sequence[Lane]) -> Signals:
-    """Return the signals of a file whose lanes are known, without those that stand further away than any map."""
+    """Return a file's signals, given its lanes; signals further away than any map are left out."""
     places: dict[str, list[SignalReference]] = defaultdict(list)
     for reference in drive.references:
         places[reference.signal_id].append(reference)
     signals = (
         _signal(drive.roads, record, places[record.at.signal_id], lanes)
         for record in drive.signals
-        # Of painted ones CARLA makes no actor.
+        # CARLA makes no actor for painted signs.
         if record.type in _TYPES and record.name != _PAINTED
     )
     near = tuple(one for one in signals if max(abs(one.x), abs(one.y), abs(one.z)) <= FARTHEST_M)
@@ -105,8 +105,8 @@ def read(drive: OpenDrive, lanes: Sequence[Lane]) -> Signals:
 
 
 def _has(reference: SignalReference, lane: Lane) -> bool:
-    """Return whether a signal holds for a lane of its road."""
-    # Without a validity CARLA's client takes the lanes whose ids have the orientation's sign (MapBuilder.cpp).
+    """Return whether a signal applies to a lane of its road."""
+    # Without a validity, CARLA's client takes the lanes whose ids have the orientation's sign (MapBuilder.cpp).
     default = {"+": (1, _ALL_LANES), "-": (-_ALL_LANES, -1)}.get(reference.orientation, (-_ALL_LANES, _ALL_LANES))
     return (
         lane.road_id == reference.road_id
@@ -121,7 +121,7 @@ def _signal(
     kind, road = _TYPES[record.type], roads[record.at.road_id]
     s, aside = np.array([min(record.at.s, road.length)]), np.array([record.t])
     ((x, y, z),) = place(road, s, aside).tolist()
-    # A sign that is turned by no number stands along the road; a light would end the client.
+    # A sign whose angle isn't a number is set along the road; such a light would end the client.
     yaw = -(float(road.line(s)[3][0]) + (record.turn if math.isfinite(record.turn) else 0.0))
     if kind is SignalType.LIGHT:
         x, y = x + _LIGHT_AHEAD_M * math.cos(yaw), y + _LIGHT_AHEAD_M * math.sin(yaw)
@@ -138,7 +138,7 @@ def _signal(
 
 
 def _stops(roads: Mapping[int, Road], references: Sequence[SignalReference], lanes: Sequence[Lane]) -> Iterator[Stop]:
-    """Yield a stop a lane: a lane in a junction stops where it comes from, before the junction."""
+    """Yield one stop area per lane; for a lane in a junction it is on the lane before the junction."""
     stopped: set[tuple[int, int, int]] = set()
     for reference in references:
         for lane in (one for one in lanes if _has(reference, one)):
@@ -155,7 +155,7 @@ def _stops(roads: Mapping[int, Road], references: Sequence[SignalReference], lan
 
 
 def _before(lane: Lane, lanes: Sequence[Lane]) -> Lane | None:
-    """Return the one lane outside the junction that leads into this one; None if there are several or none."""
+    """Return the only lane outside the junction that leads into this lane; None if there is none or more than one."""
     start = lane.centre[0]
     found = [
         one
@@ -166,7 +166,7 @@ def _before(lane: Lane, lanes: Sequence[Lane]) -> Lane | None:
 
 
 def _station(lane: Lane, section: Section, s: float) -> float:
-    """Return how far along the lane, in its direction of travel, a station lies (m)."""
+    """Return the distance of a station along the lane in its direction of travel (m)."""
     share = (s - section.start) / (section.end - section.start)
     return _length(lane.centre) * (share if lane.along else 1.0 - share)
 
@@ -185,10 +185,10 @@ def _length(points: FloatArray) -> float:
 
 
 def _groups(drive: OpenDrive, lights: Sequence[str]) -> Iterator[Group]:
-    """Yield a group a junction in the order of its controllers' ``sequence``, then one for each light without any."""
+    """Yield one group per junction, in the order of its controllers' ``sequence``, then one per light without one."""
     taken: set[str] = set()
     for junction in drive.junctions:
-        # CARLA knows one controller a light.
+        # CARLA knows one controller per light.
         turns = []
         for controller in junction.controllers:
             turn = [light for light in drive.controllers.get(controller, ()) if light in lights and light not in taken]

@@ -1,6 +1,6 @@
-"""Where cars may appear: places on driving lanes, outside junctions, far enough apart.
+"""Spawn points of cars: places on driving lanes, outside junctions, far enough apart.
 
-Owns only the choice, a pure function of the lanes: the same lanes give the same places in the same order.
+Owns only the choice, a pure function of the lanes: equal lanes give equal places in the same order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ APART_M = 10.0
 JUNCTION_CLEARANCE_M = 6.0
 CANDIDATE_STEP_M = 2.0
 MIN_LANE_WIDTH_M = 2.5
-# Cars are let down from a little above the road, as CARLA's own spawn points do.
+# Cars are dropped from a little above the road, as from CARLA's spawn points.
 DROP_M = 0.5
 _LONG_M, _WIDE_M = 5.2, 1.5  # half a bus
 
@@ -65,8 +65,9 @@ def candidates(lane: Lane) -> Iterator[SpawnPoint]:
 
 
 def entries(lanes: Sequence[Lane]) -> Iterator[SpawnPoint]:
-    """Yield CARLA's own places in a world made from OpenDRIVE (OpenDriveGenerator.cpp): where traffic enters a road,
-    one a driving lane, however narrow; for maps on which ``choose`` finds nothing."""
+    """Yield the places that CARLA uses in a world made from OpenDRIVE (OpenDriveGenerator.cpp): the start of each
+    driving lane, however narrow. They are for maps on which ``choose`` finds none.
+    """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for lane in lanes:
@@ -94,14 +95,14 @@ def has_room(point: SpawnPoint, ground: Callable[[float, float], float]) -> bool
 
 
 class Places:
-    """Places in cells as wide as the distance that is kept from them: nine cells hold all that can be too near."""
+    """Places in cells as wide as the least distance between places: nine cells hold all that can be too near."""
 
     def __init__(self, distance_m: float) -> None:
         self._distance_m = distance_m
         self._cells: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
 
     def add(self, x: float, y: float) -> None:
-        """Keep a place."""
+        """Add a place."""
         self._cells[int(x // self._distance_m), int(y // self._distance_m)].append((x, y))
 
     def clear(self, x: float, y: float) -> bool:

@@ -1,4 +1,4 @@
-"""The speed limit at a place: that of the nearest driving lane.
+"""The speed limit at a place, which is that of the nearest driving lane.
 
 Owns only the lookup. Traffic Managers take their target speed from it, so it is never 0.
 """
@@ -12,11 +12,11 @@ from carla_lite.roads.network import RoadNetwork
 _CELL_M = 4.0
 _MPS_TO_KMH = 3.6
 _UNKNOWN_KMH = 30.0
-_KEPT_CELLS = 8192  # some 2 MiB: vehicles may leave the roads, and the map, for anywhere
+_KEPT_CELLS = 8192  # about 2 MiB: vehicles may leave the roads, and the map
 
 
 class SpeedLimits:
-    """Centre points of the driving lanes with their limits, asked for once a cell of 4 m and remembered."""
+    """Centre points of the driving lanes with their limits; each cell of 4 m is looked up once."""
 
     def __init__(self, network: RoadNetwork) -> None:
         lanes = [lane for lane in network.lanes if lane.kind == "driving"]
@@ -25,7 +25,7 @@ class SpeedLimits:
         self._known: dict[tuple[float, float], float] = {}
 
     def at(self, x: float, y: float) -> float:
-        """Return the limit at (x, y) in km/h; 30, as CARLA's vehicles start with, where the map has none."""
+        """Return the limit at (x, y) in km/h; if the map has none 30, the start value of CARLA's vehicles."""
         cell = x // _CELL_M, y // _CELL_M
         if cell not in self._known:
             if len(self._known) >= _KEPT_CELLS:

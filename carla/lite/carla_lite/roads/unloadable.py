@@ -1,8 +1,8 @@
-"""What in an OpenDRIVE file ends the ``carla`` client, or makes it raise, while it builds its map or lists its
-waypoints: each a sentence.
+"""Faults of an OpenDRIVE file with which the ``carla`` client ends or raises, one sentence each.
 
-Owns the rules, which are LibCarla's own (road/MapBuilder.cpp, Map.cpp, Lane.cpp of 0.9.16): null pointers that it
-follows, and its assertions. Where lanes run through no number is seen once they are sampled (``network``).
+The client fails while it builds its map or lists its waypoints. Owns the rules, which are LibCarla's
+(road/MapBuilder.cpp, Map.cpp, Lane.cpp of 0.9.16): null pointers that it follows, and its assertions. Lanes whose
+coordinates aren't numbers are found when they are sampled (``network``).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 
 from carla_lite.roads.opendrive import Junction, LaneRecord, OpenDrive, Road, Section
 
-# So far from a lane's end the client keeps its waypoints (10 EPSILON of Map.cpp), m.
+# The client keeps its waypoints this far from a lane's end (10 EPSILON of Map.cpp), m.
 _STEP_M = 100 * sys.float_info.epsilon
-# Cubics are laid out on a table.
+# Kinds of cubics, which are tabulated.
 _LONGEST_CUBIC_M = 1e6
-# Lanes of other types are none to the client (RoadParser.cpp): it makes no waypoint there.
+# The client ignores lanes of other types (RoadParser.cpp): it makes no waypoint there.
 _TYPES = frozenset(
     [
         "driving",
@@ -45,7 +45,7 @@ _TYPES = frozenset(
 
 
 def faults(drive: OpenDrive) -> Iterator[str]:
-    """Yield what the client wouldn't survive, a sentence each."""
+    """Yield each fault that the client wouldn't survive, as a sentence."""
     junctions = {junction.junction_id: junction for junction in drive.junctions}
     yield from _connections(drive)
     for road in drive.roads.values():
@@ -67,7 +67,7 @@ def _connections(drive: OpenDrive) -> Iterator[str]:
 
 
 def _links(road: Road, drive: OpenDrive, junctions: dict[int, Junction]) -> Iterator[str]:
-    """Yield the lanes whose successor, or predecessor against the road, is nowhere (MapBuilder::GetLaneNext)."""
+    """Yield the lanes whose successor, or predecessor against the road, is missing (MapBuilder::GetLaneNext)."""
     numbers: set[int] = set()
     for index, section in enumerate(road.sections):
         where = f"road {road.road_id}, lane section at s={section.start:g}"
@@ -90,8 +90,7 @@ def _links(road: Road, drive: OpenDrive, junctions: dict[int, Junction]) -> Iter
 def _next_lanes(
     road: Road, index: int, lane: LaneRecord, drive: OpenDrive, junctions: dict[int, Junction]
 ) -> list[tuple[Section, LaneRecord] | None]:
-    """Return what a lane of the road's section ``index`` leads to, None for each that the client would look for in
-    vain."""
+    """Return the lanes that a lane of the road's section ``index`` leads to; None for each that is missing."""
     along, here = road.runs_along(lane.lane_id), road.sections[index].start
     wanted = lane.successor if along else lane.predecessor
     other_id = road.successor if along else road.predecessor
@@ -114,7 +113,7 @@ def _first(sections: Iterable[Section], lane_id: int) -> tuple[Section, LaneReco
 def _in_junction(
     junction: Junction, road_id: int, lane_id: int, drive: OpenDrive
 ) -> Iterator[tuple[Section, LaneRecord] | None]:
-    """Yield the lanes of connecting roads that name this one as their end (MapBuilder::GetJunctionLanes)."""
+    """Yield the lanes of connecting roads that name this lane as their end (MapBuilder::GetJunctionLanes)."""
     for connecting in (drive.roads[one] for one in junction.connecting_roads if one in drive.roads):
         if not connecting.sections:
             continue
@@ -127,7 +126,7 @@ def _in_junction(
 
 
 def _has_inner(section: Section, lane: LaneRecord) -> bool:
-    """Return whether the next lane towards the centre is there: its road mark is the waypoint's left one."""
+    """Return whether the next lane towards the centre exists: its road mark is the waypoint's left one."""
     return not lane.lane_id or section.lane(lane.lane_id - int(math.copysign(1, lane.lane_id))) is not None
 
 
@@ -156,7 +155,7 @@ def _section(road: Road, section: Section) -> Iterator[str]:
 
 
 def _shapes(road: Road) -> Iterator[str]:
-    """Yield the pieces in use that the client lays out for ever, or along no number (Geometry.cpp)."""
+    """Yield the pieces that the client would tabulate for ever, or with a NaN (Geometry.cpp)."""
     pieces = road.line.pieces
     ends = [*(piece.s for piece in pieces[1:]), math.inf]
     for piece, end in zip(pieces, ends, strict=True):

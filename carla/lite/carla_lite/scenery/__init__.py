@@ -1,1 +1,1 @@
-"""What a camera sees: ground, buildings, trees, cars and sky, projected and painted with OpenCV."""
+"""The pictures of cameras: ground, buildings, trees, cars and sky, projected and painted with OpenCV."""

@@ -1,7 +1,7 @@
-"""What is in the air: clouds, the glow around a low sun, and rain.
+"""The air in a picture: clouds, the glow around a low sun, and rain.
 
-Owns three textures made once by fixed seeds, and how they are laid over a picture: clouds and glow over its sky, rain
-over all. Rain falls anew in each picture of a camera, by its number and never by time.
+Owns three textures, made once from fixed seeds, and how they cover a picture: clouds and glow its sky, rain all of it.
+Each picture of a camera has other rain, by the picture's number and never by time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.soft_warp import coarseness, cover, smooth, soft_warp
 
 CLOUD_M, CLOUD_PIXEL_M, CLOUD_TILE = 900.0, 14.0, 256
-"""How high clouds are, how large a pixel of their texture is, and how many pixels it has before it repeats."""
+"""Height of the clouds, size of their texture's pixels, and its width in pixels before it repeats."""
 GLOW_ABOVE = 0.02
 _GLOW_BGR = np.array((110.0, 190.0, 255.0))
 
@@ -51,16 +51,16 @@ class Air:
         cover(image[:horizon], self._cloud[:horizon], smooth(np.asarray(share, np.uint8), size))
 
     def draw_rain(self, image: Image, number: int) -> None:
-        """Draw the rain of a camera's picture of this number over the whole picture."""
+        """Draw the rain of a camera's picture with this number over the whole picture."""
         if self._rain is None:
             return
         height, width = image.shape[:2]
-        # Two multiplicative hashes: neighbouring pictures must not look like one texture that moves.
+        # Two multiplicative hashes: successive pictures must not look like one moving texture.
         top, left = (number * 2654435761 >> 8) % height, (number * 2246822519 >> 8) % width
         cv2.add(image, self._rain[top : top + height, left : left + width], image)
 
     def _fading(self, horizon: int, shape: tuple[int, ...]) -> Image:
-        """Return the share (of 255) that is left of clouds towards the horizon, where haze hides them."""
+        """Return the share (of 255) of the clouds that remains towards the horizon, where haze hides them."""
         elevation = (horizon - coarseness(self._lens.width) * np.arange(shape[0])) / self._lens.focal
         faded = np.clip(1.0 - np.exp(-elevation / 0.12), 0.0, 1.0) * 255.0
         rows: Image = np.repeat(faded.astype(np.uint8)[:, None], shape[1], axis=1)
@@ -82,7 +82,7 @@ class Air:
 
 @cache
 def noise_texture() -> Image:
-    """Return one channel that repeats without a seam: noise of four sizes."""
+    """Return one channel that repeats seamlessly: noise of four sizes."""
     rng = np.random.default_rng(0xC10D)
     total = np.zeros((CLOUD_TILE, CLOUD_TILE), np.float32)
     for octave in range(4):
@@ -98,7 +98,7 @@ def noise_texture() -> Image:
 
 @cache
 def _glow(size: int, tenths: int) -> Image:
-    """Return a disc of light with a halo, as what is added to the sky."""
+    """Return a disc of light with a halo, to be added to the sky."""
     away = np.hypot(*np.mgrid[-1.0 : 1.0 : size * 1j, -1.0 : 1.0 : size * 1j])
     halo = np.clip(1.0 - away, 0.0, 1.0) ** 2 * 0.55 + np.clip((0.1 - away) / 0.03, 0.0, 1.0)
     lit: Image = np.clip(np.rint(halo[..., None] * _GLOW_BGR * tenths / 10.0), 0, 255).astype(np.uint8)
@@ -106,7 +106,7 @@ def _glow(size: int, tenths: int) -> Image:
 
 
 def _streaks(lens: Lens, daylight: Daylight) -> Image:
-    """Return a texture of drops twice as high and wide as the picture, as what is added to it."""
+    """Return a texture of drops, twice the picture's height and width, to be added to the picture."""
     height, width = 2 * lens.height, 2 * lens.width
     rng = np.random.default_rng(0xD209)
     texture: Image = np.zeros((height, width, 3), np.uint8)

@@ -1,7 +1,7 @@
-"""What is behind everything: the sky and the ground, for one height and pitch of a camera.
+"""The backdrop of a picture: sky and ground, for one height and pitch of a camera.
 
-Owns the rows of the image: which are sky, which ground, from which level of the ground's picture each is taken, how
-hazy each is. Never touches boxes. Holds no pose: a camera keeps one backdrop for each height and pitch it meets.
+Owns the rows of the image: which show sky or ground, which level of the ground's picture each uses, and how hazy each
+is. Never touches boxes. Has no pose: a camera keeps one backdrop for each height and pitch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from carla_lite.scenery.strokes import SUB, Stroke
 
 GROUND_END_M = 600.0
 TAG_SKY = 11
-# From a roll of 60° on rows say nothing of how far away their ground is.
+# From a roll of 60° on, an image's row doesn't tell the distance of its ground.
 _OVER, _ANY_LEVEL = 0.5, 2
 PUDDLE_PIXEL_M, PUDDLES_M = 0.15, 14.0
-"""How large a pixel of the puddles' texture is, and up to which distance they are seen as such."""
+"""Size of a pixel of the puddles' texture, and the distance up to which single puddles are visible."""
 
-# 128 times the brightness that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture.
+# 128 times the brightness that removes a share of ClearNoon's shadow (0 to 255) from the ground's picture.
 _LIGHTER = np.rint(128.0 * SHADOWLESS).astype(np.uint8)
 
 
-# From pixels of the finest level to those of level k, whose pixels are 2^k as wide; centres are whole numbers in both.
+# From pixels of the finest level to those of level k, which are 2^k as wide; pixel centres are whole numbers in both.
 _LEVELS = [
     np.array(((half, 0.0, 0.5 * half - 0.5), (0.0, half, 0.5 * half - 0.5), (0.0, 0.0, 1.0)))
     for half in (0.5**level for level in range(LEVELS))
@@ -42,13 +42,13 @@ _LEVELS = [
 
 
 def _below(row: int) -> FloatArray:
-    """Return the shift from pixels of an image's lower part, which begins at ``row``, to those of the image."""
+    """Return the shift from pixels of an image's lower part, which begins at ``row``, to pixels of the image."""
     return np.array(((1.0, 0.0, 0.0), (0.0, 1.0, row), (0.0, 0.0, 1.0)))
 
 
 @dataclass(frozen=True)
 class _Band:
-    """Rows that are taken from one level of the ground's picture."""
+    """Rows that use one level of the ground's picture."""
 
     first: int
     last: int
@@ -56,7 +56,7 @@ class _Band:
 
 
 class _Bands:
-    """Some bands, with what turns the way from the image to the picture into that from each band to its level."""
+    """Several bands, with the transform from the image to the ground's picture for each band's level."""
 
     def __init__(self, parts: Sequence[_Band]) -> None:
         self.parts = tuple(parts)
@@ -64,19 +64,21 @@ class _Bands:
         self._after = np.array([_below(band.first) for band in parts]).reshape(-1, 3, 3)
 
     def ways(self, to_ground: FloatArray) -> FloatArray:
-        """Return (n, 3, 3), all bands in one product: a call costs more than its sums."""
+        """Return (n, 3, 3), all bands in one product, since a call costs more than its sums."""
         ways: FloatArray = self._before @ to_ground @ self._after
         return ways
 
 
 class Backdrop:
-    """Sky and ground seen ``above_m`` over the ground at ``pitch`` (rad); ``scale`` is the ground's metres a pixel."""
+    """Sky and ground seen from ``above_m`` over the ground at ``pitch`` (rad); ``scale`` is the ground's metres per
+    pixel.
+    """
 
     def __init__(self, lens: Lens, above_m: float, pitch: float, scale: float, daylight: Daylight) -> None:
         self.above_m, self._daylight = above_m, daylight
         width, height, focal = lens.width, lens.height, lens.focal
         rows = np.arange(height) - (0.5 * height - 0.5)
-        # Of the ray through each row's middle: the upward part, for one metre of depth.
+        # For the ray through each row's centre: its upward part per metre of depth.
         upward = math.sin(pitch) - math.cos(pitch) * rows / focal
         depth = np.where(upward < -above_m / GROUND_END_M, above_m / np.maximum(-upward, 1e-9), np.inf)
         ground = np.flatnonzero(np.isfinite(depth))
@@ -89,13 +91,13 @@ class Backdrop:
             if daylight.wet > 0.0:
                 self._wet(below, width)
             share = daylight.haze_shares(below)
-            share = share[share > 0.02]  # less is not seen
+            share = share[share > 0.02]  # less is invisible
             self.keep = _rows_of(np.repeat((1.0 - share)[:, None], 3, axis=1) * 255.0, width)
             self.add = _rows_of(share[:, None] * daylight.haze, width)
             self.bands = _Bands(self._bands(below, focal, scale))
 
     def _wet(self, depth: FloatArray, width: int) -> None:
-        """Make what wet ground at these depths mirrors, how much of it, and how much of that in puddles and between."""
+        """Prepare the reflection of wet ground at these depths, and the shares of puddles and of the rest."""
         wet = self._daylight.wet
         self._mirrored = _rows_of(0.92 * self._daylight.sky(np.arctan2(self.above_m, depth)), width)
         depth = depth[:: coarseness(width)]
@@ -106,9 +108,10 @@ class Backdrop:
         self._gleam: Image = np.clip(np.rint(shares), 0, 255).astype(np.uint8)  # (coarse row, noise)
 
     def _bands(self, depth: FloatArray, focal: float, scale: float) -> list[_Band]:
-        """Return the rows grouped by the level whose pixels are as large as theirs."""
+        """Return the rows grouped by the level whose pixels have their size."""
         across = depth / focal
-        # A pixel seen at a flat angle is long; halfway between its width and length, lines along the road stay sharp.
+        # A pixel seen at a flat angle is long. With a size halfway between its width and length, lines along the road
+        # stay sharp.
         along = depth * depth / (focal * self.above_m)
         size = np.maximum(across, 0.5 * np.sqrt(across * along)) / scale
         level = np.clip(np.rint(np.log2(np.maximum(size, 1e-6))), 0, LEVELS - 1).astype(int)
@@ -124,8 +127,12 @@ class Backdrop:
     def draw(
         self, image: Image, ground: GroundImage, view: View, light: GroundLight | None, beams: Sequence[Stroke] = ()
     ) -> None:
-        """Fill the whole image with sky and ground; ``light`` is None at ClearNoon, ``beams`` are patches on the ground
-        with the light that they add."""
+        """Fill the whole image with sky and ground.
+
+        Args:
+            light: of the ground; None at ClearNoon.
+            beams: patches of the ground with the light that they add.
+        """
         image[: self.horizon] = self.sky[: self.horizon]
         slanting = self._slanting(view)
         bands = _Bands([*self.bands.parts, *slanting]) if slanting else self.bands
@@ -160,7 +167,7 @@ class Backdrop:
         border: Sequence[float],
         sampling: int = cv2.INTER_LINEAR,
     ) -> None:
-        """Draw a picture of the ground as it is seen into some rows."""
+        """Draw a picture of the ground in perspective into some rows."""
         to_ground = view.ground_homography(self.above_m, picture.metres_per_pixel, picture.x_min, picture.y_min)
         for band, way in zip(bands.parts, bands.ways(to_ground), strict=True):
             rows = image[band.first : band.last]
@@ -175,7 +182,7 @@ class Backdrop:
             )
 
     def _relight(self, image: Image, light: GroundLight, bands: _Bands, view: View, beams: Sequence[Stroke]) -> None:
-        """Take ClearNoon's shadows out and put this weather's light in."""
+        """Remove ClearNoon's shadows and apply this weather's light."""
         top = min(band.first for band in bands.parts)
         rows, size = image[top:], (image.shape[1], len(image) - top)
         shadow = np.empty(image.shape[:2], np.uint8)
@@ -208,14 +215,14 @@ class Backdrop:
         cover(rows, self._mirrored, smooth(share, size))
 
     def _slanting(self, view: View) -> list[_Band]:
-        """Return the rows above the level horizon in which a rolled camera sees ground at one side."""
+        """Return the rows above the level horizon in which a rolled camera sees ground on one side."""
         if math.cos(view.pose.roll) < _OVER:
             return [_Band(0, self.horizon, _ANY_LEVEL)] if self.horizon else []
         top = max(0, self.horizon - math.ceil(0.5 * view.lens.width * abs(math.tan(view.pose.roll))))
         return [_Band(top, self.horizon, LEVELS - 1)] if self.horizon - top >= 2 else []
 
     def _tilted_sky(self, image: Image, view: View) -> None:
-        """Cover what a rolled camera sees above its slanting horizon."""
+        """Cover the sky that a rolled camera sees above its slanting horizon."""
         columns, rows = np.arange(view.lens.width) - view.u, np.arange(view.lens.height) - view.v
         length = np.sqrt(view.lens.focal**2 + columns[None] ** 2 + rows[:, None] ** 2)
         elevation = np.arcsin(np.clip(_upward(view) / length, -1.0, 1.0))
@@ -228,7 +235,7 @@ class Backdrop:
 
 
 def _upward(view: View) -> FloatArray:
-    """Return (rows, columns) the upward part of the ray through each pixel, for a focal length of depth."""
+    """Return (rows, columns) the upward part of the ray through each pixel, per focal length of depth."""
     forward, right, up = (axis[2] for axis in view.axes)
     columns, rows = np.arange(view.lens.width) - view.u, np.arange(view.lens.height) - view.v
     upward: FloatArray = view.lens.focal * forward + columns[None] * right - rows[:, None] * up

@@ -1,7 +1,7 @@
-"""A picture of the scene as a camera sees it: sky, ground, then boxes from far to near.
+"""A camera's picture of the scene: sky, ground, then boxes from far to near.
 
-Owns the order of drawing. Projection, the backdrop and the shapes live in the modules below; what is seen besides
-colours is ``surfaces``'. Never touches physics or the wire.
+Owns the order of drawing. Projection, the backdrop and the shapes are in the modules below; ``surfaces`` has everything
+but colours. Never touches physics or the wire.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = ["BoxActor", "Camera", "Conditions", "Drawn", "Look", "Pose"]
 
 _BACKDROPS = 128
 THREADS_FROM_PX, ALL_THREADS = 200_000, -1
-SMOOTH_FROM_PX = 200  # smaller images are for networks, and smooth edges cost as much as all the rest
+SMOOTH_FROM_PX = 200  # smaller images are for networks, and smooth edges cost as much as everything else
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all cameras see of one tick, beside what stands and moves."""
+    """Properties of one tick that all cameras share, besides things that stand or move."""
 
     daylight: Daylight = NOON
     drawings: Sequence[Drawing] = ()
@@ -51,7 +51,7 @@ class Conditions:
 
 @dataclass(slots=True)
 class Look:
-    """What is seen from one pose through one lens at one moment; cameras that share these share it."""
+    """The view from one pose through one lens at one moment; cameras with the same pose and lens share it."""
 
     scene: Scene
     view: View
@@ -59,7 +59,7 @@ class Look:
     vista: Vista
     moving: Moving
     strokes: list[Stroke]
-    """From far to near."""
+    """Strokes from far to near."""
 
 
 class Camera:
@@ -68,7 +68,7 @@ class Camera:
     def __init__(self, width: int, height: int, fov_deg: float) -> None:
         self.lens = Lens.of(width, height, fov_deg)
         self._canvas: Image = np.zeros((height, width, 3), np.uint8)
-        # Rain falls by it: a simulator's frames may have gone on for any time before the first picture.
+        # Number of the picture, by which rain falls: the simulator's frame number may be anything at the first picture.
         self._pictures = 0
         self._last_air: tuple[Daylight, Air] | None = None
         self._backdrops: dict[tuple[int, int, float, Daylight], Backdrop] = {}
@@ -84,16 +84,16 @@ class Camera:
         """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time.
 
         Args:
-            scene: what stands still.
+            scene: the static things.
             pose: of the camera.
-            actors: vehicles, people, and the heads and plates of signs that may be seen.
-            conditions: light, air, and what clients have drawn.
-            beaming: whose head lamps light the ground, seen or not.
+            actors: vehicles, people, and the heads and plates of signs that may be visible.
+            conditions: light, air, and clients' drawings.
+            beaming: vehicles whose head lamps light the ground, visible or not.
         """
         return self.picture(self.look(scene, pose, actors, conditions.daylight), conditions, beaming)
 
     def look(self, scene: Scene, pose: Pose, actors: Sequence[Drawn], daylight: Daylight = NOON) -> Look:
-        """Return what is seen from a pose, not drawn yet; the arguments are those of :meth:`render`."""
+        """Return the view from a pose, not yet drawn; the arguments are those of :meth:`render`."""
         view = View(pose, self.lens)
         above_m = pose.z - scene.height(pose.x, pose.y)
         backdrop = self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel, daylight)
@@ -103,7 +103,7 @@ class Camera:
         return Look(scene, view, backdrop, vista, moving, _sorted(still, moving.strokes))
 
     def picture(self, look: Look, conditions: Conditions = Conditions(), beaming: Sequence[Drawn] = ()) -> Image:
-        """Return the image of a look; its lens must be this camera's."""
+        """Return the image of a view; its lens must be this camera's."""
         self._pictures += 1
         use_threads(self.lens)
         scene, view, daylight = look.scene, look.view, conditions.daylight
@@ -133,7 +133,7 @@ class Camera:
         return self._last_air[1]
 
     def _backdrop(self, above_m: float, pitch: float, scale: float, daylight: Daylight) -> Backdrop:
-        """Return the backdrop for a height and pitch, to the centimetre and a twentieth of a pixel."""
+        """Return the backdrop for a height and pitch, rounded to a centimetre and a twentieth of a pixel."""
         step = 0.05 / self.lens.focal
         key = (max(1, round(100.0 * above_m)), round(pitch / step), scale, daylight)
         if key not in self._backdrops:
@@ -144,18 +144,20 @@ class Camera:
 
 
 def use_threads(lens: Lens) -> None:
-    """Have OpenCV draw an image of this size with as many threads as it is worth: those wait for their parts of a small
-    one longer than these take, at the cost of a whole core."""
+    """Let OpenCV draw an image of this size with a suitable number of threads.
+
+    For a small image, waiting for several threads takes longer than the drawing, at the cost of a whole core.
+    """
     cv2.setNumThreads(ALL_THREADS if lens.width * lens.height >= THREADS_FROM_PX else 1)
 
 
 def _sorted(strokes: list[Stroke], more: list[Stroke]) -> list[Stroke]:
-    """Return all strokes from far to near; the sort keeps the order of equal keys, as panels of one car have."""
+    """Return all strokes from far to near; equal keys keep their order, as the panels of one car have."""
     return sorted(strokes + more, key=itemgetter(0), reverse=True) if more else strokes
 
 
 def fill(canvas: NDArray[Any], strokes: Sequence[Stroke], line: int) -> None:
-    """Fill strokes, which are in order, into an image of as many channels as their colours have."""
+    """Draw strokes, which are in order, into an image with as many channels as their colours."""
     one = cv2.fillConvexPoly  # looked up once
     for _, outline, colour, _ in strokes:
         if outline.ndim == 2:
@@ -165,7 +167,7 @@ def fill(canvas: NDArray[Any], strokes: Sequence[Stroke], line: int) -> None:
 
 
 def number(pixels: NDArray[np.int32], strokes: Sequence[Stroke], wanted: Sequence[int], first: int) -> None:
-    """Fill those of the strokes that are wanted, the others being 0, with numbers from ``first`` on."""
+    """Draw the wanted strokes with numbers from ``first`` on, the others with 0."""
     one = cv2.fillConvexPoly
     code = first
     for (_, outline, _, _), fills in zip(strokes, wanted, strict=True):

@@ -1,6 +1,6 @@
-"""What the weather does to light and air: where light comes from, its colours, what distance does to colours, the sky.
+"""The effect of weather on light and air: the light's direction, its colours, haze, and the sky.
 
-Owns the way from CARLA's WeatherParameters to the figures that everything is drawn by. Knows no camera and no scene.
+Owns the conversion of CARLA's WeatherParameters to the figures used for drawing. Knows no camera and no scene.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from carla_lite.roads.reference_line import FloatArray
 
 # 58° above the horizon, so shadows reach the pavement but rarely the far lane.
 SUN = np.array([-0.33, -0.42, 0.845]) / np.linalg.norm([-0.33, -0.42, 0.845])
-"""Unit vector to ClearNoon's sun, CARLA's frame."""
+"""Unit vector to ClearNoon's sun, in CARLA's frame."""
 
 # In the order of the wire protocol's section 2.3: the value of carla.WeatherParameters.ClearNoon, and the step below
-# which a change is not seen, infinite for what is never shown. What is computed for one weather serves within steps.
+# which a change is invisible; infinite for fields that are never shown. Results for one weather are reused within these
+# steps.
 _FIELDS = {
     "cloudiness": (5.0, 2.0),
     "precipitation": (0.0, 2.0),
@@ -37,7 +38,7 @@ _FIELDS = {
     "dust_storm": (0.0, 4.0),
 }
 CLEAR_NOON = tuple(value for value, _ in _FIELDS.values())
-"""The weather at start."""
+"""The weather at the start."""
 _STEPS = tuple(step for _, step in _FIELDS.values())
 SHOWN = {name: math.isfinite(step) for name, (_, step) in _FIELDS.items()}
 """Fields of CARLA's WeatherParameters, and whether pictures show them."""
@@ -56,51 +57,51 @@ class Daylight:
     """Light and air of one weather; the defaults are those of ClearNoon. Colours are BGR."""
 
     sun: FloatArray = field(default_factory=lambda: SUN)
-    """Unit vector to where light comes from: the sun, at night the moon."""
+    """Unit vector to the light source: the sun, at night the moon."""
     ambient: FloatArray = field(default_factory=lambda: _bgr(0.62, 0.62, 0.62))
-    """Brightness of what lies in shadow."""
+    """Brightness in the shadow."""
     diffuse: FloatArray = field(default_factory=lambda: _bgr(0.48, 0.48, 0.48))
-    """What the sun adds where it shines straight on."""
+    """Brightness that the sun adds to a surface that faces it."""
     haze: FloatArray = field(default_factory=lambda: _bgr(226.0, 214.0, 200.0))
-    """Colour of the air, also the sky's at the horizon."""
+    """Colour of the air, and of the sky at the horizon."""
     zenith: FloatArray = field(default_factory=lambda: _bgr(196.0, 140.0, 84.0))
     haze_m: float = 260.0
-    """Distance, from ``clear_m`` on, at which 63 % of a colour has turned to haze."""
+    """Distance, from ``clear_m`` on, at which haze makes up 63 % of a colour."""
     clear_m: float = 0.0
     clouds: float = 0.0
-    """Share of the sky that they cover, from 0 to 1, as all that follow."""
+    """Share of the sky covered by clouds, 0 to 1; all fields below also range from 0 to 1."""
     rain: float = 0.0
     wind: float = 0.0
     wet: float = 0.0
-    """How wet the ground is; from a half on water stands on it."""
+    """Wetness of the ground; from 0.5 on there are puddles."""
     lamps: float = 0.0
-    """How much lamps are seen: 0 by day, 1 at night."""
+    """Visibility of lamps: 0 by day, 1 at night."""
 
     @staticmethod
     def of(weather: Sequence[float]) -> Daylight:
-        """Return the light of a WeatherParameters struct; the same object for weathers that look the same."""
+        """Return the light for a WeatherParameters struct; the same object for weathers that look the same."""
         return _daylight(tuple(round(value / step) for value, step in zip(weather, _STEPS, strict=False)))
 
     @cached_property
     def level(self) -> FloatArray:
-        """How bright level ground in the sun is, as a share (3,) of the same at ClearNoon."""
+        """Brightness of level ground in the sun, as a share (3,) of ClearNoon's."""
         bright: FloatArray = self.shade(self.sun[2]) / NOON.shade(NOON.sun[2])
         return bright
 
     @cached_property
     def unlit(self) -> FloatArray:
-        """How bright lamps are that don't shine and what else the sun doesn't shade: a share (3,) of ClearNoon's."""
+        """Brightness of lamps that are off, and of everything unshaded, as a share (3,) of ClearNoon's."""
         share: FloatArray = self.ambient / NOON.ambient
         return share
 
     def shade(self, sunward: FloatArray | float) -> FloatArray:
-        """Return the brightness (..., 3) of faces of whose unit normals (..., ) is the part towards the sun."""
+        """Return the brightness (..., 3) of faces, given the part of their unit normals towards the sun (..., )."""
         lit: FloatArray = self.ambient + self.diffuse * np.maximum(sunward, 0.0)[..., None]
         return lit
 
     @cached_property
     def haze_bgr(self) -> tuple[float, ...]:
-        """The haze's colour as plain numbers."""
+        """Colour of the haze as plain numbers."""
         return tuple(self.haze.tolist())
 
     def haze_share(self, distance: float) -> float:
@@ -108,7 +109,7 @@ class Daylight:
         return 1.0 - math.exp(-max(distance - self.clear_m, 0.0) / self.haze_m)
 
     def haze_shares(self, distances: FloatArray) -> FloatArray:
-        """Return the same (..., ) for many distances (..., )."""
+        """Return the share of haze (..., ) for many distances (..., )."""
         shares: FloatArray = 1.0 - np.exp(-np.maximum(distances - self.clear_m, 0.0) / self.haze_m)
         return shares
 
@@ -167,7 +168,7 @@ _DUST = _bgr(84, 142, 186)
 
 @dataclass(frozen=True)
 class _Air:
-    """What colours the air, each from 0 to 1."""
+    """Conditions that colour the air, each from 0 to 1."""
 
     warm: float
     cover: float
@@ -176,7 +177,7 @@ class _Air:
     day: float
 
     def colour(self, clear: FloatArray, *, sunset: FloatArray, grey: FloatArray, night: FloatArray) -> FloatArray:
-        """Return the mixture: clouds hide what the sun colours, dust hides both, and night is darker than all."""
+        """Return the mixture: clouds hide the sun's colours, dust hides both, and night is darker than all."""
         colour = clear + (sunset - clear) * self.warm
         dull = grey * (1.0 - 0.3 * self.rain) * (1.0 - 0.25 * self.warm)
         colour = colour + (dull - colour) * self.cover
@@ -186,10 +187,10 @@ class _Air:
 
 
 def _towards(azimuth_deg: float, altitude_deg: float) -> FloatArray:
-    """Return the unit vector to the sun; ClearNoon's is that of the shadows on the ground's picture.
+    """Return the unit vector to the sun; for ClearNoon it matches the shadows on the ground's picture.
 
-    CARLA's noon stands at 45°, ours at 58°: the other altitudes are stretched so that both horizons agree. Below the
-    horizon it is the moon that shines.
+    CARLA's noon is at 45°, ours at 58°: other altitudes are stretched so that both horizons agree. Below the horizon
+    the moon shines instead.
     """
     if altitude_deg < -5.0:
         altitude_deg = 50.0

@@ -1,7 +1,7 @@
-"""What clients draw into the world: lines, arrows, boxes, points and strings, for a time or for good.
+"""Clients' drawings in the world: lines, arrows, boxes, points and strings, for a time or for ever.
 
-Owns their shapes, how long they last and how they look in an image. As in CARLA, whose lines are drawn in the world,
-what stands nearer hides them; only strings lie over everything. They cast and take no light.
+Owns their shapes, duration and look. As in CARLA, nearer things hide them; only strings are drawn over everything. They
+neither cast nor receive light.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ Place = tuple[float, float, float]
 BGR = tuple[int, int, int]
 
 PIECE_M, MOST_PIECES = 2.0, 64
-"""Lines are hidden piece by piece."""
+"""Length of the pieces of a line, each of which can be hidden, and their largest number."""
 LEAST_PX = 1.0
 TEXT_ROWS = 480.0
-"""In an image as high as this letters are 9 pixels high; in larger ones larger, in smaller ones hardly smaller."""
+"""Height of an image in which letters are 9 pixels high; they are larger in larger images, hardly smaller in smaller
+ones.
+"""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """One shape; ``until_s`` is the simulated second that it is last seen at."""
+    """One shape; ``until_s`` is the simulated second at which it is last visible."""
 
     colour: BGR
     until_s: float
     lines: FloatArray = field(default_factory=lambda: np.zeros((0, 2, 3)))
-    """(n, 2, 3) pieces from end to end; a point is one without length."""
+    """(n, 2, 3) ends of the pieces; a point is a piece without length."""
     thickness_m: float = 0.0
     text: str = ""
     place: Place = (0.0, 0.0, 0.0)
@@ -84,7 +86,7 @@ def _at(origin: Place, away: Place, axes: FloatArray) -> Place:
 
 
 def drawing_strokes(drawings: Sequence[Drawing], walls: Walls, view: View) -> list[Stroke]:
-    """Return the pieces of all shapes that are before the eye, as ribbons turned to it."""
+    """Return the pieces of all shapes in front of the eye, as ribbons turned towards it."""
     drawn = [drawing for drawing in drawings if len(drawing.lines)]
     if not drawn:
         return []
@@ -98,7 +100,7 @@ def drawing_strokes(drawings: Sequence[Drawing], walls: Walls, view: View) -> li
     lines, wide, which, seen, before = lines[kept], wide[kept], which[kept], seen[kept], before[kept]
     if not len(lines):
         return []
-    # The end behind the eye is moved along the line to just before it.
+    # An end behind the eye is moved along the line to just before it.
     step = seen[:, 1, 2] - seen[:, 0, 2]
     share = ((NEAR_M - seen[:, 0, 2]) / np.where(np.abs(step) < 1e-9, 1e-9, step))[:, None]
     cut = seen[:, 0] + share * (seen[:, 1] - seen[:, 0])
@@ -123,7 +125,7 @@ def drawing_strokes(drawings: Sequence[Drawing], walls: Walls, view: View) -> li
 
 
 def write_strings(image: Image, drawings: Sequence[Drawing], view: View) -> None:
-    """Write the strings that are before the eye over everything, from their places to the right."""
+    """Write the strings in front of the eye over everything, from their places to the right."""
     for drawing, place in _written(drawings, view):
         scale = 0.4 * max(0.75, len(image) / TEXT_ROWS)
         thickness = max(1, round(scale))

@@ -1,7 +1,7 @@
-"""What falls on the ground in a weather other than ClearNoon, whose sun the ground's picture was painted in.
+"""Light on the ground in weathers other than ClearNoon, in whose sun the ground's picture is painted.
 
-Owns two pictures of the map from above: ClearNoon's shadows, to be taken out again, and the light of the present
-weather with the shadows of its own sun and the pools under the lamps. Never touches perspective: ``backdrop`` does.
+Owns two pictures of the map from above: ClearNoon's shadows, which are removed, and the light of the present weather
+with the shadows of its sun and the light of the lamps. Never touches perspective: ``backdrop`` does.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from carla_lite.scenery.paint import SHADOW, GroundImage, Image, shadows
 from carla_lite.scenery.statics import StaticBox
 
 COARSE_M = 0.5
-# Brightness that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture.
+# Brightness that removes a share of ClearNoon's shadow (0 to 255) from the ground's picture.
 SHADOWLESS = 1.0 / (1.0 - (1.0 - SHADOW) * np.arange(256) / 255.0)
 FULL = 100
-"""The value that means as bright as at ClearNoon."""
+"""Value for the brightness at ClearNoon."""
 LAMP_REACH_M = 11.0
 LEAST_SUN = 0.02
 LAMP_BGR = np.array((0.42, 0.62, 0.74))
@@ -30,17 +30,17 @@ LAMP_BGR = np.array((0.42, 0.62, 0.74))
 
 @dataclass(frozen=True, eq=False)
 class GroundLight:
-    """``light`` is BGR, 100 for ClearNoon's; ``shadow`` is one channel, 255 where the ground's picture has a shadow."""
+    """``light`` is BGR, 100 at ClearNoon; ``shadow`` is one channel, 255 where the ground's picture has a shadow."""
 
     light: GroundImage | None
-    """None where it is the same everywhere."""
+    """None if it is the same everywhere."""
     shadow: GroundImage
     open_ground: tuple[float, ...]
-    """The light where no map is."""
+    """The light outside the map."""
 
     @cached_property
     def tones(self) -> Image:
-        """(256, 1, 3) the light that takes each share of ClearNoon's shadow out, where it is the same everywhere."""
+        """(256, 1, 3) the light that removes each share of ClearNoon's shadow, if it is the same everywhere."""
         tones: Image = np.clip(np.rint(SHADOWLESS[:, None] * self.open_ground), 0, 255).astype(np.uint8)[:, None]
         return tones
 
@@ -48,7 +48,7 @@ class GroundLight:
 def ground_light(noon_shadow: GroundImage, boxes: Sequence[StaticBox], daylight: Daylight) -> GroundLight:
     """Return the light on a map's ground."""
     direct = daylight.diffuse * daylight.sun[2]
-    # Of each share of shadow; a table, because the map has millions of pixels.
+    # For each share of shadow; a table, because the map has millions of pixels.
     light = (daylight.ambient + direct * (1.0 - np.arange(256)[:, None] / 255.0)) * FULL / NOON.shade(NOON.sun[2])
     open_ground, table = tuple(light[0].tolist()), np.clip(np.rint(light), 0, 255).astype(np.uint8)[:, None]
     shadowy = daylight.diffuse.max() > LEAST_SUN

@@ -1,4 +1,4 @@
-"""Still boxes as arrays that a camera projects at once: buildings with their windows, posts, crowns of trees.
+"""Static boxes as arrays that a camera projects at once: buildings with windows, posts, crowns of trees.
 
 Owns the geometry. Never touches light, a camera's pose or pixels.
 """
@@ -27,7 +27,7 @@ NORMALS = np.array([(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1)], dt
 
 @dataclass(frozen=True)
 class StaticMesh:
-    """All still things of a map. Buildings are n boxes, posts and their arms p lines, crowns k balls."""
+    """All static things of a map. Buildings are n boxes, posts and arms are p lines, crowns are k balls."""
 
     boxes: tuple[StaticBox, ...]
     corners: FloatArray  # (n, 8, 3)
@@ -37,20 +37,22 @@ class StaticMesh:
     reaches: FloatArray  # (n,) radius of the footprint
     normals: FloatArray  # (n, 5, 3) of the faces
     colours: FloatArray  # (n, 5, 3) BGR of the faces
-    post_ends: FloatArray  # (p, 2, 3) bottom and top, or where an arm begins and ends
+    post_ends: FloatArray  # (p, 2, 3) bottom and top, or both ends of an arm
     post_widths: FloatArray  # (p,)
     post_colours: FloatArray  # (p, 3)
-    lamps: FloatArray  # (l, 3) where posts have lamps
+    lamps: FloatArray  # (l, 3) places of the posts' lamps
     crown_centres: FloatArray  # (k, 3)
     crown_radii: FloatArray  # (k,)
     crown_colours: FloatArray  # (k, 3)
-    numbers: tuple[NDArray[np.intp], ...]  # of buildings, posts and crowns: places among all boxes
+    numbers: tuple[NDArray[np.intp], ...]  # for buildings, posts and crowns: indices among all boxes
     tags: NDArray[np.intp]  # of all boxes
     _windows: dict[int, tuple[FloatArray, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, boxes: Sequence[StaticBox]) -> StaticMesh:
-        """Return the arrays of boxes: buildings by their tag, crowns are what a car can't hit, the rest are posts."""
+        """Return the arrays for boxes: buildings by their tag; crowns are boxes that a car can't hit; the rest are
+        posts.
+        """
         kinds = [0 if box.tag == TAG_BUILDING else 1 if box.solid else 2 for box in boxes]
         buildings = tuple(box for box in boxes if box.tag == TAG_BUILDING)
         crowns = [box for box in boxes if box.tag != TAG_BUILDING and not box.solid]
@@ -82,14 +84,14 @@ class StaticMesh:
         )
 
     def windows(self, building: int) -> tuple[FloatArray, ...]:
-        """Return the windows of each of its four walls: quads (m, 4, 3) in the world's frame, in FACES' order."""
+        """Return the windows of a building's four walls: quads (m, 4, 3) in the world's frame, in FACES' order."""
         if building not in self._windows:
             self._windows[building] = _windows(self.boxes[building])
         return self._windows[building]
 
 
 def _along(post: StaticBox) -> tuple[float, float, float]:
-    """Return the way from the middle to an end: of a post up, of an arm sideways."""
+    """Return the vector from the centre to an end: up for a post, sideways for an arm."""
     half = post.half_length_m
     return (half * post.cos, half * post.sin, 0.0) if half > post.half_height_m else (0.0, 0.0, post.half_height_m)
 

@@ -29,17 +29,17 @@ FINEST_M = 0.1
 MAX_PIXELS = 36_000_000  # 108 MB of BGR, 144 MB with the coarser levels
 LEVELS = 6
 BLOCK = 512
-FINER = 4  # of lines, in both directions
+FINER = 4  # resolution of lines, in both directions
 PART = 12
 DASH_M, GAP_M = 3.0, 4.5
-THINNEST_LINE_M = 0.15  # a line of 0.125 m is hardly seen at 84 × 84
+THINNEST_LINE_M = 0.15  # a line of 0.125 m is hardly visible at 84 × 84
 
-# CityObjectLabel of what the ground is.
+# CityObjectLabels of the ground.
 TAG_ROAD, TAG_SIDEWALK, TAG_TERRAIN, TAG_LINE = 1, 2, 10, 24
 
 GRASS = (78, 128, 104)
 SURFACES = ((GRASS, 9.0), ((172, 178, 182), 3.0), ((206, 210, 212), 1.0), ((88, 86, 84), 3.3))
-"""BGR and strength of the texture of terrain, sidewalks, kerbs and asphalt."""
+"""BGR colour and strength of the texture of terrain, sidewalks, kerbs and asphalt."""
 ASPHALT = 3
 _TAGS = np.zeros(256, np.uint8)
 _TAGS[:4] = TAG_TERRAIN, TAG_SIDEWALK, TAG_SIDEWALK, TAG_ROAD
@@ -55,7 +55,7 @@ _CIRCLE = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1)
 
 @dataclass(frozen=True)
 class GroundImage:
-    """BGR seen from above: rows along y, columns along x; level k has 2^k times the first one's metres per pixel."""
+    """BGR seen from above: rows along y, columns along x; level k has 2^k times the metres per pixel of the first."""
 
     levels: tuple[Image, ...]
     metres_per_pixel: float
@@ -64,13 +64,13 @@ class GroundImage:
 
 
 def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> GroundImage:
-    """Return the ground of a network with the shadows of what stands on it, 0.1 m a pixel if that fits the memory."""
+    """Return the ground of a network with the shadows of static things, 0.1 m per pixel if that fits the memory."""
     canvas = _Ground.of(network)
     rng = np.random.default_rng([seed, 0x6A55])
 
     surfaces = _surfaces(network, canvas)
     image = _textured(surfaces, rng)
-    cv2.GaussianBlur(image, (3, 3), 0.8, image)  # edges without steps; lines are painted smooth
+    cv2.GaussianBlur(image, (3, 3), 0.8, image)  # smooth edges; lines are already painted smooth
     for colour in sorted({COLOURS.get(marking.color, COLOURS["white"]) for marking in network.markings}):
         painted = [m for m in network.markings if COLOURS.get(m.color, COLOURS["white"]) == colour]
         _cover(image, canvas.lines(painted), colour)
@@ -85,8 +85,10 @@ def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> Ground
 
 
 def label(network: RoadNetwork) -> GroundImage:
-    """Return what the ground of a network is, in one level and channel: its CityObjectLabel, where it is painted to at
-    least a half that of lines."""
+    """Return the CityObjectLabels of a network's ground, in one level and channel.
+
+    A pixel is a line if at least half of it is painted.
+    """
     canvas = _Ground.of(network)
     surfaces = _surfaces(network, canvas)
     tags = np.asarray(cv2.LUT(surfaces, _TAGS), np.uint8)
@@ -98,7 +100,7 @@ def label(network: RoadNetwork) -> GroundImage:
 
 
 def noon_shadow(ground: GroundImage, boxes: Sequence[StaticBox]) -> GroundImage:
-    """Return where the shadows in a picture of the ground are: one channel, 255 in them, of the same resolution."""
+    """Return the shadows in a picture of the ground: one channel, 255 inside, with the same resolution."""
     shape, place = ground.levels[0].shape[:2], (ground.x_min, ground.y_min)
     mask = shadows(boxes, SUN, (shape[0], shape[1]), ground.metres_per_pixel, place)
     return GroundImage(tuple(_pyramid(mask)), ground.metres_per_pixel, *place)
@@ -107,21 +109,21 @@ def noon_shadow(ground: GroundImage, boxes: Sequence[StaticBox]) -> GroundImage:
 def shadows(
     boxes: Sequence[StaticBox], sun: FloatArray, shape: tuple[int, int], scale: float, place: tuple[float, float]
 ) -> Image:
-    """Return 255 where one of the boxes is before the sun, seen from above with ``scale`` metres a pixel."""
+    """Return 255 where a box hides the sun, seen from above with ``scale`` metres per pixel."""
     return Canvas(shape, scale, *place).mask(_shadows(boxes, sun), soft=True)
 
 
 def resolution_m(width_m: float, height_m: float) -> float:
-    """Return the metres a pixel of a ground of this size: as fine as ``MAX_PIXELS`` allow, at best ``FINEST_M``."""
+    """Return the metres per pixel for ground of this size: as fine as ``MAX_PIXELS`` allow, at best ``FINEST_M``."""
     return max(FINEST_M, math.sqrt(width_m * height_m / MAX_PIXELS))
 
 
 class _Ground(Canvas):
-    """Draws what is thinner than a pixel, too."""
+    """Also draws things thinner than a pixel."""
 
     @classmethod
     def of(cls, network: RoadNetwork) -> _Ground:
-        """Return a canvas for all of a network, 0.1 m a pixel if that fits the memory."""
+        """Return a canvas for a whole network, 0.1 m per pixel if that fits the memory."""
         x_min, y_min, x_max, y_max = network.bounds
         x_min, y_min, x_max, y_max = x_min - MARGIN_M, y_min - MARGIN_M, x_max + MARGIN_M, y_max + MARGIN_M
         scale = resolution_m(x_max - x_min, y_max - y_min)
@@ -129,7 +131,7 @@ class _Ground(Canvas):
         return cls(shape, scale, x_min, y_min)
 
     def lines(self, markings: Iterable[Marking]) -> Image:
-        """Return how much of each pixel is painted, 0 to 255; kerbs are painted by where surfaces meet instead."""
+        """Return how much of each pixel is painted, 0 to 255; kerbs are painted where surfaces meet instead."""
         covered: Image = np.zeros(self.shape, np.uint8)
         for marking in markings:
             half = 0.5 * max(marking.width_m, THINNEST_LINE_M, self.scale) - 0.5 * self.scale / FINER
@@ -139,9 +141,9 @@ class _Ground(Canvas):
         return covered
 
     def coverage(self, outline: FloatArray) -> tuple[tuple[slice, slice], Image]:
-        """Return the window around a small outline (n, 2) and how much of each of its pixels is inside, 0 to 255.
+        """Return the window around a small outline (n, 2), and how much of each pixel is inside, 0 to 255.
 
-        Drawn finer and averaged: OpenCV's own smooth edges are off by up to half a pixel.
+        It is drawn finer and averaged: OpenCV's smooth edges are off by up to half a pixel.
         """
         places = (outline - (self.x, self.y)) / self.scale
         low = np.maximum(np.floor(places.min(axis=0)).astype(int) - 1, 0)
@@ -179,7 +181,7 @@ def _pieces(marking: Marking) -> Iterator[FloatArray]:
 
 
 def _ribbon(points: FloatArray, half: float) -> FloatArray:
-    """Return the outline of a line of a given half width (m)."""
+    """Return the outline of a line with a given half width (m)."""
     tangent = np.gradient(points, axis=0)
     tangent /= np.maximum(np.linalg.norm(tangent, axis=1, keepdims=True), 1e-9)
     aside = half * np.stack([-tangent[:, 1], tangent[:, 0]], axis=1)
@@ -191,7 +193,7 @@ def _shadows(boxes: Sequence[StaticBox], sun: FloatArray) -> Iterator[FloatArray
     away = sun[:2] / sun[2]
     for box in boxes:
         corners = np.array(box.corners())
-        if box.tag not in (TAG_BUILDING, TAG_POLE):  # crowns are drawn round
+        if box.tag not in (TAG_BUILDING, TAG_POLE):  # crowns are drawn as discs
             yield _CIRCLE * box.half_length_m + (np.array((box.x, box.y)) - away * box.z)
             continue
         bottom = (box.z - box.half_height_m) * away
@@ -201,7 +203,7 @@ def _shadows(boxes: Sequence[StaticBox], sun: FloatArray) -> Iterator[FloatArray
 
 
 def _surfaces(network: RoadNetwork, canvas: Canvas) -> Image:
-    """Return what each pixel is, an index of ``SURFACES``: lanes cars use over those people walk on, kerbs between."""
+    """Return each pixel's surface, an index of ``SURFACES``: lanes for cars over those for walkers, kerbs between."""
     surfaces = canvas.sidewalks(network.lanes) // 255
     asphalt = canvas.road(network.lanes)
     thickness = max(3, 2 * round(0.15 / canvas.scale) + 1)
@@ -218,7 +220,7 @@ def _textured(surfaces: Image, rng: np.random.Generator) -> Image:
     grain = np.tile(grain, (1, columns // BLOCK + 1))[:, :columns]
     coarse = rng.normal(0.0, 1.0, (rows // 120 + 2, columns // 120 + 2)).astype(np.float32)
     patches = cv2.resize(coarse, (columns, rows), interpolation=cv2.INTER_CUBIC)
-    # Tables of 256 entries, as OpenCV's look-ups take them: several times as fast as numpy's.
+    # Tables of 256 entries for OpenCV's look-ups, which are several times as fast as numpy's.
     colours, strength = np.zeros((256, 1, 3), np.uint8), np.zeros((256, 1), np.float32)
     for index, (colour, grainy) in enumerate(SURFACES):
         colours[index], strength[index] = colour, grainy
@@ -231,7 +233,7 @@ def _textured(surfaces: Image, rng: np.random.Generator) -> Image:
 
 
 def _blocks(rows: int) -> Iterator[slice]:
-    """Yield slices of some rows, so that what is computed from a large image takes little memory beside it."""
+    """Yield slices of some rows, so that a computation on a large image takes little memory besides it."""
     yield from (slice(start, min(start + BLOCK, rows)) for start in range(0, rows, BLOCK))
 
 

@@ -1,7 +1,7 @@
-"""What people look like: limbs that swing with the steps, a trunk and a head, in the colours of a blueprint.
+"""The look of people: limbs that swing with the steps, a trunk and a head, in the colours of a blueprint.
 
-Owns the figures; where their joints are is ``skeleton``'s. A figure is made of tapered blocks in an order that suits
-the direction it is seen from; far away it is five flat shapes. Never touches cameras or pixels.
+Owns the figures; ``skeleton`` owns the places of the joints. A figure consists of tapered blocks in an order that suits
+the direction of view; far away it is five flat shapes. Never touches cameras or pixels.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A walker as a camera sees it: pose of the body's middle, half sizes (m), colours, and where in its stride it is.
+    """A walker for cameras: pose of the body's centre, half sizes (m), colours, and phase of its stride.
 
-    ``strides`` counts strides walked; None stands. A ``given`` posture is a client's, instead of the gait's.
+    ``strides`` counts the strides walked; None for standing. A posture ``given`` by a client replaces the gait's.
     """
 
     pose: Pose
@@ -56,16 +56,16 @@ class Person:
 
     @property
     def phase(self) -> int | None:
-        """Which of the ``PHASES`` of a stride; None stands."""
+        """Phase of the stride, one of ``PHASES``; None for standing."""
         return None if self.strides is None else int(self.strides * PHASES) % PHASES
 
     @property
     def posture(self) -> Posture:
-        """Where its bones are."""
+        """Places of its bones."""
         return self.given or gait(self.phase, self.look.wheelchair)
 
     def mesh(self, away: Sequence[float], _half_px: float) -> VehicleMesh:
-        """Return the figure for an eye at ``away`` from its middle (m, its own frame)."""
+        """Return the figure for an eye at ``away`` from its centre (m, in its frame)."""
         side = round(math.atan2(away[1], away[0]) * SIDES / math.tau) % SIDES
         look, half_height_m = self.look, self.extent[2]
         if self.given is not None:
@@ -73,11 +73,10 @@ class Person:
         return _dressed(_figure(self.phase, look.wheelchair, side), look, half_height_m)
 
     def silhouette(self, ahead: float, aside: float) -> tuple[FloatArray, FloatArray]:
-        """Return the figure as seen from far away, from so far ahead (or behind) and aside.
+        """Return the figure as seen from far away, from ``ahead`` (or behind) and ``aside``.
 
-        Returns:
-            Quads (5, 4, 2): how far from the feet to the crown, and across that in heights of the body; their colours
-            (5, 3).
+        Returns: Quads (5, 4, 2): the way from the feet to the crown, and across it, in heights of the body; their
+        colours (5, 3).
         """
         profile = aside / max(math.hypot(ahead, aside), 1e-6)
         return _quads(self.phase, round(4.0 * profile)), _quad_colours(self.look)
@@ -85,7 +84,7 @@ class Person:
 
 @dataclass(frozen=True)
 class _Block:
-    """A tapered block between two points; half widths ahead and across at each, in heights of the body."""
+    """A tapered block between two points, with half widths ahead and across at each end, in heights of the body."""
 
     start: Point
     end: Point
@@ -95,7 +94,7 @@ class _Block:
     across: Point = (0.0, 1.0, 0.0)
 
     def faces(self) -> list[FloatArray]:
-        """Return the outlines (4, 3) of the sides and of the cap at ``end``, clockwise or not as may be."""
+        """Return the outlines (4, 3) of the sides and of the cap at ``end``, in either orientation."""
         axis = np.subtract(self.end, self.start)
         across = np.array(self.across)
         ahead = np.cross(across, axis)
@@ -119,11 +118,11 @@ class _Wheel:
 
     @property
     def end(self) -> Point:
-        """The hub, too: what has no length lies around one point."""
+        """The hub as the second end: a wheel has no length."""
         return self.start
 
     def faces(self) -> list[FloatArray]:
-        """Return both sides, a little apart."""
+        """Return both sides, slightly apart."""
         turn = np.linspace(0.0, math.tau, 12, endpoint=False)
         rim = np.stack([np.cos(turn), np.zeros(12), np.sin(turn)], axis=1) * self.radius + self.start
         aside = np.array((0.0, 0.01, 0.0))
@@ -132,7 +131,7 @@ class _Wheel:
 
 @dataclass(frozen=True, eq=False)
 class _Figure:
-    """A figure two units high without colours: each panel is a part, whose they are."""
+    """A figure two units high without colours; each panel belongs to a part."""
 
     mesh: VehicleMesh
     parts: NDArray[np.intp]
@@ -144,9 +143,9 @@ def _figure(phase: int | None, wheelchair: bool, side: int) -> _Figure:
 
 
 def _assembled(posture: Posture, wheelchair: bool, side: int) -> _Figure:
-    """Return the figure of a posture, in the order that suits a side to see it from."""
+    """Return the figure for a posture, in the order that suits a direction of view."""
     blocks: list[_Block | _Wheel] = [*_body(posture), *(_chair() if wheelchair else ())]
-    # Far parts first, as seen from this side; among equals the lower ones.
+    # Far parts first, as seen from this side; lower ones first among equals.
     turn = math.tau * side / SIDES
     toward = np.array((math.cos(turn), math.sin(turn), 0.15))
     blocks.sort(key=lambda block: float(toward @ (np.array(block.start) + np.array(block.end))))
@@ -166,7 +165,7 @@ def _assembled(posture: Posture, wheelchair: bool, side: int) -> _Figure:
 
 @lru_cache(maxsize=512)
 def _dressed(figure: _Figure, look: Look, half_height_m: float) -> VehicleMesh:
-    """Return a figure in its size and colours."""
+    """Return a figure with its size and colours."""
     palette = (look.skin, look.hair, look.top, look.trousers, _SHOE, SHADOW, _CHAIR if look.wheelchair else TYRE)
     rows, count, traits = figure.mesh.rows.copy(), figure.mesh.count, figure.mesh.traits.copy()
     rows[:count, :3] *= half_height_m
@@ -177,7 +176,7 @@ def _dressed(figure: _Figure, look: Look, half_height_m: float) -> VehicleMesh:
 
 @lru_cache(maxsize=(PHASES + 1) * 5)
 def _quads(phase: int | None, profile: int) -> FloatArray:
-    """Return two legs, trunk, head and hair; ``profile`` from 0 (seen from before or behind) to 4 (from a side)."""
+    """Return two legs, trunk, head and hair; ``profile`` is from 0 (seen from before or behind) to 4 (from a side)."""
     share = profile / 4.0
     spread = 0.0 if phase is None else 0.19 * share * math.sin(math.tau * phase / PHASES)
     apart, wide, head = 0.05 * (1.0 - share), 0.15 - 0.075 * share, 0.045 + 0.01 * share
@@ -260,7 +259,7 @@ def _arm(shoulder: Joint, elbow: Joint, hand: Joint, fingers: Joint) -> list[_Bl
 
 
 def _chair() -> list[_Block | _Wheel]:
-    """Return the wheelchair of someone who sits."""
+    """Return the wheelchair of a seated figure."""
     parts: list[_Block | _Wheel] = [
         _Block((-0.03, 0.0, -0.25), (-0.03, 0.0, -0.21), (0.13, 0.13), (0.13, 0.13), _STEEL),
         _Block((-0.13, 0.0, -0.21), (-0.15, 0.0, 0.02), (0.012, 0.12), (0.012, 0.12), _STEEL),

@@ -15,11 +15,11 @@ from carla_lite.roads.reference_line import FloatArray
 NEAR_M = 0.2
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen, which makes it three times as slow to make: one an actor a tick
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: three times as slow to create, once per actor and tick
 class Pose:
-    """A place and a direction: metres and radians, CARLA's frame (pitch up, yaw clockwise, roll to the right).
+    """A place and a direction in CARLA's frame: metres, radians (pitch up, yaw clockwise, roll to the right).
 
-    Never changed once it is made.
+    Never changed once created.
     """
 
     x: float
@@ -32,7 +32,7 @@ class Pose:
     def axes(self) -> tuple[tuple[float, float, float], ...]:
         """Return the unit vectors forward, right and up in the world's frame.
 
-        The columns of CARLA's ``Transform.get_matrix``.
+        They are the columns of CARLA's ``Transform.get_matrix``.
         """
         cp, sp = math.cos(self.pitch), math.sin(self.pitch)
         cy, sy = math.cos(self.yaw), math.sin(self.yaw)
@@ -46,7 +46,7 @@ class Pose:
 
 @dataclass(frozen=True, slots=True)
 class Lens:
-    """An image's size and its focal length, all in pixels; pixels are square."""
+    """An image's size and focal length in pixels; pixels are square."""
 
     width: int
     height: int
@@ -54,26 +54,26 @@ class Lens:
 
     @classmethod
     def of(cls, width: int, height: int, fov_deg: float) -> Lens:
-        """Return the lens of an image whose width spans ``fov_deg`` degrees."""
+        """Return the lens for an image whose width spans ``fov_deg`` degrees."""
         return cls(width, height, 0.5 * width / math.tan(math.radians(fov_deg) / 2.0))
 
 
 class View:
-    """A pinhole at a pose: the way from the world to the image and back."""
+    """A pinhole camera at a pose: projection from the world to the image and back."""
 
     def __init__(self, pose: Pose, lens: Lens) -> None:
         self.pose, self.lens = pose, lens
         width, height, focal = lens.width, lens.height, lens.focal
         self.position = np.array((pose.x, pose.y, pose.z))
         self.axes = forward, right, up = pose.axes()
-        # Pixel centres are whole numbers, as in OpenCV, so the image's middle is half a pixel less than half its size.
+        # Pixel centres are whole numbers, as in OpenCV, so the image's centre is half a pixel less than half its size.
         self.u, self.v = u, v = 0.5 * width - 0.5, 0.5 * height - 0.5
-        # Plain numbers: for so few of them an array costs more than the sums.
+        # Plain numbers: for so few, an array costs more than the sums.
         across = [focal * r + u * f for r, f in zip(right, forward, strict=True)]
         down = [-focal * p + v * f for p, f in zip(up, forward, strict=True)]
         inside_right = [width * f - a for f, a in zip(forward, across, strict=True)]
         inside_lower = [height * f - d for f, d in zip(forward, down, strict=True)]
-        # Rows give u × depth, v × depth, depth, and how far inside the right and the lower edge, × depth.
+        # The rows give u × depth, v × depth, depth, and the distances inside the right and the lower edge, × depth.
         self.planes = np.array((across, down, forward, inside_right, inside_lower))
         self.matrix = self.planes[:3]
 
@@ -87,7 +87,7 @@ class View:
 
         Args:
             height: of the camera above the ground (m).
-            scale: metres a pixel of the picture.
+            scale: metres per pixel of the picture.
             x: west edge of the picture (m).
             y: north edge of the picture (m).
         """

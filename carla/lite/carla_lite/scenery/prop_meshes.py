@@ -1,7 +1,7 @@
-"""What props look like: a few convex parts each, drawn from far to near as they are seen from a side.
+"""The look of props: a few convex parts each, drawn from far to near for the side from which they are seen.
 
-Owns the shapes. Lengths in them are shares of a prop's box: x from -1 (behind) to 1 (ahead), y from -1 (left) to 1
-(right), z from 0 (ground) to 1. Never touches cameras, pixels or a prop's size.
+Owns the shapes. Lengths are shares of a prop's box: x from -1 (behind) to 1 (ahead), y from -1 (left) to 1 (right), z
+from 0 (ground) to 1. Never touches cameras, pixels or a prop's size.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _WHITE, _DARK, _GLASS, _LEAVES = (226, 228, 230), (52, 50, 48), (150, 128, 104),
 
 Span: TypeAlias = tuple[float, float]
 Part: TypeAlias = tuple[Sequence[FloatArray], BGR]
-"""A convex body: the outlines (n, 3) of its faces, turned either way, and its colour."""
+"""A convex body: the outlines (n, 3) of its faces, in either orientation, and its colour."""
 Shape: TypeAlias = Callable[[BGR], Iterator[Part]]
 
 
 @dataclass(slots=True)
 class Thing:
-    """A prop as a camera sees it: ``pose`` of its box's middle, half sizes (m), BGR colour, shape, label and id."""
+    """A prop for cameras: ``pose`` of its box's centre, half sizes (m), BGR colour, shape, label and id."""
 
     pose: Pose
     extent: tuple[float, float, float]
@@ -43,7 +43,7 @@ class Thing:
     actor: int = 0
 
     def mesh(self, away: Sequence[float], _half_px: float) -> VehicleMesh:
-        """Return its panels for an eye at ``away`` from its middle (m, its own frame)."""
+        """Return its panels for an eye at ``away`` from its centre (m, in its frame)."""
         side = round(math.atan2(away[1], away[0]) * SIDES / math.tau) % SIDES
         return _mesh(self.shape, self.extent, self.colour, side)
 
@@ -67,7 +67,7 @@ def _mesh(shape: Shape, extent: tuple[float, float, float], colour: BGR, side: i
 
 
 def _block(x: Span, y: Span, z: Span, colour: BGR, top: float = 1.0) -> Part:
-    """Return a box; ``top`` is the size of its upper face against the lower one."""
+    """Return a box; ``top`` is the size of its upper face relative to the lower one."""
     low, high = np.array((x, y, z), dtype=np.float64).T
     corners = 0.5 * (low + high) + CORNERS * (0.5 * (high - low))
     corners[4:, :2] = 0.5 * (low + high)[:2] + top * (corners[4:, :2] - 0.5 * (low + high)[:2])
@@ -75,7 +75,7 @@ def _block(x: Span, y: Span, z: Span, colour: BGR, top: float = 1.0) -> Part:
 
 
 def _turned(rings: Sequence[tuple[float, float]], colour: BGR) -> Part:
-    """Return a body of revolution of rings of a height and a radius each, ascending, with its lid."""
+    """Return a body of revolution with its lid; each ring is a height and a radius, ascending."""
     turn = np.linspace(0.0, math.tau, _ROUND, endpoint=False)
     round_ = np.stack([np.cos(turn), np.sin(turn), np.zeros(_ROUND)], axis=1)
     circles = [radius * round_ + (0.0, 0.0, z) for z, radius in rings]
@@ -121,19 +121,19 @@ def pot(colour: BGR) -> Iterator[Part]:
 
 
 def bag(colour: BGR) -> Iterator[Part]:
-    """Yield something soft."""
+    """Yield a soft bag."""
     yield _turned(((0.0, 0.75), (0.3, 1.0), (0.7, 0.75), (0.85, 0.25), (1.0, 0.35)), colour)
 
 
 def bench(colour: BGR) -> Iterator[Part]:
-    """Yield a bench that looks ahead."""
+    """Yield a bench that faces ahead."""
     yield from _legs(0.7, 0.85, 0.46)
     yield _block((-0.85, 1.0), (-1.0, 1.0), (0.46, 0.54), colour)
     yield _block((-1.0, -0.85), (-1.0, 1.0), (0.6, 1.0), colour)
 
 
 def chair(colour: BGR) -> Iterator[Part]:
-    """Yield a chair that looks ahead."""
+    """Yield a chair that faces ahead."""
     yield from _legs(0.8, 0.8, 0.48)
     yield _block((-1.0, 1.0), (-1.0, 1.0), (0.48, 0.56), colour)
     yield _block((-1.0, -0.8), (-0.95, 0.95), (0.56, 1.0), colour)

@@ -1,6 +1,6 @@
-"""Everything of a map that stands still: what stands beside the streets, and the ground as a picture.
+"""All static things of a map: objects beside the streets, and the ground as a picture.
 
-Owns the assembly and what is kept of it. Never touches vehicles, time or perspective.
+Owns their assembly and caches. Never touches vehicles, time or perspective.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _built: OrderedDict[tuple[str, int], Scene] = OrderedDict()
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """The still part of a world.
+    """The static part of a world.
 
     ``height`` gives the road's height (m) at (x, y); ``paint`` and ``label`` make pictures of the ground.
     """
@@ -41,9 +41,9 @@ class Scene:
 
     @classmethod
     def build(cls, network: RoadNetwork, seed: int) -> Scene:
-        """Return the scene of a network; the last two are kept, of which only this one has pictures.
+        """Return the scene of a network. The last two are cached; only the newest keeps its pictures.
 
-        So a reload costs nothing, and the way back to the town before no more than its pictures.
+        So a reload costs nothing, and the return to the previous town only its pictures.
         """
         key = (network.xodr, seed)
         if key not in _built:
@@ -59,20 +59,20 @@ class Scene:
         return _built[key]
 
     def _forget_pictures(self) -> None:
-        """Free what cameras made of it, up to 200 MB; they make it again when one looks here."""
+        """Free the pictures for cameras, up to 200 MB; a camera that needs them makes them again."""
         for picture in ("ground", "labels", "mesh", "vistas", "_lights", "_noon_shadow"):
             self.__dict__.pop(picture, None)
 
     @cached_property
     def ground(self) -> GroundImage:
-        """The ground as a picture: painted for the first camera, for it takes longer than all the rest."""
+        """The ground as a picture, painted for the first camera, because it takes longer than everything else."""
         picture = self.paint()
         heap.give_back()
         return picture
 
     @cached_property
     def labels(self) -> GroundImage:
-        """The CityObjectLabel of each place of the ground, for the first camera that tells things apart."""
+        """The CityObjectLabel of each place of the ground, made for the first camera that needs labels."""
         return self.label()
 
     @cached_property
@@ -81,7 +81,7 @@ class Scene:
         return StaticMesh.of(self.statics.boxes)
 
     def light(self, daylight: Daylight) -> GroundLight:
-        """Return what lights the ground; that of the last weather is kept."""
+        """Return the light on the ground; the last weather's is cached."""
         if self._lights.get(daylight) is None:
             self._lights.clear()
             self._lights[daylight] = ground_light(self._noon_shadow, self.statics.boxes, daylight)
@@ -97,5 +97,5 @@ class Scene:
 
     @cached_property
     def vistas(self) -> Vistas:
-        """What is seen from where."""
+        """Views of the static things from different places."""
         return Vistas(self.mesh)

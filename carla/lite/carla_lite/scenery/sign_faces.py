@@ -1,4 +1,4 @@
-"""What the heads of traffic lights and the plates of signs look like, and what carries them.
+"""The look of traffic lights' heads and signs' plates, and of their posts.
 
 Owns shapes, sizes and colours. Never touches cameras, pixels or a light's cycle.
 """
@@ -24,7 +24,7 @@ LAMP_M = 0.3
 """Diameter of a lamp."""
 _HEAD_HALF_M = (0.11, 0.22, 0.6)
 _PLATE_HALF_M = (0.02, 0.4, 0.4)
-# Where the lower edge is when the map doesn't say that the sign hangs: below, it stands for its post's foot.
+# Height of the lower edge if the map doesn't say that the sign hangs; lower than this, it is the foot of the post.
 _HEAD_FROM_M, _PLATE_FROM_M = 2.3, 1.9
 _HANGS_FROM_M = 1.5
 _POST_HALF_M, _ARM_HALF_M = 0.06, 0.05
@@ -36,8 +36,8 @@ _WHITE: BGR = (236, 238, 238)
 _RED: BGR = (36, 32, 196)
 _BLACK: BGR = (34, 34, 34)
 _AHEAD = np.array((1.0, 0.0, 0.0))
-# A letter's strokes on a grid of 1 × 2: those of a seven-segment digit by bit (top, upper left and right, middle, lower
-# left and right, bottom), and the upright of a T.
+# Strokes of a letter on a grid of 1 × 2: those of a seven-segment digit by bit (top, upper left and right, middle,
+# lower left and right, bottom), and the upright of a T.
 _STROKES = (
     ((0, 2), (1, 2)),
     ((0, 1), (0, 2)),
@@ -55,7 +55,7 @@ _LETTERS = {
 
 
 class LampState(Enum):
-    """Which lamp of a head is lit, from top to bottom."""
+    """The lit lamp of a head, from top to bottom."""
 
     RED = 0
     YELLOW = 1
@@ -69,7 +69,7 @@ _UNLIT: tuple[BGR, ...] = ((26, 24, 68), (22, 58, 70), (34, 62, 28))
 
 @dataclass(frozen=True, slots=True)
 class SignFace:
-    """A head or plate: ``pose`` of its box's middle, half sizes in metres, CityObjectLabel, panels, the sign's id."""
+    """A head or plate: ``pose`` of its box's centre, half sizes in metres, CityObjectLabel, panels, the sign's id."""
 
     pose: Pose
     extent: tuple[float, float, float]
@@ -78,20 +78,20 @@ class SignFace:
     actor: int = 0
 
     def mesh(self, _away: Sequence[float], half_px: float) -> VehicleMesh:
-        """Return its panels, whichever side they are seen from, where half its height takes so many pixels."""
+        """Return its panels, from either side, for half its height in pixels."""
         return _mesh(self.panels, half_px >= FINE_PX)
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A convex piece around the middle of the sign, which looks along x."""
+    """A convex piece around the centre of the sign, which faces along x."""
 
     outline: FloatArray  # (n, 3) m
     normal: FloatArray  # (3,)
     colour: BGR
     glowing: bool = False
     fine: bool = False
-    """Left out when the sign is small in the image."""
+    """Whether it is left out when the sign is small in the image."""
 
 
 @lru_cache
@@ -102,8 +102,12 @@ def _mesh(panels: tuple[Panel, ...], fine: bool) -> VehicleMesh:
 
 
 def face_of(signal: Signal, ground_m: float, lamp: LampState, actor: int = 0) -> SignFace:
-    """Return the head or plate of a signal; ``ground_m`` is the height of the road beside it, ``actor`` the sign's
-    id."""
+    """Return the head or plate of a signal.
+
+    Args:
+        ground_m: height of the road beside it.
+        actor: id of the sign.
+    """
     is_light = signal.type is SignalType.LIGHT
     extent = _half_m(signal)
     panels = _head(lamp) if is_light else _plate(signal.type, signal.limit)
@@ -117,7 +121,7 @@ def post_of(signal: Signal, ground_m: float) -> StaticBox:
 
 
 def mast_of(signal: Signal, foot: tuple[float, float], ground_m: float) -> tuple[StaticBox, StaticBox]:
-    """Return the post that stands beside the road, its foot at ``ground_m``, and the arm from there to a sign above."""
+    """Return the post beside the road, with its foot at ``ground_m``, and the arm from it to a sign above the road."""
     half, dx, dy = _ARM_HALF_M, signal.x - foot[0], signal.y - foot[1]
     top = _bottom(signal, ground_m) + 2.0 * _half_m(signal)[2] + half
     middle = foot[0] + 0.5 * dx, foot[1] + 0.5 * dy, top
@@ -186,7 +190,7 @@ def _text(text: str, size: tuple[float, float, float], half: float, colour: BGR)
     width, height, pitch = size
     letters = [_LETTERS[letter] for letter in text if letter in _LETTERS]
     for index, letter in enumerate(letters):
-        # Who reads it has the plate's +y on the left.
+        # For a reader the plate's +y is on the left.
         left = pitch * 0.5 * (len(letters) - 1) - pitch * index + 0.5 * width
         for bit, ((u0, v0), (u1, v1)) in enumerate(_STROKES):
             if letter >> bit & 1:

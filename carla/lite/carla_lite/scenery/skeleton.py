@@ -1,8 +1,8 @@
-"""The bones of a walker: CARLA's names and tree, the gait that moves them, and the poses that clients give.
+"""The bones of a walker: CARLA's names and tree, the gait that moves them, and poses set by clients.
 
-Owns where each joint is. Lengths are in heights of the body and in its frame: x ahead, y to the right, z up, the middle
-of the body at 0. In the reference pose, arms held out, all bones lie along those axes: CARLA's own are turned, each in
-its way. Never touches colours or cameras.
+Owns the place of each joint. Lengths are in heights of the body and in its frame: x ahead, y to the right, z up, with
+the body's centre at 0. In the reference pose, with arms held out, all bones lie along these axes; in CARLA each bone is
+turned in its own way. Never touches colours or cameras.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import lru_cache
 from carla_lite.scenery.projection import Pose
 
 PHASES = 8
-"""Of a stride, which is both steps."""
+"""Phases of a stride, which consists of two steps."""
 
 Point = tuple[float, float, float]
 Turn = tuple[float, float, float, float]
 """A unit quaternion: w, x, y, z."""
 Joint = tuple[Point, Turn]
 Posture = tuple[Joint, ...]
-"""Of each bone, in the order of ``BONES``, where it is relative to its parent and how it is turned there."""
+"""For each bone, in the order of ``BONES``: place and turn relative to its parent."""
 
 _UNTURNED: Turn = (1.0, 0.0, 0.0, 0.0)
 _SIDES = (("L", -1.0), ("R", 1.0))
@@ -30,7 +30,7 @@ _LITTLE = ("Pinky", -0.018, 0.042)
 
 
 def _tree() -> Iterator[tuple[str, str, Point]]:
-    """Yield each bone with its parent and where it begins there, parents first."""
+    """Yield each bone with its parent and its place there, parents first."""
     hips, spine = "crl_hips__C", "crl_spine01__C"
     yield "crl_root", "", (0.0, 0.0, -0.5)
     yield hips, "crl_root", (0.0, 0.0, 0.53)
@@ -66,12 +66,12 @@ BONES, _parents, _begins = (tuple(column) for column in zip(*_tree(), strict=Tru
 _INDEX = {bone: index for index, bone in enumerate(BONES)}
 _PARENT = tuple(_INDEX.get(parent) for parent in _parents)
 REFERENCE: Posture = tuple((begin, _UNTURNED) for begin in _begins)
-"""Upright with arms held out."""
+"""Upright, with arms held out."""
 
 
 @lru_cache(maxsize=2 * (PHASES + 1))
 def gait(phase: int | None, seated: bool) -> Posture:
-    """Return someone who walks, or stands (None), or sits in a wheelchair and turns its wheels."""
+    """Return the posture of walking, of standing (phase None), or of turning the wheels of a wheelchair."""
     swing = 0.0 if phase is None else math.sin(math.tau * phase / PHASES)
     lift = 0.0 if phase is None else math.cos(math.tau * phase / PHASES)
     turned: dict[str, Pose] = {}
@@ -96,7 +96,7 @@ def gait(phase: int | None, seated: bool) -> Posture:
 
 
 def moved(posture: Posture, given: Mapping[str, Pose]) -> Posture:
-    """Return the posture with bones where they were given, relative to their parents; unknown names change nothing."""
+    """Return the posture with some bones replaced, relative to their parents; unknown names change nothing."""
     joints = list(posture)
     for bone, at in given.items():
         if bone in _INDEX:
@@ -105,7 +105,7 @@ def moved(posture: Posture, given: Mapping[str, Pose]) -> Posture:
 
 
 def blended(one: Posture, other: Posture, share: float) -> Posture:
-    """Return what lies between two postures, as engines blend: places and turns of the bones, each by itself."""
+    """Return the mixture of two postures, as engines blend: place and turn of each bone separately."""
     if share <= 0.0 or share >= 1.0:
         return one if share <= 0.0 else other
     return tuple(
@@ -126,7 +126,7 @@ def _hung(parent: Joint, place: Point, turn: Turn) -> Joint:
 
 
 def offset(joint: Joint, along: Point) -> Point:
-    """Return the place at ``along`` in a joint's own frame."""
+    """Return the place at ``along`` in a joint's frame."""
     (x, y, z), turn = joint
     u, v, w = _turned(turn, along)
     return x + u, y + v, z + w
@@ -141,7 +141,7 @@ def pose(joint: Joint, height_m: float) -> Pose:
 
 
 def _turn(of: Pose) -> Turn:
-    """Return a pose's rotation: roll first, then pitch, then yaw; pitch goes up and roll to the right."""
+    """Return a pose's rotation: roll first, then pitch, then yaw; positive pitch is up, positive roll to the right."""
     yaw, pitch, roll = 0.5 * of.yaw, -0.5 * of.pitch, -0.5 * of.roll
     level = _times((math.cos(yaw), 0.0, 0.0, math.sin(yaw)), (math.cos(pitch), 0.0, math.sin(pitch), 0.0))
     return _times(level, (math.cos(roll), math.sin(roll), 0.0, 0.0))
@@ -170,7 +170,7 @@ def _between(p: Point, q: Point, share: float) -> Point:
 
 
 def _nearest(one: Turn, other: Turn, share: float) -> Turn:
-    """Return a turn between two, the shorter way round."""
+    """Return a turn between two turns, the shorter way round."""
     way = share if sum(a * b for a, b in zip(one, other, strict=True)) >= 0.0 else -share
     w, x, y, z = ((1.0 - share) * a + way * b for a, b in zip(one, other, strict=True))
     size = math.sqrt(w * w + x * x + y * y + z * z)

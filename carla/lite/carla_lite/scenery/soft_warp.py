@@ -1,4 +1,4 @@
-"""A texture without sharp edges on a plane, as a camera sees it: in large images drawn coarser and smoothed.
+"""A texture without sharp edges on a plane in perspective; in large images it is drawn coarser and smoothed.
 
 Owns how much coarser. Knows no texture.
 """
@@ -17,15 +17,17 @@ _FULL_PX = 160
 
 
 def coarseness(width: int) -> int:
-    """Return by how many pixels of an image of this width one of the coarser one is as wide."""
+    """Return the width of a coarser image's pixel, in pixels of an image of this width."""
     return max(1, width // _FULL_PX)
 
 
 def soft_warp(
     texture: Image, to_texture: FloatArray, size: tuple[int, int], border: Sequence[float] | None = None
 ) -> Image:
-    """Return the texture at a coarser resolution than an image of ``size`` (width, height), to be smoothed by
-    :func:`smooth`; beyond its edges it repeats, or is ``border``."""
+    """Return the texture in perspective at a coarser resolution than an image of ``size`` (width, height).
+
+    :func:`smooth` enlarges it. Beyond its edges the texture repeats, or is ``border``.
+    """
     step = coarseness(size[0])
     shift = 0.5 * (step - 1)
     finer = np.array(((step, 0.0, shift), (0.0, step, shift), (0.0, 0.0, 1.0)))
@@ -44,7 +46,7 @@ def soft_warp(
 
 
 def smooth(coarse: Image, size: tuple[int, int]) -> Image:
-    """Return what ``soft_warp`` made in the size of the image."""
+    """Return the result of ``soft_warp`` in the size of the image."""
     step = coarseness(size[0])
     if step == 1:
         return coarse
@@ -54,6 +56,6 @@ def smooth(coarse: Image, size: tuple[int, int]) -> Image:
 
 
 def cover(image: Image, colours: Image, share: Image) -> None:
-    """Lay colours (rows, columns, 3) over an image of that size, with their share (rows, columns) of 255."""
+    """Blend colours (rows, columns, 3) into an image of that size, with a share (rows, columns) of 255."""
     cv2.multiply(image, cv2.cvtColor(cv2.bitwise_not(share), cv2.COLOR_GRAY2BGR), image, 1.0 / 255.0)
     cv2.add(image, cv2.multiply(colours, cv2.cvtColor(share, cv2.COLOR_GRAY2BGR), None, 1.0 / 255.0), image)

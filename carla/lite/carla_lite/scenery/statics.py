@@ -1,7 +1,7 @@
-"""Boxes that never move, and which of them are near a place.
+"""Static boxes, and the lookup of those near a place.
 
 Owns buildings, poles and trees as oriented boxes, and the grid that finds them. Never touches vehicles or pixels, and
-doesn't decide what stands where: ``streetscape`` does.
+doesn't place them: ``streetscape`` does.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 CELL_M = 8.0
 SPOT_M = 4.0
-KEPT_SPOTS = 4096  # vehicles may leave the roads, and the map, for anywhere
-# By which a hit may move a vehicle before the next one is looked for.
+KEPT_SPOTS = 4096  # vehicles may leave the roads, and the map
+# How far a hit may move a vehicle before the next lookup.
 SLACK_M = 1.0
 
-# CityObjectLabel of the CARLA client (wire protocol section 3.5): what a semantic camera and a collision report.
+# CityObjectLabel of the CARLA client (wire protocol section 3.5), for semantic cameras and collisions.
 TAG_BUILDING = 3
 TAG_POLE = 6
 TAG_VEGETATION = 9
@@ -39,7 +39,7 @@ class StaticBox:
     solid: bool = True
     """Whether a vehicle can hit it; a tree's crown hangs above the road."""
     lamp: bool = False
-    """Whether a street lamp shines at its top by night."""
+    """Whether a street lamp shines at its top at night."""
     cos: float = field(init=False, repr=False)
     sin: float = field(init=False, repr=False)
     reach_m: float = field(init=False, repr=False)
@@ -56,12 +56,12 @@ class StaticBox:
 
     @property
     def centre(self) -> tuple[float, float, float]:
-        """The middle of the box (m)."""
+        """The centre of the box (m)."""
         return self.x, self.y, self.z
 
     @property
     def extent(self) -> tuple[float, float, float]:
-        """Half sizes along the box's own axes (m)."""
+        """Half sizes along the box's axes (m)."""
         return self.half_length_m, self.half_width_m, self.half_height_m
 
     def corners(self) -> tuple[tuple[float, float], ...]:
@@ -74,7 +74,7 @@ class StaticBox:
 
 
 class StaticIndex:
-    """Boxes in a grid of 8 m cells; every box is listed in each cell that its bounding rectangle touches."""
+    """Boxes in a grid of 8 m cells; each box is listed in every cell that its bounding rectangle touches."""
 
     def __init__(self, boxes: Iterable[StaticBox] = ()) -> None:
         self.boxes: tuple[StaticBox, ...] = tuple(boxes)
@@ -87,7 +87,7 @@ class StaticIndex:
         self._around: dict[tuple[float, float, int], tuple[StaticBox, ...]] = {}
 
     def at(self, x: float, y: float) -> Sequence[int]:
-        """Return the ascending indices of boxes listed in the cell of a place: cheaper than a rectangle."""
+        """Return the ascending indices of boxes listed in a place's cell: cheaper than a rectangle."""
         return self._cells.get((math.floor(x / CELL_M), math.floor(y / CELL_M)), ())
 
     def touching(self, x_min: float, y_min: float, x_max: float, y_max: float) -> Sequence[int]:
@@ -98,12 +98,12 @@ class StaticIndex:
         return sorted(found) if found else ()
 
     def solid_around(self, x: float, y: float, reach: float) -> tuple[StaticBox, ...]:
-        """Return what can be hit within ``reach`` metres of (x, y), and a little beyond, in the boxes' order.
+        """Return the solid boxes within ``reach`` metres of (x, y), and a little beyond, in the boxes' order.
 
-        Looked up once a spot of some metres, since every vehicle asks each tick.
+        The result is cached per spot of some metres, since every vehicle asks each tick.
         """
         column, row = x // SPOT_M, y // SPOT_M
-        whole = math.ceil(reach)  # few values, so that most are found again
+        whole = math.ceil(reach)  # few different values, so that most lookups are cached
         found = self._around.get((column, row, whole))
         if found is None:
             listed = self.near((column + 0.5) * SPOT_M, (row + 0.5) * SPOT_M, whole + 0.75 * SPOT_M + SLACK_M)

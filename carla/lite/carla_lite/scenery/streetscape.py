@@ -1,7 +1,7 @@
-"""What stands beside the streets: buildings, lamp posts and trees, placed by chance from a seed.
+"""Objects beside the streets: buildings, lamp posts and trees, placed at random from a seed.
 
-Owns the decision what stands where. Never touches lanes other than to keep off them, nor how anything is painted or
-drawn. The same network and seed give the same boxes in the same order.
+Owns their placement. It reads lanes only to keep off them, and doesn't paint or draw. The same network and seed give
+the same boxes in the same order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from carla_lite.scenery.sign_faces import mast_of, post_of
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox
 
 PLAN_M = 0.25
-# A town of 2 × 2 km; a larger one is planned more coarsely.
+# For a town of 2 × 2 km; a larger one is planned more coarsely.
 MAX_PLAN_CELLS = 64_000_000
 MARGIN_M = 45.0
 BUILDING_CLEARANCE_M = 1.5
@@ -32,12 +32,12 @@ FLOOR_M = 3.1
 LAMP_SPACING_M = 26.0
 TREE_SPACING_M = 9.0
 MIN_STREET_M = 6.0
-# No tree nor lamp so near to a sign that it would hide it.
+# Trees and lamps keep this distance from a sign, which they would hide.
 SIGN_CLEARANCE_M = 2.5
-# How far beside the lanes a mast stands, and how long its arm is at most.
+# Distance of a mast from the lanes, and largest length of its arm.
 MAST_CLEARANCE_M, LONGEST_ARM_M = 0.5, 16.0
 
-# BGR; plaster, brick, sandstone, concrete, and two painted fronts.
+# BGR: plaster, brick, sandstone, concrete, and two painted fronts.
 FRONTS = (
     (196, 210, 219),
     (86, 102, 160),
@@ -55,7 +55,7 @@ TRUNK_COLOUR = (48, 66, 84)
 
 
 class Plan:
-    """A coarse map of what is taken: lanes first, then every building that was placed."""
+    """A coarse map of occupied ground: first lanes, then every placed building."""
 
     def __init__(self, network: RoadNetwork) -> None:
         x_min, y_min, x_max, y_max = network.bounds
@@ -69,12 +69,12 @@ class Plan:
             cv2.fillPoly(lanes, [outline], 1)
             cv2.polylines(lanes, [outline], True, 1)
         distance = np.asarray(cv2.distanceTransform(1 - lanes, cv2.DIST_L2, 5), np.float32)
-        # One pixel for the rounding of corners, and the transform's own error of about 2 %.
+        # One pixel for the rounding of corners, and about 2 % for the transform's error.
         self.clear_m = distance * (self.cell_m * 0.97) - 1.5 * self.cell_m
         self.taken = np.zeros(shape, np.uint8)
 
     def take(self, footprint: FloatArray, clearance_m: float) -> bool:
-        """Take the convex footprint (n, 2) if it is free and this far from every lane; return whether it was."""
+        """Occupy the convex footprint (n, 2) if it is free and this far from every lane; return whether it was."""
         pixels = self._pixels(footprint)
         low, high = pixels.min(axis=0), pixels.max(axis=0) + 1
         if (low < 1).any() or (high >= self.taken.shape[::-1]).any():
@@ -89,7 +89,7 @@ class Plan:
         return True
 
     def keep_clear(self, x: float, y: float, radius_m: float) -> None:
-        """Take everything this near to a place, whatever is there."""
+        """Occupy everything this near to a place."""
         cv2.fillConvexPoly(self.taken, self._pixels(_square(x, y, radius_m)), 1)
 
     def _pixels(self, points: FloatArray) -> NDArray[np.int32]:
@@ -97,7 +97,7 @@ class Plan:
 
 
 def furnish(network: RoadNetwork, seed: int) -> list[StaticBox]:
-    """Return everything that stands beside the streets of a network, buildings first."""
+    """Return all objects beside the streets of a network, buildings first."""
     rng = np.random.default_rng([seed, 0x5CE2E])
     plan = Plan(network)
     streets = [_evenly(lane.right) for lane in _outermost(network.lanes)]
@@ -114,8 +114,7 @@ def furnish(network: RoadNetwork, seed: int) -> list[StaticBox]:
 
 
 def _sign_posts(network: RoadNetwork, plan: Plan) -> Iterator[StaticBox]:
-    """Yield what carries each sign, and keep the place free of what would hide it: where it hangs over a lane, a mast
-    with an arm."""
+    """Yield the post of each sign, or a mast with an arm if it hangs over a lane; keep the ground before it free."""
     if not network.signals.signals:
         return
     driven = [lane for lane in network.lanes if lane.kind == "driving"]
@@ -132,7 +131,7 @@ def _sign_posts(network: RoadNetwork, plan: Plan) -> Iterator[StaticBox]:
 
 
 def _foot(signal: Signal, middles: FloatArray, halves: FloatArray) -> tuple[float, float] | None:
-    """Return the place nearest to a sign, aside of how it looks, that no lane takes; None if that is far away."""
+    """Return the place nearest to a sign, beside its line of sight, outside all lanes; None if it is too far away."""
     beside = -math.sin(signal.yaw), math.cos(signal.yaw)
     for aside in (0.0, *(way * 0.5 * step for step in range(1, int(2 * LONGEST_ARM_M)) for way in (1.0, -1.0))):
         x, y = signal.x + aside * beside[0], signal.y + aside * beside[1]
@@ -143,7 +142,7 @@ def _foot(signal: Signal, middles: FloatArray, halves: FloatArray) -> tuple[floa
 
 
 def _outermost(lanes: Sequence[Lane]) -> list[Lane]:
-    """Return the outermost lane of each side of each road outside junctions."""
+    """Return the outermost lane on each side of each road outside junctions."""
     outermost: dict[tuple[int, int, bool], Lane] = {}
     for lane in lanes:
         if lane.in_junction:
@@ -179,7 +178,7 @@ def _buildings(street: FloatArray, plan: Plan, rng: np.random.Generator) -> Iter
 
 
 def _beside(street: FloatArray, start: int, end: int, setback: float, size: tuple[float, float]) -> StaticBox:
-    """Return a box along the street's right-hand edge from one sample to another, ``size`` = depth and height."""
+    """Return a box along the street's right-hand edge between two samples; ``size`` is depth and height."""
     depth, height = size
     chord = street[end] - street[start]
     yaw = math.atan2(chord[1], chord[0])

@@ -1,7 +1,7 @@
-"""What is drawn over the backdrop, as flat polygons in the image with a key that orders them: still things and cars.
+"""Everything drawn over the backdrop, as flat polygons in the image with a sorting key: static and moving things.
 
-Owns projection, culling and the part before the eye. Never touches the image: ``camera`` fills the strokes with
-colours, ``surfaces`` the same ones with the numbers of their faces.
+Owns projection, culling and clipping at the eye. Never touches the image: ``camera`` fills the strokes with colours,
+``surfaces`` fills the same strokes with the numbers of their faces.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WINDOWS_FROM_FOCAL = 150.0
 GLASS = (112.0, 96.0, 82.0)
 LIT_WINDOW = (118.0, 186.0, 228.0)
 LIMIT_PX = 1e5
-LARGEST_M = 10.0  # of what moves, from its middle
+LARGEST_M = 10.0  # largest distance of a moving thing's parts from its centre
 LEAST_GLARE_PX, GLARE_M = 0.7, 0.13
 LOW_BEAM_M, HIGH_BEAM_M = 24.0, 45.0
 BEAM_BGR = (58.0, 72.0, 78.0)
@@ -49,15 +49,16 @@ _UNSHADED, _SIGNAL, _LAMP = int(Glow.UNSHADED), int(Glow.SIGNAL), int(Glow.LAMP)
 
 Polygon = NDArray[np.int32]
 Stroke = tuple[float, Polygon, Sequence[float], int]
-"""A key (larger ones are drawn first), a convex polygon (n, 2) or several quads (m, 4, 2), the BGR colour, and which
-face it shows: the place among a vista's polygons, then a panel of what moves, then a person who is far away."""
+"""A key (larger ones are drawn first), a convex polygon (n, 2) or several quads (m, 4, 2), the BGR colour, and the
+number of the face: first a vista's polygons, then panels of moving things, then distant people.
+"""
 NO_FACE = -1
-"""Of what only shines, or lies on a face that is drawn already."""
+"""Face of strokes that only shine, or lie on a face that is already drawn."""
 
 
-@dataclass(slots=True)  # as Pose
+@dataclass(slots=True)  # like Pose
 class BoxActor:
-    """Something that moves: ``pose`` of the box's centre, half sizes in metres, BGR colour, CityObjectLabel, shape."""
+    """A moving box: ``pose`` of the box's centre, half sizes in metres, BGR colour, CityObjectLabel, shape."""
 
     pose: Pose
     extent: tuple[float, float, float]
@@ -65,12 +66,12 @@ class BoxActor:
     tag: int
     shape: Shape
     lights: int = 0
-    """Those of ``Lights`` that shine now."""
+    """The ``Lights`` that shine now."""
     actor: int = 0
     """The vehicle's id."""
 
     def mesh(self, _away: Sequence[float], half_px: float) -> VehicleMesh:
-        """Return its panels, whichever side they are seen from, where half its height takes so many pixels."""
+        """Return its panels, from either side, for half its height in pixels."""
         return vehicle_mesh(self.shape, self.extent, self.colour, Detail.of(half_px), self.lights)
 
 
@@ -78,15 +79,15 @@ Drawn: TypeAlias = BoxActor | Person | SignFace | Thing
 
 
 def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0) -> list[Stroke]:
-    """Return the polygons of a vista that are in the image, from far to near; with ``lamps``, lit windows too."""
+    """Return a vista's polygons that are in the image, from far to near; with ``lamps`` also lit windows."""
     if not vista.keys:
         return []
     planes = np.empty((5, 4), np.float32)
     planes[:, :3] = view.planes
     planes[:, 3] = view.planes @ (vista.origin - view.position)
     corners = (planes @ vista.points).reshape(5, -1, len(vista.keys))
-    # A polygon is out of the image when all its corners are beyond one edge, whether before the eye or behind it.
-    # (ufuncs by themselves: the arrays' methods for this take twice as long.)
+    # A polygon is outside the image if all its corners are beyond one edge, in front of the eye or behind it. (Plain
+    # ufuncs: the arrays' methods for this take twice as long.)
     inside = np.maximum.reduce(corners, axis=1) > _BOUNDS
     shown = np.logical_and.reduce(inside, axis=0).nonzero()[0]
     seen = corners[:3].take(shown, axis=2)
@@ -108,11 +109,11 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
 
 
 _Pane = tuple[int, FloatArray, tuple[int, int]]
-"""The windows (m, 4, 3) of one wall, where among the strokes they go, and the numbers of building and wall."""
+"""The windows (m, 4, 3) of one wall, their position among the strokes, and the numbers of building and wall."""
 
 
 def _with_windows(strokes: list[Stroke], panes: Sequence[_Pane], view: View, lamps: float) -> list[Stroke]:
-    """Return the strokes with the windows after their walls; where lamps are on, some are lit."""
+    """Return the strokes with the windows after their walls; with lamps on, some windows are lit."""
     quads = view.project(np.concatenate([quads for _, quads, _ in panes]))
     before = quads[..., 2].min(axis=1) > NEAR_M
     pixels, whole = _pixels(quads.T), bool(before.all())
@@ -136,22 +137,23 @@ def _with_windows(strokes: list[Stroke], panes: Sequence[_Pane], view: View, lam
 
 @dataclass(slots=True)
 class Moving:
-    """What is in view of vehicles, people and signs: their strokes, and what these are strokes of."""
+    """The strokes of vehicles, people and signs in view, and the things that they show."""
 
     strokes: list[Stroke]
     group: Composition | None = None
-    """The panels of ``solid``, in their order."""
+    """The panels of ``solid``, in order."""
     products: FloatArray | None = None
-    """(5, rows of the group): of points u × depth, v × depth and depth; of panels, in the fourth row, how far the eye
-    is before them (m)."""
+    """(5, rows of the group): for points u × depth, v × depth and depth; for panels, in the fourth row, how far the eye
+    is in front of them (m).
+    """
     places: FloatArray | None = None
-    """(3, things) the same of the middles of what the panels are of."""
+    """(3, things) the same products for the centres of the panels' things."""
     solid: Sequence[Drawn] = ()
     flat: Sequence[Drawn] = ()
 
 
 def actor_strokes(actors: Sequence[Drawn], walls: Walls, view: View, daylight: Daylight, first: int = 0) -> Moving:
-    """Return what is in view of vehicles, people and signs; their faces are numbered from ``first``."""
+    """Return the vehicles, people and signs in view; their faces are numbered from ``first``."""
     shown = _in_view(actors, view)
     if not shown:
         return Moving([])
@@ -171,11 +173,11 @@ def actor_strokes(actors: Sequence[Drawn], walls: Walls, view: View, daylight: D
 
 
 _Shown = tuple[float, float, Any]
-"""Distance, key, and what is seen."""
+"""Distance, key, and the thing."""
 
 
 class Composition:
-    """Some meshes one after the other, since it is the same ones that are in view for many pictures."""
+    """Several meshes joined, cached because the same ones are in view for many pictures."""
 
     def __init__(self, meshes: Sequence[VehicleMesh]) -> None:
         ends = list(itertools.accumulate(len(mesh.rows) for mesh in meshes))
@@ -193,13 +195,13 @@ class Composition:
         self.meshes = meshes
 
 
-_MOST_KEPT = 24  # things: those of a crowd change with each step that somebody takes
+_MOST_KEPT = 24  # things: those of a crowd change with each step of a walker
 _composition = lru_cache(maxsize=128)(Composition)
 
 
 def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, first: int) -> Moving:
-    """Return the panels of things with a mesh."""
-    # Few calls on long arrays, since a call costs more than its sums: one product a thing gives its points in the
+    """Return the panels of the things with a mesh."""
+    # Few calls on long arrays, since a call costs more than its sums: one product per thing gives its points in the
     # image and how its panels face the eye and the sun; the rest is done for all panels together.
     px, py, pz = view.pose.x, view.pose.y, view.pose.z
     (sx, sy, sz), focal = daylight.sun.tolist(), view.lens.focal
@@ -212,10 +214,10 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, fir
         (a, b, c), (d, e, f), (g, h, i) = pose.axes()
         eye = a * x + b * y + c * z, d * x + e * y + f * z, g * x + h * y + i * z
         meshes.append(actor.mesh(eye, focal * actor.extent[2] / max(distance, NEAR_M)))
-        # Of each axis and of the middle: where it is, and how far towards the eye and the sun.
+        # For each axis and for the centre: its place, and how far it points towards the eye and the sun.
         frames += (a, b, c, eye[0], a * sx + b * sy + c * sz, d, e, f, eye[1], d * sx + e * sy + f * sz)
         frames += (g, h, i, eye[2], g * sx + h * sy + i * sz, -x, -y, -z, 1.0, 0.0)
-        # The key, the share of its own colour, and the haze.
+        # The key, the share of the panel's colour, and the haze.
         share = daylight.haze_share(distance)
         of += (key, 1.0 - share, *[share * tone for tone in daylight.haze_bgr])
     rows = np.array(frames).reshape(-1, 5)
@@ -232,7 +234,7 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, fir
     light[glow == _UNSHADED] = daylight.unlit
     if group.shines:
         light[glow >= _SIGNAL] = 1.0
-        own[glow == _LAMP, 1:] = 1.0, 0.0, 0.0, 0.0  # a lamp is seen through haze
+        own[glow == _LAMP, 1:] = 1.0, 0.0, 0.0, 0.0  # a lamp is visible through haze
     glares = (glow >= (_SIGNAL if daylight.lamps else _LAMP)).tolist() if group.shines else itertools.repeat(False)
     tones = (np.minimum(group.colours.take(facing, 0) * light, 255.0) * own[:, 1:2] + own[:, 2:]).tolist()
     seen = products[:3]
@@ -250,7 +252,7 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, fir
 
 
 def _glare(outline: Polygon, depth: float, view: View) -> Polygon:
-    """Return a disc around a lamp, never smaller than is seen."""
+    """Return a disc around a lamp, never too small to be visible."""
     radius = max(LEAST_GLARE_PX, GLARE_M * view.lens.focal / max(depth, NEAR_M))
     glare: Polygon = (outline[0] + outline[len(outline) // 2]) // 2 + _disc(round(radius * (1 << SUB)))
     return glare
@@ -263,8 +265,9 @@ def _disc(radius: int) -> Polygon:
 
 
 def beam_strokes(actors: Sequence[Drawn], view: View) -> list[Stroke]:
-    """Return what head lamps shine on: patches of the ground, each with the light that it has more (100: ClearNoon's),
-    the weaker ones first."""
+    """Return the patches of ground lit by head lamps, each with the light that it adds (100: ClearNoon's), weakest
+    first.
+    """
     px, py = view.pose.x, view.pose.y
     near = [
         actor
@@ -279,7 +282,7 @@ def beam_strokes(actors: Sequence[Drawn], view: View) -> list[Stroke]:
     places = np.array([(a.pose.x, a.pose.y, a.pose.z - a.extent[2]) for a in near])
     turns = np.array([a.pose.axes()[:2] for a in near])
     long = np.array([HIGH_BEAM_M if a.lights & Lights.HIGH_BEAM else LOW_BEAM_M for a in near])
-    # (actor, patch, corner, along and across), then the same seen
+    # (actor, patch, corner, along and across), then the same in view
     corners = long[:, None, None, None] * _BEAM_SHARES[:, None, None] * _BEAM
     corners[..., 0] += np.array([a.extent[0] for a in near])[:, None, None]
     seen = view.project(places[:, None, None] + corners @ turns[:, None])
@@ -303,7 +306,7 @@ def _farthest_m(lens: Lens) -> float:
 
 
 def sight_m(lens: Lens) -> float:
-    """Return how far away what moves is seen at the image's edges."""
+    """Return the distance up to which moving things are visible at the image's edges."""
     return _farthest_m(lens) * math.hypot(1.0, 0.5 * lens.width / lens.focal) + LARGEST_M
 
 
@@ -326,7 +329,7 @@ def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
 
 
 def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, first: int) -> list[Stroke]:
-    """Return people who are small in the image as flat shapes between the feet and the crown."""
+    """Return people who are small in the image as flat shapes between feet and crown."""
     px, py, pz = view.pose.x, view.pose.y, view.pose.z
     ends, quads, colours = [], [], []
     for *_, person in chosen:
@@ -356,8 +359,10 @@ def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, firs
 
 
 def _pixels(seen: FloatArray | Float32) -> Polygon:
-    """Return drawing coordinates (n, 2) or (n, m, 2) of projected points (3, n) or (3, m, n) in front of the eye: u, v
-    and depth have a row each, since numpy is quick along long ones."""
+    """Return drawing coordinates (n, 2) or (n, m, 2) of projected points (3, n) or (3, m, n) in front of the eye.
+
+    u, v and depth have a row each, since numpy is fast along long rows.
+    """
     return _rounded((seen[:2] * (_PER_PIXEL / np.maximum(seen[2], NEAR_M))).T)
 
 
@@ -368,7 +373,7 @@ def pixels_of(places: FloatArray | Float32) -> Polygon:
 
 def _rounded(places: FloatArray | Float32) -> Polygon:
     cut = np.minimum(np.maximum(places, -LIMIT_PX * _PER_PIXEL), LIMIT_PX * _PER_PIXEL)
-    # In C order whatever the input's: OpenCV takes no other.
+    # In C order whatever the input's: OpenCV accepts no other.
     rounded: Polygon = np.rint(cut).astype(np.int32, order="C")
     return rounded
 

@@ -1,9 +1,8 @@
-"""What each pixel of a picture shows beside its colour: which thing, how far away, and which way it is turned.
+"""The surface that each pixel of a picture shows: which thing, how far away, and its orientation.
 
-Owns the numbers that the strokes of a picture are filled with, and the tables behind them. As the strokes are those
-that the colours are filled with, silhouettes agree. Left out is what only shines (glare, the light of lamps, rain),
-what lies flat on another face of its thing, and what clients draw; a vehicle's shadow is ground. Knows no layout of the
-wire.
+Owns the numbers with which a picture's strokes are filled, and the tables behind them. The strokes are those of the
+colours, so silhouettes agree. Left out are strokes that only shine (glare, lamp light, rain), that lie flat on another
+face of their thing, and clients' drawings; a vehicle's shadow counts as ground. Knows no wire format.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ from carla_lite.scenery.vista import Float32
 FARTHEST_M = 1000.0
 TAG_RIDER = 13
 LAST_THING = 0xFFFF
-"""Things that stand still are counted down from it; actors have their ids, which begin at 1."""
+"""Static things are counted down from it; actors have their ids, which begin at 1."""
 LABELS = 32
-"""The first numbers are sky and ground, by their CityObjectLabel."""
-# Of planes that are seen edge-on (m).
+"""The first numbers are for sky and ground, by CityObjectLabel."""
+# For planes that are seen edge-on (m).
 _THIN = 1e-9
 
 
 @dataclass(frozen=True)
 class Before:
-    """Where a camera and what moves were when it looked last; poses by the ids of actors."""
+    """Poses of a camera and of moving things at its last picture; by the ids of actors."""
 
     view: View
     poses: Mapping[int, Pose]
 
 
 class Surfaces:
-    """The surfaces of one look. Each method returns a new array with a value a pixel."""
+    """The surfaces of one view. Each method returns a new array with one value per pixel."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
@@ -62,7 +61,7 @@ class Surfaces:
         return self._drawn(np.zeros_like(self._faces.tags))
 
     def instances(self) -> Image:
-        """Return (height, width, 4): the same with each thing's number in green (low byte) and blue (high byte)."""
+        """Return (height, width, 4): labels, with each thing's number in green (low byte) and blue (high byte)."""
         things = self._faces.things
         return self._drawn((things & 0xFF) << 8 | things >> 8 & 0xFF)
 
@@ -74,7 +73,7 @@ class Surfaces:
         return self._looked_up(table).view(np.uint8).reshape(*self._numbers.shape, 4)
 
     def normals(self) -> Float32:
-        """Return (height, width, 3) unit vectors of the world's frame, towards the camera; 0 of the sky."""
+        """Return (height, width, 3) unit vectors in the world's frame, towards the camera; 0 for the sky."""
         table = np.zeros((LABELS + len(self._faces.tags), 3), np.float32)
         table[:LABELS, 2] = 1.0
         table[TAG_SKY] = 0.0
@@ -84,27 +83,27 @@ class Surfaces:
 
     @cached_property
     def metres(self) -> Float32:
-        """(height, width) how far away everything is along the camera's axis, at most 1000 m; not to be written to."""
+        """(height, width) distance along the camera's axis, at most 1000 m; not to be written to."""
         view, planes = self._look.view, self._faces.planes
         back, above_m = np.linalg.inv(view.matrix), self._look.backdrop.above_m
-        # What u, v and 1 are multiplied by for 1 / depth, and the least and the most that it may be.
+        # Factors of u, v and 1 for 1 / depth, and its limits.
         rows = np.empty((5, LABELS + len(self._faces.tags)))
         rows[:3, :LABELS] = -back[2, :, None] / above_m
         rows[3:, :LABELS] = ((1.0 / GROUND_END_M,), (1.0 / NEAR_M,))
         rows[:, TAG_SKY] = 0.0, 0.0, 0.0, 0.5 / FARTHEST_M, 0.5 / FARTHEST_M
         rows[:3, LABELS:] = planes.in_image()
         rows[3:, LABELS:] = 1.0 / np.maximum(planes.reach[::-1], NEAR_M)
-        # By distances from the middle of the image, where single precision is finest.
+        # Relative to the image's centre, where single precision is finest.
         rows[2] += rows[0] * view.u + rows[1] * view.v
         by_u, by_v, by_1, least, most = rows.astype(np.float32)
-        # One array for all steps: what doesn't fit the processor's cache takes longer than its sums.
+        # One array for all steps: data outside the processor's cache takes longer than its sums.
         value: Float32 = self._looked_up(by_u)
         value *= np.arange(view.lens.width, dtype=np.float32) - np.float32(view.u)
         part = self._looked_up(by_v)
         part *= np.arange(view.lens.height, dtype=np.float32)[:, None] - np.float32(view.v)
         value += part
         value += self._looked_up(by_1, part)
-        # Of pixels that a polygon covers by less than a half its plane may be seen from behind.
+        # A pixel of which a polygon covers less than half may see its plane from behind.
         np.maximum(value, self._looked_up(least, part), out=value)
         np.minimum(value, self._looked_up(most, part), out=value)
         np.divide(np.float32(1.0), value, out=value)
@@ -112,15 +111,15 @@ class Surfaces:
         return value
 
     def flow(self, before: Before) -> Float32:
-        """Return (height, width, 2) how far each point of the picture has moved since then, in half widths to the right
-        and half heights up, from -2 to 2.
+        """Return (height, width, 2) the motion of each point since then: half widths to the right, half heights up, -2
+        to 2.
 
-        What wasn't seen then counts as standing still.
+        A thing that wasn't in view then counts as static.
         """
         view, lens, things = self._look.view, self._look.view.lens, self._faces.things
         rows = np.empty((3, 4, LABELS + len(things)))
         rows[:] = _steps(before.view, view, Pose(0.0, 0.0, 0.0), Pose(0.0, 0.0, 0.0))[..., None]
-        rows[:, 3, TAG_SKY] = 0.0  # endlessly far away: it only turns
+        rows[:, 3, TAG_SKY] = 0.0  # infinitely far away: it only turns
         for figure in (*self._look.moving.solid, *self._look.moving.flat):
             if figure.actor in before.poses:
                 of = LABELS + np.flatnonzero(things == figure.actor)
@@ -139,13 +138,15 @@ class Surfaces:
         return flow
 
     def _looked_up(self, table: NDArray[Any], into: NDArray[Any] | None = None) -> NDArray[Any]:
-        # No number is outside: of the modes of this that is the quickest.
+        # No number is outside; this mode is the fastest.
         return table.take(self._numbers, axis=0, mode="wrap", out=into)
 
 
 def _steps(was: View, now: View, pose_was: Pose, pose_now: Pose) -> FloatArray:
-    """Return (3, 4) what (u, v, 1) × depth and 1 of a point fixed to a pose are multiplied by for its u × depth,
-    v × depth and depth in the view before."""
+    """Return (3, 4) matrices from (u, v, 1) × depth and 1 to u × depth, v × depth and depth in the view before.
+
+    They are for points fixed to a pose.
+    """
     turn = np.array(pose_was.axes()).T @ np.array(pose_now.axes())
     at_now, at_was = (np.array((pose.x, pose.y, pose.z)) for pose in (pose_now, pose_was))
     shift = turn @ (now.position - at_now) + at_was - was.position
@@ -154,12 +155,12 @@ def _steps(was: View, now: View, pose_was: Pose, pose_now: Pose) -> FloatArray:
 
 
 class _Faces:
-    """The k faces that are filled, in that order: what each is of, and (later, if at all) its plane."""
+    """The k filled faces, in order: the thing of each and (computed later, if at all) its plane."""
 
     def __init__(self, look: Look) -> None:
         moving, polygons = look.moving, len(look.vista.keys)
         panels = 0 if moving.group is None else len(moving.group.owners)
-        # Of every face that there may be; the last one is that of no face.
+        # For every possible face; the last entry is for no face.
         tags, things = np.zeros(polygons + panels + len(moving.flat) + 1, np.intp), np.zeros(1, np.intp)
         tags[:polygons] = look.vista.tags
         parts = [LAST_THING - look.vista.boxes]
@@ -177,7 +178,7 @@ class _Faces:
         filled = np.array([stroke[3] for stroke in look.strokes], np.intp)
         shown = tags.take(filled)
         self.wanted: list[int] = shown.tolist()
-        """Of each stroke: 0 if it isn't filled."""
+        """For each stroke: 0 if it isn't filled."""
         self._look, self._polygons, self._panels = look, polygons, panels
         self._filled = filled[shown > 0]
         self.tags, self.things = tags.take(self._filled), things.take(self._filled)
@@ -195,14 +196,14 @@ def _tags_and_ids(things: Sequence[Drawn]) -> NDArray[np.intp]:
 
 
 class _Planes:
-    """Planes of k faces: normals, how far before the eye, and the depths of their corners."""
+    """Planes of k faces: normals, distances before the eye, and depths of their corners."""
 
     def __init__(self, look: Look, faces: NDArray[np.intp], polygons: int, panels: int) -> None:
         self._view = look.view
         self._seen, self.ahead_m = np.empty((3, len(faces))), np.empty(len(faces))
-        """(3, k) the normals, multiplied by the view's matrix as points are."""
+        """(3, k) the normals, multiplied by the view's matrix like points."""
         self.reach = np.empty((2, len(faces)))
-        """(2, k) the nearest and the farthest depth (m)."""
+        """(2, k) the smallest and the largest depth (m)."""
         still, flat = faces < polygons, faces >= polygons + panels
         if still.any():
             self._still(look, still.nonzero()[0], faces[still])
@@ -246,7 +247,7 @@ class _Planes:
         self.ahead_m[at], self.reach[:, at] = depths, depths
 
     def in_image(self) -> FloatArray:
-        """Return (3, k) what u, v and 1 are multiplied by for 1 / depth."""
+        """Return (3, k) factors of u, v and 1 for 1 / depth."""
         matrix = self._view.matrix
         rows: FloatArray = np.linalg.inv(matrix @ matrix.T) @ self._seen / self.ahead_m
         return rows

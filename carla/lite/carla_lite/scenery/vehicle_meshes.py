@@ -1,4 +1,4 @@
-"""What vehicles look like: panels of a saloon, van, truck, bus or two-wheeler with its rider around a bounding box.
+"""The look of vehicles: panels of a saloon, van, truck, bus or two-wheeler with its rider around a bounding box.
 
 Owns the shapes and the colours of their parts. Never touches cameras or pixels.
 """
@@ -32,25 +32,25 @@ HELMET: BGR = (40, 44, 52)
 
 
 class Glow(IntEnum):
-    """What lights a panel."""
+    """Kind of light on a panel."""
 
     SUN = 0
     UNSHADED = 1
     SIGNAL = 2
-    """Itself; it glares at night."""
+    """The panel shines, and glares at night."""
     LAMP = 3
-    """Itself, through any haze, and it always glares."""
+    """The panel shines through any haze, and always glares."""
 
 
 class Part(IntEnum):
-    """What a panel is a part of, where cameras tell things apart."""
+    """Part that a panel belongs to, for cameras that tell things apart."""
 
     BODY = 0
     RIDER = 1
     SHADOW = 2
-    """Of the ground below."""
+    """Shadow, which counts as ground."""
     FLAT = 3
-    """Of nothing else: it lies on another panel of the body, and within it."""
+    """A panel on another panel of the body, and within it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,21 +58,22 @@ class VehicleMesh:
     """Convex panels in drawing order, metres around the box's centre; each is hidden when it faces away."""
 
     rows: FloatArray
-    """(p + f, 4): x, y, z and 1 of each point; then of each panel its outward normal and how far the middle is before
-    it, so that the product with a place's x, y, z and 1 is positive where that place is in front of the panel."""
+    """(p + f, 4): x, y, z and 1 for each point; then for each panel its outward normal and the distance of the centre
+    before it, so that the product with a place's x, y, z and 1 is positive in front of the panel.
+    """
     count: int
-    """Of points, p."""
+    """Number of points, p."""
     traits: FloatArray
-    """(f, 7) of each panel: BGR colour; ``Glow``; its first point and the next panel's; ``Part``."""
+    """(f, 7) for each panel: BGR colour; ``Glow``; its first point and the next panel's; ``Part``."""
 
     @cached_property
     def reach_m(self) -> float:
-        """How far the points are from the middle at most."""
+        """Largest distance of a point from the centre."""
         return float(np.linalg.norm(self.rows[: self.count, :3], axis=1).max())
 
 
 class Lights(IntFlag):
-    """CARLA's VehicleLightState, what of it is seen."""
+    """The visible flags of CARLA's VehicleLightState."""
 
     POSITION = 1
     LOW_BEAM = 2
@@ -92,11 +93,11 @@ _TAIL: _Lit = ((Lights.BRAKE, (100, 96, 255)), (Lights.POSITION | Lights.FOG | B
 
 
 FAR_PX, FINE_PX = 3.0, 16.0
-"""Half a vehicle's height in the image below which it is drawn as one far away, and from which in every part."""
+"""Half height in pixels below which a vehicle is drawn as a distant one, and from which on all its parts are drawn."""
 
 
 class Detail(IntEnum):
-    """How large a vehicle has to be in the image for a part of it to be seen: less than most of a pixel is not."""
+    """Size that a vehicle must have in the image for a part to be drawn: a part below most of a pixel isn't."""
 
     FAR = 0
     NEAR = 1
@@ -104,7 +105,7 @@ class Detail(IntEnum):
 
     @staticmethod
     def of(half_px: float) -> Detail:
-        """Return what is seen of a vehicle of which half the height takes so many pixels."""
+        """Return the detail for a vehicle with this half height in pixels."""
         return Detail.FAR if half_px < FAR_PX else Detail.NEAR if half_px < FINE_PX else Detail.FINE
 
 
@@ -115,12 +116,12 @@ class _Panel:
     glowing: Glow = Glow.SUN
     detail: Detail = Detail.FAR
     lit: _Lit = ()
-    """Its colours when it shines; the first whose light is on counts."""
+    """Its colours when it shines; the first one whose light is on counts."""
     only_lit: bool = False
     part: Part = Part.BODY
 
     def switched(self, on: int) -> _Panel | None:
-        """Return the panel as it looks with these lights on; None if it isn't seen then. Whatever shines is seen."""
+        """Return the panel with these lights on; None if it isn't visible then. A shining panel always is."""
         for lights, colour in self.lit:
             if on & lights:
                 return replace(self, colour=colour, glowing=Glow.LAMP, detail=Detail.FAR)
@@ -136,7 +137,7 @@ _SHADE = _Panel(
 
 
 class Shape(Enum):
-    """What is drawn into a bounding box."""
+    """Shape drawn into a bounding box."""
 
     SALOON = "saloon"
     VAN = "van"
@@ -150,7 +151,7 @@ class Shape(Enum):
 def vehicle_mesh(
     shape: Shape, extent: tuple[float, float, float], colour: BGR, detail: Detail = Detail.FINE, lights: int = 0
 ) -> VehicleMesh:
-    """Return a vehicle of this shape with half sizes ``extent`` (m) and with these ``Lights`` on, in so much detail."""
+    """Return a vehicle of this shape with half sizes ``extent`` (m), with these ``Lights`` on, in this detail."""
     panels = [panel.switched(lights) for panel in _PANELS[shape](colour)]
     return _mesh([panel for panel in panels if panel is not None and panel.detail <= detail], extent)
 
@@ -165,7 +166,8 @@ def _block(
 ) -> Iterator[_Panel]:
     """Yield a box from ``along[0]`` to ``along[1]``, ``half`` wide to each side, over the height ``span``.
 
-    All panels: x from -1 (rear) to 1 (front), y from -1 (left) to 1 (right), z from 0 (ground) to 1 (roof).
+    Coordinates of all panels: x from -1 (rear) to 1 (front), y from -1 (left) to 1 (right), z from 0 (ground) to 1
+    (roof).
     """
     (rear, ahead), (low, high) = along, span
     if front:
@@ -193,7 +195,7 @@ def _van(body: BGR) -> Iterator[_Panel]:
 
 
 def _truck(body: BGR) -> Iterator[_Panel]:
-    """Yield a cab and, behind it and higher, the load: where the two meet nothing overlaps, whatever the view."""
+    """Yield a cab and, behind it and higher, the load; they don't overlap in any view."""
     load = (min(255, 40 + body[0]), min(255, 40 + body[1]), min(255, 40 + body[2]))
     yield from _underneath((0.72, -0.35, -0.66), 0.09, 0.13)
     yield from _block((0.5, 1.0), 0.97, (0.1, 0.8), body)
@@ -280,7 +282,7 @@ def _saloon(body: BGR) -> Iterator[_Panel]:
 
 
 def _lights(head: float, tail: float) -> Iterator[_Panel]:
-    """Yield lamps and plates; ``head`` and ``tail`` are the heights at which the lamps begin."""
+    """Yield lamps and plates; ``head`` and ``tail`` are the heights of the lamps' lower edges."""
     for panel in _lamps(head, tail):
         yield replace(panel, part=Part.FLAT)
 
@@ -330,7 +332,7 @@ def _patch(x: float, y: float, half: float, span: tuple[float, float], colour: B
 
 
 def _lamp(x: float, y: float, half: float, span: tuple[float, float], lit: _Lit) -> _Panel:
-    """Return a lamp that is only seen when it shines."""
+    """Return a lamp that is visible only when it shines."""
     return replace(_patch(x, y, half, span, INDICATOR, lit), only_lit=True)
 
 
@@ -347,8 +349,14 @@ def _mesh(panels: Sequence[_Panel], extent: tuple[float, float, float]) -> Vehic
 def packed(
     outlines: Sequence[FloatArray], normals: FloatArray, looks: FloatArray, parts: Sequence[Part] = ()
 ) -> VehicleMesh:
-    """Return the mesh of panels: outlines (n, 3) each, outward normals (f, 3), colour and glow (f, 4), and what each is
-    a part of, if not of the body."""
+    """Return the mesh of panels.
+
+    Args:
+        outlines: (n, 3) each.
+        normals: outward (f, 3).
+        looks: colour and glow (f, 4).
+        parts: the part of each panel; default: the body.
+    """
     starts = np.concatenate([[0], np.cumsum([len(outline) for outline in outlines])])
     offsets = [normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]
     points = np.concatenate(outlines)
@@ -360,7 +368,7 @@ def packed(
 
 
 def turned_outwards(faces: Iterable[FloatArray], middle: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield the faces (n, 3) of a convex body around its middle, turned outwards, with their unit normals."""
+    """Yield the faces (n, 3) of a convex body around its centre, turned outwards, with their unit normals."""
     for face in faces:
         normal = np.cross(face[1] - face[0], face[2] - face[0])
         way = 1 if normal @ (face.mean(axis=0) - middle) >= 0.0 else -1
@@ -368,7 +376,7 @@ def turned_outwards(faces: Iterable[FloatArray], middle: FloatArray) -> Iterator
 
 
 def _outwards(outline: FloatArray) -> FloatArray:
-    """Return the outline turned so that its normal points away from the car's middle (up, for what lies flat)."""
+    """Return the outline turned so that its normal points away from the car's centre (up for flat panels)."""
     third = len(outline) // 3
     normal = np.cross(outline[third] - outline[0], outline[2 * third] - outline[0])
     away = outline.mean(axis=0) - (0.0, 0.0, -0.3)

@@ -1,7 +1,7 @@
-"""The still things seen from about one place, as flat polygons in the order they are drawn.
+"""The static things seen from around one place, as flat polygons in drawing order.
 
-Owns what doesn't depend on where exactly a camera stands or looks: which walls face it, what hides what, the colours
-with haze. A vista serves every pose within one cell of a few metres, so that a frame costs one projection. Never
+Owns everything that doesn't depend on the camera's exact place or direction: which walls face it, what hides what,
+colours with haze. A vista serves all poses within a cell of a few metres, so that a frame costs one projection. Never
 touches pixels.
 """
 
@@ -25,7 +25,7 @@ SMALLEST_BUILDING_PX = 3.5
 SMALLEST_POST_PX = 0.4
 SMALLEST_CROWN_PX = 0.8
 LAYERED_CROWN_PX = 3.0
-"""Of its radius: a smaller one is one disc."""
+"""Radius in pixels below which a crown is a single disc."""
 BUILDING_M = 10.0
 WINDOW_WALL_PX = 26.0
 FINE_FOCAL = 100.0
@@ -34,20 +34,20 @@ LAMP_M, LEAST_LAMP_PX = 0.3, 0.8
 LAMP_BGR = np.array((196.0, 232.0, 255.0))
 
 IN_FRONT = -1e4
-"""Added to the distance of what no building hides: it is drawn after all buildings."""
+"""Added to the distance of things that no building hides: they are drawn after all buildings."""
 
 _TURN = np.linspace(0.0, math.tau, 10, endpoint=False)
 _LEAFY = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1) * (1.0 + 0.1 * np.sin(3.0 * _TURN + 1.0))[:, None]
 _CROWN_LAYERS = ((1.0, 0.0, 0.72), (0.78, 0.2, 0.98), (0.42, 0.42, 1.2))
 _SMALL_CROWN = (1.0, 0.0, 0.86)
-"""Of the balls a crown is drawn as: size, shift towards the sun, brightness."""
+"""For the balls of a crown: size, shift towards the sun, brightness."""
 
 Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Walls:
-    """The footprints of buildings that may hide something: n rectangles."""
+    """Footprints of buildings that may hide something: n rectangles."""
 
     frames: FloatArray  # (2n, 2) the axes along, then those across, in units of the half sizes
     middles: FloatArray  # (2n,) the centres in these frames
@@ -62,14 +62,14 @@ class Walls:
         return cls(frames, middles, distances[:, None])
 
     def hide(self, eye: FloatArray, points: FloatArray) -> FloatArray:
-        """Return for places (m, ≥ 2) the distance of the farthest building before them, or -1 where none is.
+        """Return for places (m, ≥ 2) the distance of the farthest building in front of them, or -1 if there is none.
 
-        Seen from above: does the way from the eye cross a footprint (slab test)? All pairs at once.
+        Seen from above: does the line from the eye cross a footprint (slab test)? All pairs at once.
         """
         if not len(self.distances):
             return np.full(len(points), -1.0)
-        # Both axes of each footprint together, in its frame: where the way is halfway through between its two edges,
-        # and how far from there they are.
+        # Both axes of each footprint together, in its frame: where the line is halfway between the two edges, and how
+        # far from there the edges are.
         count = len(self.distances)
         share = 1.0 / (self.frames @ (points[:, :2] - eye[:2]).T + 1e-30)
         middle = (self.middles - self.frames @ eye[:2])[:, None] * share
@@ -87,12 +87,13 @@ class Vista:
 
     origin: FloatArray  # (3,)
     points: Float32
-    """(4, c · f) x, y and z relative to the origin, and 1: the first corner of each polygon, then the second of each…
-    Polygons of fewer than c corners repeat their last one."""
+    """(4, c · f) x, y and z relative to the origin, and 1: the first corner of each polygon, then the second of each …
+    Polygons with fewer than c corners repeat their last one.
+    """
     corners: tuple[int, ...]
-    """How many corners each polygon has."""
+    """Number of corners of each polygon."""
     keys: tuple[float, ...]
-    """What orders each polygon, descending."""
+    """Sorting key of each polygon, descending."""
     colours: tuple[tuple[float, float, float], ...]
     windowed: tuple[tuple[int, int] | None, ...]
     """Building and wall whose windows are drawn over the polygon."""
@@ -100,18 +101,18 @@ class Vista:
     planes: FloatArray
     """(4, f) unit normals, and how far the origin is behind each polygon's plane (m)."""
     boxes: NDArray[np.intp]
-    """(f,) the place among the map's boxes of what each shows."""
+    """(f,) index among the map's boxes of what each polygon shows."""
     tags: NDArray[np.intp]
-    """(f,) its CityObjectLabel; 0 of the light of a lamp."""
+    """(f,) its CityObjectLabel; 0 for the light of a lamp."""
 
     @property
     def nbytes(self) -> int:
-        """Roughly the memory it takes."""
+        """Approximate size in memory."""
         return self.points.nbytes + self.planes.nbytes + 300 * len(self.keys)
 
 
 class Vistas:
-    """The vistas of a map, made when first needed; the oldest go when they take more than 64 MiB."""
+    """The vistas of a map, made when first needed; the oldest are dropped when they take more than 64 MiB."""
 
     def __init__(self, mesh: StaticMesh) -> None:
         self._mesh = mesh
@@ -197,9 +198,11 @@ def _buildings(
     focal: float,
     daylight: Daylight,
 ) -> _Pieces:
-    """Return the faces that some place in the cell sees; of one building, those turned to its middle come last."""
+    """Return the faces that are visible from any place in the cell; of one building, faces towards its centre come
+    last.
+    """
     half = mesh.halves[near]
-    # How far the middle of the cell is in front of each face; every place in it is within the slack of that.
+    # How far the cell's centre is in front of each face; every place in the cell is within the slack of that.
     ahead = np.stack([seen_from[:, 0], -seen_from[:, 0], seen_from[:, 1], -seen_from[:, 1], seen_from[:, 2]], axis=1)
     ahead -= half[:, [0, 0, 1, 1, 2]]
     which, face = np.nonzero(ahead > -CELL_M * np.array((0.71, 0.71, 0.71, 0.71, 0.5)))
@@ -236,7 +239,7 @@ def _posts(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylig
 
 
 def _lamps(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> _Pieces:
-    """Return street lamps that shine, as discs turned to the eye; those behind a building are left out."""
+    """Return shining street lamps as discs turned to the eye; those behind a building are left out."""
     away = mesh.lamps - eye
     distance = np.maximum(np.linalg.norm(away, axis=1), 1e-3)
     near = np.flatnonzero(distance < FARTHEST_M)
@@ -255,7 +258,7 @@ def _lamps(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylig
 def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> list[_Pieces]:
     """Return the crowns of trees as discs turned to the eye, brighter towards the sun: the darkest disc first.
 
-    One that is small in the image has but one, as bright as the two largest are together.
+    A crown that is small in the image has a single disc, with the brightness of the two largest together.
     """
     away = mesh.crown_centres - eye
     distance = np.maximum(np.linalg.norm(away, axis=1), 1e-3)

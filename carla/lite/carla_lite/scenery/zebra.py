@@ -1,6 +1,6 @@
-"""What is painted on the road where people cross it: the stripes of crosswalks, and stop lines.
+"""Paint on the road where people cross it: the stripes of crosswalks, and stop lines.
 
-Owns the shapes. Never touches pixels: ``paint`` covers the asphalt with them.
+Owns the shapes. Never touches pixels: ``paint`` draws them on the asphalt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STRIPE_M, PITCH_M = 0.5, 1.0
 
 
 def painted_on(crossings: Crossings) -> Iterator[FloatArray]:
-    """Yield the outlines (n, 2) of everything that is painted for crossings, m."""
+    """Yield the outlines (n, 2) of all paint for crossings, in metres."""
     for crosswalk in crossings.crosswalks:
         yield from _stripes(crosswalk[:, :2])
     for line in crossings.stop_lines:
@@ -25,7 +25,7 @@ def painted_on(crossings: Crossings) -> Iterator[FloatArray]:
 
 
 def _stripes(outline: FloatArray) -> Iterator[FloatArray]:
-    """Yield stripes across the longer side of a crosswalk, along which people walk, each cut to the outline."""
+    """Yield stripes across a crosswalk's longer side, along which people walk, each cut to the outline."""
     middle, along, length = longer_axis(outline)
     across = np.array((-along[1], along[0]))
     places = np.stack([(outline - middle) @ along, (outline - middle) @ across], axis=1)
@@ -39,7 +39,7 @@ def _stripes(outline: FloatArray) -> Iterator[FloatArray]:
 
 
 def _span(places: FloatArray, at: float) -> list[float]:
-    """Return where a line of this first coordinate enters and leaves an outline (n, 2); empty beside it."""
+    """Return where a line with this first coordinate enters and leaves an outline (n, 2); empty if it misses it."""
     after = np.roll(places, -1, axis=0)
     cut = (places[:, 0] < at) != (after[:, 0] < at)
     (x0, y0), (x1, y1) = places[cut].T, after[cut].T

@@ -1,4 +1,4 @@
-"""carla-lite in other people's tests: servers on free ports that end with their test, worlds that are left clean.
+"""carla-lite for tests: servers on free ports that end with their test, and worlds that are left clean.
 
 ``server`` and ``servers`` need no pytest; the fixtures are in ``plugin``, which pytest finds by itself.
 """

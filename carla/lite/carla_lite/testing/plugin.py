@@ -1,6 +1,6 @@
 """The pytest plugin: fixtures ``carla_server``, ``carla_client``, ``carla_world``, ``carla_traffic_manager``.
 
-Each worker of pytest-xdist has its own servers, on ports that they take themselves.
+Each worker of pytest-xdist has its own servers, which choose their own ports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MARKS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of a session's server."""
+    """Add the options for the session's server."""
     group = parser.getgroup("carla-lite")
     group.addoption("--carla-map", default="Lite01", help="Map of the session's carla-lite.")
     group.addoption("--carla-map-dir", default=None, help="Folder of .xodr files that it offers by name.")
@@ -36,14 +36,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest the marks."""
+    """Register the marks."""
     for mark in _MARKS:
         config.addinivalue_line("markers", mark)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the server printed with a test that failed."""
+    """Add the server's output to the report of a failed test."""
     report = yield
     if report.failed and isinstance(of_test := getattr(item, "funcargs", {}).get("carla_server"), LiteServer):
         report.sections.append(("carla-lite", of_test.output[-_SHOWN:]))
@@ -60,7 +60,7 @@ class Running:
 
 @pytest.fixture(scope="session")
 def _session_server(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The server of all tests that ask for nothing else: started at the first one."""
+    """The server of all tests without special arguments, started with the first one."""
     if address := request.config.getoption("--carla-server"):
         yield Running(address)
         return
@@ -71,9 +71,9 @@ def _session_server(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def carla_server(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A carla-lite that listens: the session's, or with the mark ``carla_server`` one for this test.
+    """A listening carla-lite: the session's, or with the mark ``carla_server`` one for this test only.
 
-    A session's server that a test has killed is started again for the next one.
+    If a test has killed the session's server, it is restarted for the next test.
     """
     mark = request.node.get_closest_marker("carla_server")
     if mark is not None:
@@ -117,6 +117,6 @@ def carla_traffic_manager(carla_client: Any, carla_world: Any) -> Iterator[Any]:
 
 
 def _session_map(request: pytest.FixtureRequest) -> str:
-    """Return the map of the session; the empty name, the present one, of a server that has another."""
+    """Return the session's map; the empty name, which means the present map, for a server with another map."""
     of_its_own = request.config.getoption("--carla-server") or request.node.get_closest_marker("carla_server")
     return "" if of_its_own else str(request.config.option.carla_map)

@@ -1,4 +1,4 @@
-"""Servers in processes that end with this one, on ports that each server takes itself.
+"""Servers in child processes that end with this process, on ports that each server chooses.
 
 Imports neither the server's code nor the ``carla`` client.
 """
@@ -24,7 +24,7 @@ _LOOK_S = 0.01
 
 
 def free_port() -> int:
-    """Return a port of the loopback that no process has now, for a Traffic Manager for example."""
+    """Return a loopback port that is free now, for example for a Traffic Manager."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
@@ -34,7 +34,7 @@ def tell(control_port: int, line: str, limit_s: float = ANSWER_LIMIT_S) -> str:
     """Send a line to a control port and return its answer: ``ok``, ``ok frame=…``, or ``error`` and a sentence.
 
     Raises:
-        OSError: none came within ``limit_s``.
+        OSError: no answer came within ``limit_s``.
     """
     with socket.create_connection((LOOPBACK, control_port), timeout=limit_s) as control:
         control.sendall(f"{line}\n".encode())
@@ -47,7 +47,7 @@ class ServerError(Exception):
 
 
 class LiteServer:
-    """One carla-lite on the loopback. Make it by :func:`server` or :func:`servers`."""
+    """One carla-lite on the loopback. Create it with :func:`server` or :func:`servers`."""
 
     def __init__(self, folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self._ready, self._output = folder / "ready.json", folder / "output.txt"
@@ -58,7 +58,7 @@ class LiteServer:
 
     @property
     def host(self) -> str:
-        """Where it listens."""
+        """Address on which it listens."""
         return LOOPBACK
 
     @property
@@ -68,21 +68,21 @@ class LiteServer:
 
     @property
     def pid(self) -> int:
-        """The process id of the present process."""
+        """Id of the present process."""
         return self._running().pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs; after a crash fault it doesn't."""
+        """Whether the process runs; it doesn't after a crash fault."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def output(self) -> str:
-        """All that it has printed."""
+        """Everything that it has printed."""
         return self._output.read_text(encoding="utf-8", errors="replace") if self._output.exists() else ""
 
     def start(self) -> None:
-        """Begin to start it, on the port it had before if it had one; :meth:`wait` returns once it listens."""
+        """Start the process, on its earlier port if it had one; :meth:`wait` returns once it listens."""
         self._ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "carla_lite", "--host", LOOPBACK, "--port", str(self.port), *self._words]
         with self._output.open("ab") as output:
@@ -99,7 +99,7 @@ class LiteServer:
         """Return once it listens.
 
         Raises:
-            ServerError: it ended, or didn't listen within ``limit_s``; what it printed is in the message.
+            ServerError: it ended, or didn't listen within ``limit_s``; the message has its output.
         """
         until_s = time.monotonic() + limit_s
         while not self._ready.exists():
@@ -118,7 +118,7 @@ class LiteServer:
         self.wait()
 
     def end(self) -> None:
-        """End it in order, and by force if that takes too long; nothing happens where it has ended."""
+        """End it in order, or by force if that takes too long; does nothing if it has ended."""
         if not self.alive:
             return
         self._running().terminate()
@@ -128,13 +128,13 @@ class LiteServer:
             self.kill()
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill it, as a crash does."""
         self._running().kill()
         self._running().wait()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the process while the block lasts, as a simulator that hangs."""
+        """Stop the process while the block runs, like a simulator that hangs."""
         self._running().send_signal(signal.SIGSTOP)
         try:
             yield
@@ -142,7 +142,7 @@ class LiteServer:
             self._running().send_signal(signal.SIGCONT)
 
     def fault(self, spec: str) -> None:
-        """Have it go wrong now, as ``carla-lite --fault`` does: ``"crash"``, ``"slow:ms=200"``, …
+        """Begin a fault now, as with ``carla-lite --fault``: ``"crash"``, ``"slow:ms=200"``, …
 
         Raises:
             ServerError: there is no such fault.
@@ -150,15 +150,15 @@ class LiteServer:
         try:
             self._command(f"fault {spec}")
         except ServerError as error:
-            if not isinstance(error.__cause__, ConnectionResetError):  # it may be gone before it answers
+            if not isinstance(error.__cause__, ConnectionResetError):  # it may end before it answers
                 raise
 
     def clear_faults(self) -> None:
-        """End all faults that last, and forget those that wait."""
+        """End all active faults, and forget waiting ones."""
         self._command("clear")
 
     def status(self) -> str:
-        """Return the control port's line on frame, faults and calls that had no effect."""
+        """Return the control port's line on frame, faults and calls without effect."""
         return self._command("status")
 
     def _command(self, line: str) -> str:
@@ -191,17 +191,17 @@ def servers(
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[list[LiteServer]]:
-    """Run so many servers while the block lasts, started side by side.
+    """Run ``count`` servers while the block runs; they start in parallel.
 
     Args:
-        count: how many.
+        count: number of servers.
         map: a town of carla-lite, a map of ``map_dir``, or the path of an .xodr file.
         map_dir: a folder of .xodr files that clients can load by name.
-        seed: of what stands beside the road.
-        tick_ms: the least that a tick takes, in milliseconds.
-        faults: what goes wrong, as for ``--fault``.
-        options: further words for the command ``carla-lite``.
-        environment: variables over this process's own.
+        seed: for houses and trees beside the road.
+        tick_ms: shortest duration of a tick, in milliseconds.
+        faults: faults, as for ``--fault``.
+        options: further arguments of the command ``carla-lite``.
+        environment: variables added to this process's environment.
 
     Raises:
         ServerError: one did not start.
@@ -224,6 +224,6 @@ def servers(
 
 @contextlib.contextmanager
 def server(map: str = "Lite01", **more: Any) -> Iterator[LiteServer]:
-    """Run one server while the block lasts; the arguments are those of :func:`servers`."""
+    """Run one server while the block runs; the arguments are those of :func:`servers`."""
     with servers(1, map, **more) as (only,):
         yield only

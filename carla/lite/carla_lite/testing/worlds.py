@@ -1,4 +1,4 @@
-"""A world that a test has for itself, and leaves as it found it."""
+"""A world for one test, which is left as it was found."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from typing import Any
 
 DELTA_S = 0.05
-# An image that is being received as its sensor is stopped aborts the client (carla issue 5651 and others).
+# If a sensor is stopped while an image arrives, the client aborts (carla issue 5651 and others).
 _RECEIVED_S = 0.05
 _MAPS_OWN = ("traffic.", "spectator")
 
 
 @contextlib.contextmanager
 def synchronous(client: Any, delta_s: float = DELTA_S, town: str | None = None) -> Iterator[Any]:
-    """Give the client's ``carla.World`` in synchronous mode; afterwards no actor is left, settings are as before.
+    """Yield the client's ``carla.World`` in synchronous mode; afterwards all actors are removed and settings restored.
 
     Args:
         client: a ``carla.Client``, of carla-lite or of CARLA.
         delta_s: the length of a tick, in seconds.
-        town: a map on which a new episode begins, the empty name for the present one; None goes on with the present
-            episode. It begins in synchronous mode: the client has ticked once as it loaded it.
+        town: map of a new episode; the empty name means the present map, None the present episode. A new episode begins
+            in synchronous mode: the client has ticked once when loading it.
     """
     world = client.get_world()
     before = world.get_settings()
@@ -44,6 +44,6 @@ def _destroy_all(client: Any, world: Any) -> None:
     left = [actor for actor in world.get_actors() if not actor.type_id.startswith(_MAPS_OWN)]
     if any(actor.type_id.startswith("sensor.") for actor in left):
         time.sleep(_RECEIVED_S)
-    # Sensors and controllers first: they are attached to the others.
+    # Sensors and controllers first: they are attached to other actors.
     left.sort(key=lambda actor: not actor.type_id.startswith(("sensor.", "controller.")))
     client.apply_batch_sync([command.DestroyActor(actor.id) for actor in left], False)

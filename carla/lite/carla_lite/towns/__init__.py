@@ -1,1 +1,1 @@
-"""The generated towns: plans in data, made into OpenDRIVE text. Imports nothing of the rest."""
+"""The generated towns: plans as data, converted to OpenDRIVE text. Imports nothing else of carla-lite."""

@@ -1,7 +1,7 @@
-"""Generator of towns as OpenDRIVE 1.4 text: Lite01, Lite02, and as many as there are seeds (``seeded``).
+"""Generator of towns as OpenDRIVE 1.4 text: Lite01, Lite02, and one for each seed (``seeded``).
 
-Owns what the streets of a plan are made of: ids, links, lanes, painted lines, kerbs. The same name gives the same
-bytes. Imports nothing that reads OpenDRIVE.
+Owns the details of a plan's streets: ids, links, lanes, painted lines, kerbs. The same name gives the same bytes.
+Imports nothing that reads OpenDRIVE.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from carla_lite.towns.signs import Signs
 NAMES = tuple(PLANS)
 HOW_NAMED = seeded.HOW_NAMED
 FIRST_JUNCTION, FIRST_TURN = 500, 1000
-# Centre lines and lane separators are solid this far from a crossing: no overtaking, no late change of lane.
+# Centre lines and lane separators are solid this close to a crossing: no overtaking, no late change of lane.
 SOLID_M = 15.0
-# A way through a crossing that bends more than this has a lower limit.
+# A way through a crossing that bends more than this has a lower speed limit.
 TIGHT_PER_M, TURN_KMH = 1 / 30, 30
 EDGE_LINE = (Mark("solid"),)
 KERB = (Mark("curb"),)
@@ -64,7 +64,7 @@ def generate(name: str) -> str:
 
 
 def header_element(name: str, town: Town) -> ET.Element:
-    """Return the header: name, extent, and the place on Earth that CARLA's own towns use."""
+    """Return the header: name, extent, and the geographic origin that CARLA's towns use."""
     starts = [piece.start for _, line in town.streets for piece in line]
     east, north = [point.real for point in starts], [point.imag for point in starts]
     extent = {"north": max(north), "south": min(north), "east": max(east), "west": min(east)}
@@ -77,7 +77,7 @@ def header_element(name: str, town: Town) -> ET.Element:
 def street_element(
     road_id: int, street: Street, line: Sequence[Piece], junction_ids: dict[str, int], winds: bool
 ) -> ET.Element:
-    """Return a street from crossing to crossing; one that ``winds`` has a lane section from bend to bend."""
+    """Return a street between two crossings; if it ``winds``, each bend has a lane section."""
     attributes = {"name": f"{street.start} to {street.end}", "id": str(road_id), "junction": "-1"}
     ends = {"predecessor": street.start, "successor": street.end}
     links = {key: {"elementType": "junction", "elementId": str(junction_ids[end])} for key, end in ends.items()}
@@ -96,7 +96,7 @@ def side_of(street: Street, side: int, length: float) -> list[LaneSpec]:
 
 
 def kerbside(first_id: int) -> list[LaneSpec]:
-    """Return what lies beside the outermost driving lane: a narrow shoulder up to the kerb, then the sidewalk."""
+    """Return the lanes beside the outermost driving lane: a narrow shoulder up to the kerb, then the sidewalk."""
     next_id = first_id + (1 if first_id > 0 else -1)
     return [LaneSpec(first_id, "shoulder", SHOULDER_M, KERB), LaneSpec(next_id, "sidewalk", SIDEWALK_M)]
 
@@ -111,7 +111,7 @@ def centre_line(street: Street, length: float) -> tuple[Mark, ...]:
 
 
 def separator(side: int, length: float) -> tuple[Mark, ...]:
-    """Return the line between two lanes of one direction: solid where the lanes come to a crossing."""
+    """Return the line between two lanes of one direction: solid near a crossing."""
     free, closed = Mark("broken", lane_change="both"), Mark("solid")
     if length <= SOLID_M:
         return (closed,)
@@ -121,7 +121,7 @@ def separator(side: int, length: float) -> tuple[Mark, ...]:
 
 
 def turn_element(road_id: int, junction_id: int, turn: Turn, town: Town) -> ET.Element:
-    """Return the road of one lane's way through a crossing, with the kerb's corner where it has one."""
+    """Return the road of one lane's way through a crossing, with the kerb at its corner if it has one."""
     attributes = {"name": f"turn {road_id}", "id": str(road_id), "junction": str(junction_id)}
     links = {"predecessor": road_end(turn.origin), "successor": road_end(turn.target)}
     street, _ = town.streets[turn.origin.street]
@@ -133,13 +133,13 @@ def turn_element(road_id: int, junction_id: int, turn: Turn, town: Town) -> ET.E
     before, after = turn.origin.incoming_id(turn.from_lane), turn.target.outgoing_id(turn.to_lane)
     for i, lane in enumerate(lanes):
         lanes[i] = replace(lane, links={"predecessor": further(before, i), "successor": further(after, i)})
-    # The line runs in the middle of the lane, so that client waypoints 2 m apart are 2 m apart in a tight turn too.
+    # The line runs in the middle of the lane, so that client waypoints 2 m apart are 2 m apart in a tight turn, too.
     add_lanes(road, [LaneSpec(0, "none"), *lanes], offset_m=LANE_M / 2)
     return road
 
 
 def connection_element(connection_id: int, road_id: int, turn: Turn) -> ET.Element:
-    """Return the junction's entry for a turn, its sidewalk included."""
+    """Return the junction's entry for a turn, including its sidewalk."""
     incoming = str(turn.origin.street)
     ids = {"id": str(connection_id), "incomingRoad": incoming, "connectingRoad": str(road_id), "contactPoint": "start"}
     connection = ET.Element("connection", ids)
@@ -156,5 +156,5 @@ def road_end(arm: Arm) -> dict[str, str]:
 
 
 def further(lane_id: int, outwards: int) -> int:
-    """Return the id of the lane that many lanes further from the centre line."""
+    """Return the id of the lane ``outwards`` lanes further from the centre line."""
     return lane_id + outwards if lane_id > 0 else lane_id - outwards

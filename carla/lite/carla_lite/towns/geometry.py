@@ -1,6 +1,6 @@
-"""Streets and turns as lines and arcs: polylines with rounded corners, and how far from a crossing its streets end.
+"""Streets and turns as lines and arcs: polylines with rounded corners, and the ends of streets at a crossing.
 
-Owns only plane geometry; a point is a complex number x + iy in OpenDRIVE's frame, a direction one of length 1.
+Owns only plane geometry; a point is a complex number x + iy in OpenDRIVE's frame, a direction has length 1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Piece:
 
 
 def rounded(points: Sequence[complex], radii: Iterable[float]) -> list[Piece]:
-    """Return a polyline whose inner points are rounded to arcs of the given radii; pieces of no length are left out.
+    """Return a polyline whose inner points are rounded to arcs of the given radii; pieces without length are left out.
 
-    ValueError says where the arcs are too wide for the line between them.
+    ValueError: the arcs are too wide for the line between them.
     """
     pieces, at = [], points[0]
     for before, corner, after, radius in zip(points, points[1:], points[2:], radii, strict=False):
@@ -49,11 +49,11 @@ def rounded(points: Sequence[complex], radii: Iterable[float]) -> list[Piece]:
 
 
 def turn_between(start: complex, heading: complex, end: complex, new_heading: complex) -> list[Piece]:
-    """Return the widest smooth way from one place and direction to another: one arc, and a line where it needs one."""
+    """Return the widest smooth way from one place and direction to another: one arc, and a line if needed."""
     turn = phase(new_heading / heading)
     if abs(turn) < STRAIGHT_RAD:
         return rounded([start, end], [])
-    # Where the two tangents cross.
+    # The intersection of the two tangents.
     ahead = cross(end - start, new_heading) / cross(heading, new_heading)
     corner = start + heading * ahead
     return rounded([start, corner, end], [min(ahead, abs(end - corner)) / tan(abs(turn) / 2)])

@@ -1,7 +1,7 @@
-"""A town plan worked out: streets with their ends drawn back from the crossings, and every turn through each crossing.
+"""A town built from its plan: streets drawn back from the crossings, and every turn through each crossing.
 
-Owns which lane leads where: straight on lane by lane, to the left from the innermost lane, to the right from the
-outermost. Writes no OpenDRIVE.
+Owns which lane leads where: straight on lane by lane, left from the innermost lane, right from the outermost. Writes no
+OpenDRIVE.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from carla_lite.towns.geometry import Piece, rounded, setbacks, turn_between, un
 from carla_lite.towns.plan import LANE_M, Plan, Street
 
 CORNER_RADIUS_M = 7.0
-# A way through a crossing that bends less than this goes straight on.
+# A way through a crossing that bends less than this counts as straight on.
 STRAIGHT_ON_RAD = pi / 5
 
 
@@ -90,9 +90,9 @@ def arms_of(plan: Plan, name: str) -> Iterator[Arm]:
 
 
 def turns_of(arms: tuple[Arm, ...]) -> Iterator[Turn]:
-    """Yield every turn from every arm (they come counter-clockwise) to every other; none turns back."""
+    """Yield every turn from every arm (arms come counter-clockwise) to every other; there are no U-turns."""
     for i, origin in enumerate(arms):
-        # The next arm counter-clockwise is the first one on the right hand of someone who comes in.
+        # Counter-clockwise, the next arm is the first one on the right of an incoming driver.
         on_the_right = arms[(i + 1) % len(arms)]
         for target in arms:
             if target is not origin:
@@ -103,9 +103,9 @@ def turns_of(arms: tuple[Arm, ...]) -> Iterator[Turn]:
 
 
 def lane_pairs(origin: Arm, target: Arm, arms: Sequence[Arm]) -> list[tuple[int, int]]:
-    """Return which lane leads into which, counted from the centre; every lane of either street is in some pair.
+    """Return pairs of connected lanes, counted from the centre; every lane of either street is in a pair.
 
-    Where nothing leads straight on, all lanes but the outermost turn left, and are turned into from the right.
+    If no way leads straight on, all lanes but the outermost turn left, and traffic from the right turns into them.
     """
     turn = phase(target.direction / -origin.direction)
     if is_straight(origin, target):
@@ -116,12 +116,12 @@ def lane_pairs(origin: Arm, target: Arm, arms: Sequence[Arm]) -> list[tuple[int,
 
 
 def spread(before: int, after: int) -> list[tuple[int, int]]:
-    """Return pairs of lanes side by side; what one side has more joins the other's outermost."""
+    """Return pairs of lanes side by side; surplus lanes of one side join the other's outermost."""
     return [(min(lane, before), min(lane, after)) for lane in range(1, max(before, after) + 1)]
 
 
 def leads_across(arm: Arm, arms: Sequence[Arm]) -> bool:
-    """Return whether some other arm lies straight ahead of this one."""
+    """Return whether another arm lies straight ahead of this one."""
     return any(is_straight(arm, other) for other in arms if other is not arm)
 
 

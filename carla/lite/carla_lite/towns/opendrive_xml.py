@@ -1,6 +1,6 @@
 """OpenDRIVE elements: a road with its plan view and its lane sections, lanes with their widths and painted lines.
 
-Owns tags, attributes and how numbers are written. Decides nothing about a town.
+Owns tags, attributes and the format of numbers. Decides nothing about a town.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class LaneSpec:
-    """A lane to write; ``links`` are the ids of the lanes before and after it, where they are known."""
+    """A lane to write; ``links`` are the ids of the lanes before and after it, if known."""
 
     lane_id: int
     kind: str
@@ -72,8 +72,8 @@ def add_lanes(road: ET.Element, specs: Sequence[LaneSpec], offset_m: float = 0.0
     """Add the lanes of a road, from left to right; ``offset_m`` moves lane 0 to the left of the line.
 
     Each piece of ``line`` begins a lane section. CARLA's client looks lanes up by chords of up to 100 m and 1.8°, which
-    end where a section ends: one that began in a straight line and went into a bend of 300 m radius lay up to 0.6 m
-    aside of the lane (``get_waypoint``, lane invasions). In tight bends 1.8° are soon over.
+    end with a section. A chord from a straight line into a bend of 300 m radius was up to 0.6 m beside the lane
+    (``get_waypoint``, lane invasions). In tight bends, 1.8° is reached soon.
     """
     lanes = ET.SubElement(road, "lanes")
     ET.SubElement(lanes, "laneOffset", cubic("s", offset_m))
@@ -90,7 +90,7 @@ def add_lanes(road: ET.Element, specs: Sequence[LaneSpec], offset_m: float = 0.0
 
 
 def between(spec: LaneSpec, start: float, end: float, inner: Sequence[str]) -> LaneSpec:
-    """Return the part of a lane from ``start`` to ``end``, linked with its own other parts where ``inner`` says so."""
+    """Return the part of a lane from ``start`` to ``end``, linked with its other parts as ``inner`` says."""
     ends = [*(mark.start for mark in spec.marks[1:]), math.inf]
     marks = tuple(
         replace(mark, start=max(0.0, mark.start - start))
@@ -101,7 +101,7 @@ def between(spec: LaneSpec, start: float, end: float, inner: Sequence[str]) -> L
 
 
 def lane_element(spec: LaneSpec) -> ET.Element:
-    """Return a lane; without a mark it says so, as CARLA's own maps do."""
+    """Return a lane; if it has no mark that is written, too, as in CARLA's maps."""
     lane = ET.Element("lane", id=str(spec.lane_id), type=spec.kind, level="false")
     if spec.links:
         link = ET.SubElement(lane, "link")
@@ -117,7 +117,7 @@ def lane_element(spec: LaneSpec) -> ET.Element:
 
 
 def cubic(start: str, constant: float) -> dict[str, str]:
-    """Return the attributes of a constant cubic from its beginning on."""
+    """Return the attributes of a constant cubic from its start on."""
     return {start: "0", "a": metres(constant), "b": "0", "c": "0", "d": "0"}
 
 

@@ -1,8 +1,8 @@
 """The plans of the two generated towns, as data: crossings at coordinates, and the streets between them.
 
-Owns what a town looks like from above. Knows neither OpenDRIVE nor the geometry of lanes. The two layouts share no
-block, so that driving well in Lite02 after training in Lite01 means something: Lite01 is a grid within a rounded ring,
-around a straight avenue; Lite02 has oblique crossings, winding streets and a curved avenue.
+Owns a town's layout. Knows neither OpenDRIVE nor the geometry of lanes. The two layouts share no block, so that Lite02
+tests generalisation after training in Lite01: Lite01 is a grid within a rounded ring, around a straight avenue; Lite02
+has oblique crossings, winding streets and a curved avenue.
 """
 
 from __future__ import annotations

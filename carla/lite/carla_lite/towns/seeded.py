@@ -1,8 +1,8 @@
-"""The plan of a town that a name asks for: ``Lite:seed=7,size=400``.
+"""Plans of towns from a seed, by name: ``Lite:seed=7,size=400``.
 
-A grid of lines at uneven distances is bent as a whole, so that streets curve and crossings lie askew; then some blocks
-are joined by leaving a street out, which makes T junctions of crossings and bends of corners. Draws come from
-``random.random`` alone, whose sequence Python keeps from version to version: a name is the same town everywhere.
+A grid of lines at uneven distances is bent as a whole, so that streets curve and crossings are oblique. Then some
+streets are left out, which turns crossings into T junctions and corners into bends. It draws only from
+``random.random``, whose sequence is the same in all versions of Python: a name means the same town everywhere.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from carla_lite.towns.plan import Plan, Street
 PREFIX = "Lite:"
 DEFAULT_SIZE_M, LEAST_SIZE_M, MOST_SIZE_M = 400, 200, 1000
 HOW_NAMED = (
-    f"{PREFIX}seed=NUMBER,size=METRES (of a side, {LEAST_SIZE_M} to {MOST_SIZE_M}; without it {DEFAULT_SIZE_M}, as "
-    "large as Town01)"
+    f"{PREFIX}seed=NUMBER,size=METRES (side length, {LEAST_SIZE_M} to {MOST_SIZE_M}; default {DEFAULT_SIZE_M}, the "
+    "size of Town01)"
 )
 NAME = re.compile(rf"{PREFIX}seed=(\d{{1,18}})(?:,size=(\d{{1,4}}))?")
 
 BLOCK_M = 100.0
 UNEVEN = 0.2  # a block is at most this share longer or shorter than the mean
-STEEPEST = 0.2  # slope of a bent line against its straight one
-LEFT_OUT = 0.4  # share of the narrow streets inside the town
-WIDE_FROM_M = 300  # the main avenue of a town from this size on has three lanes in each direction
+STEEPEST = 0.2  # largest slope of a bent line against its straight one
+LEFT_OUT = 0.4  # share of the narrow streets inside the town that are left out
+WIDE_FROM_M = 300  # from this size on, the main avenue has three lanes in each direction
 GENTLE_RADIUS_M, GENTLE_RAD = 300.0, 0.5
-# A narrow street goes around something in its middle, this far aside and this long, where it has so much room.
+# If there is room, a narrow street bulges around its middle, this far to the side and over this length.
 BULGES = 0.5
 BULGE_M, TOP_M, BULGE_FROM_M, BULGE_KMH = 14.0, 16.0, 62.0, 30
 
@@ -56,7 +56,7 @@ def plan_of(name: str) -> Plan:
 
 
 class Grid:
-    """Lines in both directions, the streets along them, and where they run once they are bent."""
+    """Lines in both directions, the streets along them, and their course once bent."""
 
     def __init__(self, rng: Random, size_m: float) -> None:
         self._rng = rng
@@ -80,7 +80,7 @@ class Grid:
         return [sum(blocks[:i]) * size_m / sum(blocks) for i in range(count)]
 
     def _lanes(self, count: int, most: int) -> tuple[list[int], list[int]]:
-        """Return the lanes a direction of the lines in both directions: a ring, two avenues, and narrow streets."""
+        """Return the lanes per direction of the lines in both directions: a ring, two avenues, and narrow streets."""
         ring = 1 + self._below(2)
         lanes = ([], [])  # type: tuple[list[int], list[int]]
         for direction in lanes:
@@ -90,7 +90,7 @@ class Grid:
         return lanes
 
     def _thinned(self, count: int) -> list[Edge]:
-        """Return the grid's edges without some narrow ones inside, such that no way ends and none returns to itself."""
+        """Return the grid's edges without some narrow ones inside, so that there are no dead ends and no loops."""
         along = [((i, j), (i + 1, j)) for j in range(count) for i in range(count - 1)]
         across = [((i, j), (i, j + 1)) for i in range(count) for j in range(count - 1)]
         edges: list[Edge] = along + across
@@ -106,7 +106,7 @@ class Grid:
         return self.lanes[1][j] if i != k else self.lanes[0][i]
 
     def _bent(self, i: float, j: float) -> complex:
-        """Return where a place of the grid lies once the lines are bent."""
+        """Return the position of a grid place after bending."""
         x, y = _at(self.lines[0], i), _at(self.lines[1], j)
         (across_m, across), (along_m, along) = self._waves
         aside = STEEPEST / (2 * pi) * across_m * sin(2 * pi * y / across_m + across)
@@ -114,7 +114,7 @@ class Grid:
         return complex(x + aside, y + ahead)
 
     def _street(self, way: Sequence[Node]) -> Street:
-        """Return the street of a way, with corners of no radius."""
+        """Return the street of a way, with corners of radius 0."""
         lanes = min(self._lanes_of(edge) for edge in pairwise(way))
         corners: list[complex] = []
         for here, there in pairwise(way):
@@ -129,7 +129,7 @@ class Grid:
         )
 
     def _bulged(self, street: Street, start: complex, end: complex) -> Street:
-        """Return the street, or by chance, where there is room, one that goes around something in its middle."""
+        """Return the street, or at random, if there is room, one that bulges around its middle."""
         side = 1 if self._rng.random() < 0.5 else -1
         if (
             self._rng.random() > BULGES
@@ -146,7 +146,7 @@ class Grid:
         return replace(street, corners=places, speed_kmh=BULGE_KMH)
 
     def _rounded(self, street: Street, start: complex, end: complex) -> Street:
-        """Return the street with radii: gentle bends wide, corners by chance, all of them as wide as they fit."""
+        """Return the street with radii: wide ones for gentle bends, random ones for corners, all as wide as fits."""
         places = [complex(x, y) for x, y, _ in street.corners]
         points = [start, *places, end]
         room = [abs(there - here) / 2 for here, there in pairwise(points)]
@@ -167,14 +167,14 @@ class Grid:
 
 
 def free_ends(plan: Plan) -> Iterator[tuple[Street, complex, complex]]:
-    """Yield each street with the places where the crossings leave off."""
+    """Yield each street with the places where its crossings end."""
     ends = {(arm.street, arm.at_start): arm.end for name in plan.crossings for arm in arms_of(plan, name)}
     for i, street in enumerate(plan.streets):
         yield street, ends[i, True], ends[i, False]
 
 
 def chains(edges: Sequence[Edge]) -> Iterator[tuple[Node, ...]]:
-    """Yield every way from one crossing to the next, through the nodes where only two edges meet; each once."""
+    """Yield every way between neighbouring crossings, through nodes where only two edges meet; each once."""
     around = _neighbours(edges)
     seen: set[frozenset[Node]] = set()
     for start in sorted(node for node, others in around.items() if len(others) > 2):
@@ -193,14 +193,14 @@ def name_of(node: Node) -> str:
 
 
 def _leads_on(edges: Sequence[Edge]) -> bool:
-    """Return whether from every street every other can be reached, either way along, and no street is a loop."""
+    """Return whether every street can be reached from every other, in both directions, and no street is a loop."""
     around = _neighbours(edges)
     reached, waiting = set(), [edges[0][0]]
     while waiting:
         if (node := waiting.pop()) not in reached:
             reached.add(node)
             waiting += around[node]
-    # Connected, without dead ends, more than a ring: then one can come back on any street without turning round.
+    # Connected, without dead ends, more than a ring: then one can return on any street without turning round.
     return (
         len(reached) == len(around)
         and min(map(len, around.values())) > 1
@@ -222,6 +222,6 @@ def _is_outside(edge: Edge, last: int) -> bool:
 
 
 def _at(line: Sequence[float], index: float) -> float:
-    """Return the coordinate of a line, or of the middle between two."""
+    """Return the coordinate of a line, or of the middle between two lines."""
     low = int(index)
     return line[low] if low == index else (line[low] + line[low + 1]) / 2

@@ -1,8 +1,9 @@
-"""Traffic lights, signs and crosswalks of a town, in the form that CARLA's own maps have them.
+"""Traffic lights, signs and crosswalks of a town, in the form of CARLA's maps.
 
-Owns which arm of a crossing has what, and where it stands: a pole on the near side, right of who comes; a reference to
-it at the beginning of every turn from there, with the lane that it holds for; one controller an arm, so that the arms
-have their turns one after the other; a crosswalk from kerb to kerb just inside the crossing.
+Owns which arm of a crossing has what, and its place. Each sign has a pole on the near side, to the right of the
+incoming traffic. At the start of every turn from that arm is a reference to it, with the lane to which it applies.
+There is one controller per arm, so that the arms take turns, and a crosswalk from kerb to kerb just inside the
+crossing.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from carla_lite.towns.plan import LANE_M, SHOULDER_M, Street
 FIRST_SIGNAL, FIRST_LIMIT, FIRST_CONTROLLER, FIRST_CROSSWALK = 10_000, 20_000, 30_000, 40_000
 POLE_BEHIND_KERB_M, POLE_BEFORE_END_M = 0.5, 0.3
 LIMIT_AFTER_START_M = 8.0
-REFERENCE_M = 0.6  # where a turn's reference lies: a car stops before it
+REFERENCE_M = 0.6  # place of a turn's reference: a car stops before it
 CROSSWALK_M = (1.2, 4.2)  # from the street's end on
 KERB_STEP_M = 0.25
-# A side street stops where the main street is this fast, and gives way where it is slower.
+# A side street has a stop sign if the main street is at least this fast, else a yield sign.
 STOP_FROM_KMH = 50
 
 
 class Control(str, Enum):
-    """What tells the traffic of an arm who goes first: OpenDRIVE's signal types, as CARLA reads them."""
+    """Right of way of an arm's traffic: OpenDRIVE's signal types, as CARLA reads them."""
 
     LIGHT = "1000001"
     STOP = "206"
@@ -37,7 +38,7 @@ class Control(str, Enum):
 
 
 LIMIT = "274"
-# Name, height of the sign above the ground, its height and width (m).
+# Name, height above the ground, height and width of the sign (m).
 LOOKS = {
     Control.LIGHT.value: ("Signal_3Light_Post01", 0.0, 1.16, 0.525),
     Control.STOP.value: ("Sign_Stop", 2.4, 1.0, 0.97),
@@ -47,7 +48,7 @@ LOOKS = {
 
 
 class Signs:
-    """The numbered signals of a town, and the elements that name them."""
+    """The numbered signals of a town, and their elements."""
 
     def __init__(self, town: Town) -> None:
         self._town = town
@@ -77,7 +78,7 @@ class Signs:
         return [objects, signals]
 
     def of_turn(self, turn: Turn) -> list[ET.Element]:
-        """Return a turn's <signals>: a reference to the signal of the arm that it comes from, if that has one."""
+        """Return a turn's <signals>: a reference to the signal of its arm, if that has one."""
         if (turn.origin.street, turn.origin.at_start) not in self._signals:
             return []
         number, _ = self._signals[turn.origin.street, turn.origin.at_start]
@@ -105,12 +106,12 @@ class Signs:
         s = POLE_BEFORE_END_M if arm.at_start else length - POLE_BEFORE_END_M
         pole = signal_element(number, control.value, street, s, arm.at_start)
         pole.set("dynamic", "yes" if control is Control.LIGHT else "no")
-        # The turns' references say for whom it holds.
+        # The turns' references say to which lanes it applies.
         return valid_for(pole, 0, 0)
 
 
 def control_of(arm: Arm, arms: Sequence[Arm], town: Town) -> Control | None:
-    """Return lights for four arms and wherever an avenue comes, else a sign for the side street alone."""
+    """Return lights for four arms or with an avenue, else a sign for the side street only."""
     if len(arms) > 3 or any(other.lanes > 1 for other in arms):
         return Control.LIGHT
     if leads_across(arm, arms):
@@ -156,7 +157,7 @@ def signal_element(number: int, kind: str, street: Street, s: float, towards_sta
 
 
 def valid_for(signal: ET.Element, first_lane: int, last_lane: int) -> ET.Element:
-    """Return the element, holding for these lanes of its road; 0 to 0 for none."""
+    """Return the element with a validity for these lanes of its road; 0 to 0 for none."""
     ET.SubElement(signal, "validity", fromLane=str(first_lane), toLane=str(last_lane))
     return signal
 
@@ -169,7 +170,7 @@ def crosswalk_element(number: int, arm: Arm, turns: Iterable[Turn], s: float) ->
     to_the_left = next(turn for turn in kerbs if turn.target is arm)
     right = [kerb_aside(to_the_right, arm, along) for along in CROSSWALK_M]
     left = [kerb_aside(to_the_left, arm, along) for along in CROSSWALK_M]
-    # Into the crossing is against s at a street's start, and right of it is then +t.
+    # At a street's start, the way into the crossing is against s, and its right side is +t.
     ahead = -1.0 if arm.at_start else 1.0
     corners = [(near, right[0]), (far, right[1]), (far, left[1]), (near, left[0]), (near, right[0])]
     crosswalk = ET.Element(
@@ -196,7 +197,7 @@ def crosswalk_element(number: int, arm: Arm, turns: Iterable[Turn], s: float) ->
 
 
 def kerb_aside(turn: Turn, arm: Arm, along: float) -> float:
-    """Return how far right of a street's middle line the kerb is, ``along`` metres into the crossing (m)."""
+    """Return how far to the right of a street's middle line the kerb is, ``along`` metres into the crossing (m)."""
     before = None
     places = ((place - arm.end) / -arm.direction for place in kerb_of(turn))
     for place in places if turn.origin is arm else reversed(list(places)):
@@ -220,7 +221,7 @@ def kerb_of(turn: Turn) -> Iterator[complex]:
 
 
 def along_piece(piece: Piece, s: float) -> tuple[complex, float]:
-    """Return place and heading so far along a line or arc."""
+    """Return place and heading at a distance along a line or arc."""
     heading = piece.heading + piece.curvature * s
     if not piece.curvature:
         return piece.start + rect(s, heading), heading

@@ -1,4 +1,4 @@
-"""``python -m carla_lite.view SOCKET HOST PORT SEED``: serves the window on a socket that listens already.
+"""``python -m carla_lite.view SOCKET HOST PORT SEED``: serves the window on a socket that already listens.
 
 The first line of its input is the token; it ends with its input.
 """
@@ -14,7 +14,7 @@ from carla_lite.view.watch import Watch
 from carla_lite.view.web import Window
 
 BESIDE_THE_SERVER = 10
-"""Lower priority: looking must not slow down what is looked at."""
+"""Lower priority than the server's: viewing must not slow it down."""
 
 
 def main(descriptor: int, host: str, port: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""A small client of the server's own protocol: calls, and the world's stream (protocol, sections 2 and 3)."""
+"""A small client of the server's protocol: calls, and the world's stream (protocol, sections 2 and 3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LostError(Exception):
 
 
 class Rpc:
-    """One connection; calls of several threads wait for one another."""
+    """One connection; calls from several threads wait for one another."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
@@ -38,8 +38,8 @@ class Rpc:
         """Return a call's value.
 
         Raises:
-            LostError: no answer.
-            RpcError: a refusal.
+            LostError: there is no answer.
+            RpcError: the call is refused.
         """
         with self._calling:
             number = next(self._numbers)
@@ -73,13 +73,13 @@ class Rpc:
 
 
 class Messages:
-    """The messages of a stream, as far as they have come: never waits longer than it is told."""
+    """The messages of a stream; never waits longer than it is told."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream, self._bytes = stream, bytearray()
 
     def newest(self, wait_s: float) -> bytes | None:
-        """Return the newest whole message that has come; None if there is none within the time.
+        """Return the newest complete message; None if there is none within ``wait_s``.
 
         Raises:
             LostError: the stream has ended.
@@ -108,7 +108,7 @@ class Messages:
 
 
 def _value(reply: list[Any]) -> Any:
-    """Return T out of ``[1, id, nil, [[1, T]]]``, or nothing out of a call that returns none."""
+    """Return T out of ``[1, id, nil, [[1, T]]]``, or nothing for a call without a result."""
     answer = reply[3]
     match answer:
         case [[1, value]]:

@@ -1,4 +1,4 @@
-"""The window's process as the server has it: its port, its token, and the pipe with whose end it ends."""
+"""The window's process from the server's side: its port, its token, and the pipe whose end also ends the process."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def bind(port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def window(listening: socket.socket, server: tuple[str, int], seed: int) -> Iterator[str]:
-    """Serve the window of a server while the block lasts, and give its address, token included.
+    """Serve the window of a server while the block runs, and yield its address with the token.
 
     Args:
         listening: as :func:`bind` returned it; closed here.
-        server: host and RPC port that are listened on.
-        seed: of what stands beside the road.
+        server: host and RPC port of the server.
+        seed: for houses and trees beside the road.
     """
     host = LOOPBACK if server[0] in ("0.0.0.0", "") else server[0]
     token = secrets.token_urlsafe(32)
@@ -62,16 +62,17 @@ def window(listening: socket.socket, server: tuple[str, int], seed: int) -> Iter
 
 
 @contextlib.contextmanager
-def told(address: str, to_terminal: bool) -> Iterator[str]:
-    """Give what is said of the window's address while the block lasts.
+def announcement(address: str, to_terminal: bool) -> Iterator[str]:
+    """Yield the text that tells the window's address, while the block runs.
 
-    On a terminal the address itself. A log may be open to other users, so there it is the name of a file that is not.
+    On a terminal this is the address itself. A log may be open to other users, so there it is the name of a private
+    file.
     """
     if to_terminal:
         yield f"window at {address}"
         return
     with contextlib.ExitStack() as kept:
-        try:  # made for its user only
+        try:  # readable by this user only
             file = kept.enter_context(tempfile.NamedTemporaryFile("w", prefix="carla-lite-window-", suffix=".url"))
         except OSError as error:
             yield f"window: no file can hold its address ({error.strerror}): set TMPDIR, or start it in a terminal"

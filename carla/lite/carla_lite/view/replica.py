@@ -1,4 +1,4 @@
-"""A copy of the world for drawing, kept by its stream: what stands, what moves, and where the spectator looks from."""
+"""A copy of the world for drawing, updated from its stream: static things, actors, and the spectator's pose."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from carla_lite.view.client import Rpc
 
 WIDTH, HEIGHT = 800, 450
 WEATHER_EVERY = 30
-"""Frames between two questions about weather and lamps, of which the stream says nothing."""
+"""Frames between two queries of weather and lamps, which the stream doesn't contain."""
 _RECORD = np.dtype([("id", "<u4"), ("state", "u1"), ("pose", "<f4", 6), ("rest", "V89"), ("light", "u1")])
 _EPISODE = struct.Struct("<Q")
 
@@ -45,7 +45,7 @@ class Replica:
         self.lights: list[TrafficLight] = [each for each in self._signage.signs if isinstance(each, TrafficLight)]
         self.spectator_id = int(rpc.call("get_spectator")[0])
         self.spectator = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
-        """As the stream last had it."""
+        """The spectator's last pose in the stream."""
         self._others: set[int] = set()
         self._weather: Daylight | None = None
         self._looks = 0
@@ -54,7 +54,7 @@ class Replica:
         self._camera = RgbCamera(Identity(0, blueprint, blueprint.values(size)), self.spectator)
 
     def take(self, message: bytes) -> bool:
-        """Take in a world message; return whether it is of this episode."""
+        """Apply a world message; return whether it is of this episode."""
         _, self.frame, self.elapsed_s, *_ = wire.HEADER.unpack_from(message)
         (episode,) = _EPISODE.unpack_from(message, wire.HEADER.size)
         self.episode = self.episode or episode
@@ -91,7 +91,7 @@ class Replica:
             self.moving[number] = actor
 
     def picture(self, pose: Pose) -> Any:
-        """Return what a camera there sees, (height, width, 3) BGR."""
+        """Return a camera's picture from this pose, (height, width, 3) BGR."""
         if self._looks % WEATHER_EVERY == 0 or self._weather is None:
             self._weather = Daylight.of(self._rpc.call("get_weather_parameters"))
             for number, flags in self._rpc.call("get_vehicle_light_states"):
@@ -108,7 +108,7 @@ class Replica:
         return np.frombuffer(pixels, np.uint8).reshape(HEIGHT, WIDTH, 4)[:, :, :3]
 
     def send_spectator(self, pose: Pose) -> None:
-        """Have the spectator look from there, for every client."""
+        """Move the spectator, for every client."""
         angles = [math.degrees(pose.pitch), math.degrees(pose.yaw), math.degrees(pose.roll)]
         self._rpc.call("set_actor_transform", self.spectator_id, [[pose.x, pose.y, pose.z], angles])
 

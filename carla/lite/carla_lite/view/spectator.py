@@ -1,4 +1,4 @@
-"""How the spectator moves: looked around by dragging, moved by wheel and keys, fixed behind an actor. Pure."""
+"""Motion of the spectator: turned by dragging, moved by wheel and keys, or attached to an actor. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ BEHIND_M, ABOVE_M, DOWN = 7.0, 3.2, math.radians(-14.0)
 
 
 def turned(pose: Pose, yaw: float, pitch: float) -> Pose:
-    """Return the pose after turning right and up, radians; it never looks over its head."""
+    """Return the pose after turning right and up, in radians; it never turns over."""
     steep = max(-STEEPEST, min(STEEPEST, pose.pitch + pitch))
     return Pose(pose.x, pose.y, pose.z, steep, math.remainder(pose.yaw + yaw, math.tau), 0.0)
 
 
 def moved(pose: Pose, forward_m: float, right_m: float, up_m: float) -> Pose:
-    """Return the pose after moving along its line of sight, aside and straight up."""
+    """Return the pose after moving along its line of sight, sideways and straight up."""
     c, s, level = math.cos(pose.yaw), math.sin(pose.yaw), math.cos(pose.pitch)
     x = pose.x + forward_m * level * c - right_m * s
     y = pose.y + forward_m * level * s + right_m * c

@@ -1,4 +1,4 @@
-"""What the window shows: pictures and places, made while somebody looks, and what viewers ask of the spectator."""
+"""The window's content: pictures and places, made while there is a viewer, and viewers' commands for the spectator."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LOOKING_S = 3.0
 PICTURE_S = 0.066
 RETRY_S = 1.0
 OURS_S = 0.5
-"""So long after it was moved here the spectator is believed to be where it was put."""
+"""Time after a move from here during which the spectator is assumed to be where it was put."""
 JPEG_QUALITY = 82
 TOWN_PX = 1400
 
 
 class Watch:
-    """One server, watched by any number of viewers; ``run`` is a thread's work."""
+    """One server with any number of viewers; ``run`` is executed by a thread."""
 
     def __init__(self, host: str, port: int, seed: int) -> None:
         self._address, self._seed = (host, port), seed
@@ -43,20 +43,20 @@ class Watch:
         self._town: tuple[str, dict[str, Any], bytes] | None = None
         self.problem = "connecting"
 
-    # For viewers
+    # For viewers.
 
     def look(self) -> None:
-        """Say that somebody looks."""
+        """Record that there is a viewer."""
         self._looked_s = time.monotonic()
 
     def picture(self, after: int, wait_s: float) -> tuple[int, bytes]:
-        """Return the number and JPEG of a later picture than ``after``; the last one if there is none in time."""
+        """Return the number and JPEG of a picture later than ``after``; the last one if there is none in time."""
         with self._new:
             self._new.wait_for(lambda: self._picture[0] > after, wait_s)
             return self._picture
 
     def state(self) -> dict[str, Any]:
-        """Return who is where, and what is wrong, a sentence."""
+        """Return the actors' places, and a sentence on what is wrong."""
         return {**self._state, "problem": self.problem, "following": self._following}
 
     def town(self) -> bytes:
@@ -64,10 +64,10 @@ class Watch:
         return self._town[2] if self._town else b""
 
     def command(self, asked: dict[str, Any]) -> None:
-        """Turn, move or fix the spectator as a viewer asks.
+        """Turn, move or attach the spectator as a viewer commands.
 
         Raises:
-            ValueError: it asks for nothing that there is.
+            ValueError: there is no such command.
         """
         numbers = {key: float(value) for key, value in asked.items() if key != "follow"}
         if not all(math.isfinite(value) and abs(value) <= 1e5 for value in numbers.values()):
@@ -87,10 +87,10 @@ class Watch:
                 self._following = None
             self._pose, self._moved_s = pose, time.monotonic()
 
-    # The work
+    # The thread.
 
     def run(self) -> None:
-        """Watch for ever: connect while somebody looks, let go when nobody does."""
+        """Run for ever: connect while there is a viewer, disconnect when there is none."""
         while True:
             if not self._is_looked_at:
                 time.sleep(0.1)
@@ -101,7 +101,7 @@ class Watch:
             except (LostError, RpcError) as error:
                 self.problem = f"{error}"
                 time.sleep(RETRY_S)
-            except Exception as error:  # a mistake of ours costs a moment, not the window
+            except Exception as error:  # a bug here costs a moment, not the window
                 traceback.print_exc()
                 self.problem = f"{type(error).__name__}: {error}"
                 time.sleep(RETRY_S)
@@ -128,7 +128,7 @@ class Watch:
                     time.sleep(max(0.0, due_s - time.monotonic()))
 
     def _steer(self, replica: Replica) -> bool:
-        """Bring spectator and viewers together; return whether it is to look from elsewhere."""
+        """Apply viewers' commands to the spectator; return whether it must be moved."""
         with self._new:
             if self._told is None or (
                 replica.spectator != self._told and time.monotonic() - self._moved_s > OURS_S

@@ -1,7 +1,7 @@
-"""The window's HTTP server: the page, its pictures and places, and commands, for whoever has the token.
+"""The window's HTTP server: the page, its pictures and places, and commands, for browsers with the token.
 
-The standard library's server is enough for a page on this machine. Who may pass: the one address with the token gives a
-cookie, all else needs it; Host must be this machine's, and what asks for something must come from this very page.
+The standard library's server is enough for a page on this machine. Access: the address with the token sets a cookie,
+which all other requests need. Host must be this machine's, and requests with an effect must come from this page.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# Where a link with the token is followed from another site, a redirect would come without the cookie; this doesn't.
+# If a link with the token is followed from another site, a redirect would lack the cookie; this doesn't.
 GOES_ON = b'<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>One moment</title>'
 MOST_CONNECTIONS = 64
 MOST_BODY_BYTES = 4096
 PATIENCE_S = 10.0
-"""For a request to come, and for an answer to be taken."""
+"""Seconds for a request to arrive, and for a browser to accept an answer."""
 
 
 class Window(ThreadingHTTPServer):
@@ -71,7 +71,7 @@ class Window(ThreadingHTTPServer):
             self._connections -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that has gone."""
+        """Print nothing about a browser that has gone."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer what is looked at."""
+        """Answer a request for a page, picture or state."""
         parts = urlsplit(self.path)
         if not self._is_ours(asks=False):
             return
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._show(parts.path)
 
     def do_POST(self) -> None:
-        """Do what is asked."""
+        """Execute a command."""
         if not (self._is_ours(asks=True) and self._is_admitted()):
             return
         length = self.headers.get("Content-Length", "")
@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
                     shown = number
 
     def _is_ours(self, asks: bool) -> bool:
-        """Return whether no other site has a hand in it; answer if one has."""
+        """Return whether the request comes from this page; answer it if not."""
         host, origin, site = (self.headers.get(name) for name in ("Host", "Origin", "Sec-Fetch-Site"))
         try:
             name = urlsplit(f"//{host}").hostname
@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
         self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8", more: dict[str, str] | None = None
     ) -> None:
         if status >= 400:
-            self.close_connection = True  # what may follow of the request isn't read
+            self.close_connection = True  # the rest of the request isn't read
         length = {} if status == 204 else {"Content-Length": str(len(body))}
         closing = {"Connection": "close"} if self.close_connection else {}
         with contextlib.suppress(OSError):

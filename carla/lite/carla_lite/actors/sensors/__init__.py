@@ -1,7 +1,7 @@
-"""The sensors that the server computes: a module each, or a few that share something; all in this folder count.
+"""The sensors that the server computes, one module for each or for a few that share code; all modules here are loaded.
 
-A class here, entered for its blueprint, and the blueprint's row in ``blueprints.sensors`` are all that a new sensor
-takes. ``sensor.other.lane_invasion`` has no class of its own, because the client computes it.
+A new sensor needs only a class here, registered for its blueprint, and the blueprint's row in ``blueprints.sensors``.
+``sensor.other.lane_invasion`` has no class, because the client computes it.
 """
 
 from __future__ import annotations

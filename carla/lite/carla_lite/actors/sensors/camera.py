@@ -1,7 +1,7 @@
-"""The cameras: colours, depths, and what is seen by its label and by its number.
+"""The cameras: colour, depth, labels, instance numbers and more.
 
-Owns what a camera sees of the world and the layouts of pixels (protocol, section 3.5). Cameras at one place with one
-lens share what they see, and those of surfaces the numbers of their pixels.
+Owns what a camera sees of the world and the pixel formats (protocol, section 3.5). Cameras at one place with the same
+lens share their view; those that show surfaces also share each pixel's surface number.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from carla_lite.scenery.strokes import BEAM_SEEN_M, LARGEST_M, sight_m
 from carla_lite.scenery.surfaces import FARTHEST_M, LABELS, Before, Surfaces
 from carla_lite.support import Support, approximated
 
-# As far as a car is more than a dot on a small image.
+# Beyond this distance a car is hardly more than a dot on a small image.
 _SIGHT_M = 200.0
-# As far as a sign's lamp is a pixel on an image of 800 × 600.
+# Beyond this distance a sign's lamp is less than a pixel on an image of 800 × 600.
 _SIGNS_M = 150.0
-# Depth is a number of 24 bits, red the lowest: the whole of it is 1000 m.
+# Depth is a 24-bit number with red as the lowest byte; its maximum means 1000 m.
 _DEEPEST = np.float32((1 << 24) - 1) / np.float32(FARTHEST_M)
 
 
@@ -49,7 +49,7 @@ _COSMOS = _cosmos_colors()
 
 
 class Viewer(Sensor):
-    """Any camera. It does not see the vehicle that it sits in or on; a chase camera does."""
+    """Any camera. It does not see the vehicle that it is in or on; a chase camera does."""
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         super().__init__(identity, place)
@@ -59,14 +59,14 @@ class Viewer(Sensor):
         self._image_head = wire.IMAGE.pack(width, height, fov)
 
     def prepare(self, scene: Scene) -> None:
-        """Have the ground painted: it takes about a second once a map."""
+        """Paint the ground in advance: it takes about a second per map."""
         _ = scene.ground
 
     def _key(self, where: Pose) -> tuple[Pose, Lens, int]:
         return where, self._camera.lens, 0 if self.parent is None else self.parent.id
 
     def _look(self, snapshot: TickSnapshot, where: Pose) -> tuple[Look, Sequence[Drawn]]:
-        """Return what is seen, and who may shine there."""
+        """Return the view, and the vehicles whose lamps may light it."""
         key = self._key(where)
         seen = snapshot.looks.get(key)
         if seen is None:
@@ -88,7 +88,7 @@ class Viewer(Sensor):
 
 
 class ImageSensor(Viewer):
-    """A camera that sends each picture whole."""
+    """A camera that sends whole pictures."""
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield the image of this snapshot."""
@@ -97,7 +97,7 @@ class ImageSensor(Viewer):
 
     @abstractmethod
     def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
-        """Return the pixels, row by row from the upper left, as they are sent; ``where`` is the sensor's pose."""
+        """Return the pixels as sent, row by row from the upper left; ``where`` is the sensor's pose."""
 
 
 class RgbCamera(ImageSensor):
@@ -113,15 +113,15 @@ class RgbCamera(ImageSensor):
 
 
 class _SurfaceCamera(ImageSensor):
-    """A camera that sees what things are rather than their colours."""
+    """A camera that shows properties of surfaces instead of their colours."""
 
     def prepare(self, scene: Scene) -> None:
-        """Have the ground labelled, too."""
+        """Label the ground in advance, too."""
         super().prepare(scene)
         _ = scene.labels
 
     def surfaces(self, snapshot: TickSnapshot, where: Pose) -> Surfaces:
-        """Return what is seen."""
+        """Return the surfaces in view."""
         key = self._key(where)
         seen = snapshot.surfaces.get(key)
         if seen is None:
@@ -130,16 +130,16 @@ class _SurfaceCamera(ImageSensor):
 
 
 class DepthCamera(_SurfaceCamera):
-    """How far away each pixel is along the camera's axis."""
+    """Distance of each pixel along the camera's axis."""
 
     kind: ClassVar[int] = 1
 
     def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
-        """Return BGRA with the depth in 24 bits: red the lowest, blue the highest."""
+        """Return BGRA with the depth in 24 bits: red is the lowest byte, blue the highest."""
         metres = self.surfaces(snapshot, where).metres
         scaled = metres * _DEEPEST
         steps = np.rint(scaled, out=scaled).astype(np.uint32)
-        # Of the other byte order, alpha (255) is the lowest byte and red the next.
+        # On the other byte order, alpha (255) is the lowest byte and red the next.
         steps <<= 8
         steps |= 255
         image: NDArray[Any] = steps.byteswap(inplace=True).view(np.uint8)
@@ -147,7 +147,7 @@ class DepthCamera(_SurfaceCamera):
 
 
 class SemanticCamera(_SurfaceCamera):
-    """What each pixel is: its CityObjectLabel."""
+    """The CityObjectLabel of each pixel."""
 
     kind: ClassVar[int] = 14
 
@@ -157,11 +157,11 @@ class SemanticCamera(_SurfaceCamera):
 
 
 class InstanceCamera(_SurfaceCamera):
-    """Which thing each pixel is of, beside its label.
+    """The instance that each pixel shows, with its label.
 
-    As in CARLA (InstanceSegmentationCamera.cpp, Tagger.cpp) with the id's lower byte in green and the upper one in
-    blue; there it is Unreal's id of a mesh, here the actor's, or one that is counted down from 65535 for each of
-    ``get_environment_objects``; of road, ground and sky 0.
+    As in CARLA (InstanceSegmentationCamera.cpp, Tagger.cpp), green has the id's lower byte and blue the upper one. In
+    CARLA it is Unreal's id of a mesh. Here it is the actor's id, or for each of ``get_environment_objects`` a number
+    counted down from 65535; 0 for road, ground and sky.
     """
 
     kind: ClassVar[int] = 15
@@ -175,10 +175,10 @@ class InstanceCamera(_SurfaceCamera):
 
 
 class CosmosCamera(_SurfaceCamera):
-    """What NVIDIA's Cosmos is steered by: vehicles, people, signs, poles and lines in colours, all else black.
+    """Control pictures for NVIDIA's Cosmos: vehicles, people, signs, poles and lines in colours, all else black.
 
     The colours are CARLA's (CosmosControlSensor.cpp). CARLA draws boxes around vehicles and people, and lines from its
-    splines of roads, stop lines and crosswalks; here each thing is filled, and all that is painted on a road is a line.
+    splines of roads, stop lines and crosswalks; here each thing is filled, and all paint on a road counts as a line.
     """
 
     kind: ClassVar[int] = 16
@@ -191,10 +191,10 @@ class CosmosCamera(_SurfaceCamera):
 
 
 class NormalsCamera(_SurfaceCamera):
-    """Which way each surface is turned.
+    """The normal of each surface.
 
-    How CARLA's material writes that isn't published; here x, y and z of the unit vector in the world's frame are red,
-    green and blue, -1 as 0 and 1 as 255, and the sky is black.
+    CARLA's encoding isn't published. Here x, y and z of the unit vector in the world's frame are red, green and blue,
+    with -1 as 0 and 1 as 255; the sky is black.
     """
 
     kind: ClassVar[int] = 2
@@ -211,10 +211,10 @@ class NormalsCamera(_SurfaceCamera):
 
 
 class OpticalFlowCamera(_SurfaceCamera):
-    """How far each pixel has moved since the last image; zero in the first one.
+    """The motion of each pixel since the last image; zero in the first one.
 
-    The units are those of Unreal's velocities that CARLA sends (OpticalFlowCamera.cpp; carla issue 4795): half widths
-    of the image to the right, half heights upwards.
+    The units are CARLA's, those of Unreal's velocities (OpticalFlowCamera.cpp; carla issue 4795): half widths of the
+    image to the right, half heights upwards.
     """
 
     kind: ClassVar[int] = 8
@@ -224,7 +224,7 @@ class OpticalFlowCamera(_SurfaceCamera):
         self._before: Before | None = None
 
     def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
-        """Return two 32-bit floats a pixel."""
+        """Return two 32-bit floats per pixel."""
         look, _ = self._look(snapshot, where)
         now = Before(look.view, {figure.actor: figure.pose for figure in (*look.moving.solid, *look.moving.flat)})
         before, self._before = self._before or now, now

@@ -13,12 +13,12 @@ from carla_lite.protocol import wire
 
 
 class CollisionSensor(Sensor):
-    """Reports every contact of its parent, each tick that the contact lasts."""
+    """Reports every contact of its parent, in each tick of the contact."""
 
     kind: ClassVar[int] = 0
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
-        """Yield one event a contact: the two actors and the impulse on the parent (N s)."""
+        """Yield one event per contact: the two actors and the impulse on the parent (N s)."""
         for vehicle, other, contact in snapshot.collided:
             x, y, z = contact.impulse
             if vehicle is self.parent:
@@ -34,7 +34,7 @@ class CollisionSensor(Sensor):
 
 
 def stand_in(tag: int) -> list[object]:
-    """Return the stand-in that CARLA gives for things that are no actors: id 0, ``static.`` and the label's name."""
+    """Return CARLA's stand-in for things that aren't actors: id 0, ``static.`` and the label's name."""
     name = f"static.{wire.LABELS.get(tag, 'unknown')}"
     return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]
 

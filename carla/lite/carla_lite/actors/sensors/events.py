@@ -1,4 +1,4 @@
-"""The event camera (dynamic vision sensor): where the brightness of a pixel has crossed a threshold, and when.
+"""The event camera (dynamic vision sensor): which pixels' brightness crossed a threshold, and when.
 
 As in CARLA (DVSCamera.cpp, after the simulator ESIM): brightness changes evenly between two pictures. Owns the state of
 each pixel between them.
@@ -26,7 +26,7 @@ _NS = 1e9
 
 
 class EventCamera(Viewer):
-    """Sends the events since the last picture, by time; nothing where there are none."""
+    """Sends the events since the last picture, ordered by time; no message without events."""
 
     kind: ClassVar[int] = 3
     support: ClassVar[Support] = approximated("events are of carla-lite's pictures, whose surfaces have no texture")
@@ -54,7 +54,7 @@ class EventCamera(Viewer):
             yield self.header(snapshot, where), self._image_head, events.tobytes()
 
     def events(self, brightness: FloatArray, elapsed_s: float) -> NDArray[Any]:
-        """Take in a picture (pixels,) and return the events since the one before."""
+        """Process a picture (pixels,) and return the events since the previous one."""
         began_ns, self._now_ns = self._now_ns, round(elapsed_s * _NS)
         before, self._last = self._last, brightness
         if before is None:
@@ -82,7 +82,7 @@ class EventCamera(Viewer):
         return events[np.argsort(events["t"], kind="stable")]
 
     def _noise(self, rises: NDArray[np.bool_]) -> FloatArray:
-        """Return what is added to each pixel's threshold, which stays above a least contrast."""
+        """Return the noise of each pixel's threshold, which stays above a least contrast."""
         if not any(self._sigmas):
             return np.zeros(len(rises))
         plain = np.where(rises, *self._thresholds)

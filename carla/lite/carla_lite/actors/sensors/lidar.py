@@ -1,4 +1,4 @@
-"""Lidars: one returns points with an intensity, the other what each point is a part of.
+"""Lidars: one returns points with an intensity, the other points with the label and actor that they hit.
 
 Owns the rotation, the order of points, drop-off and noise, as in CARLA's RayCastSemanticLidar.cpp and RayCastLidar.cpp.
 Casts no ray itself.
@@ -25,17 +25,17 @@ _HEAD = struct.Struct("<fI")
 
 
 class _Echoes(NamedTuple):
-    """The rays of one step that met something."""
+    """The rays of one step that hit something."""
 
     field: Field
     hits: Hits
-    ways: FloatArray  # (3, n) their directions in the sensor's frame
-    outside: FloatArray  # (3, n) and in the world's
+    ways: FloatArray  # (3, n) directions in the sensor's frame
+    outside: FloatArray  # (3, n) directions in the world's frame
     eye: FloatArray  # (3, 1)
 
 
 class SemanticLidar(Sensor):
-    """A lidar whose points say at which angle they were hit, of which actor they are, and with which label."""
+    """A lidar whose points have an angle of incidence, an actor and a label."""
 
     kind: ClassVar[int] = 10
 
@@ -49,12 +49,12 @@ class SemanticLidar(Sensor):
         upper, lower = self.number("upper_fov", -360.0, 360.0), self.number("lower_fov", -360.0, 360.0)
         self._pitches = np.radians(np.linspace(upper, lower, self._channels))
         self._angle_deg = 0.0
-        """Where in the field of view the next sweep begins."""
+        """Angle in the field of view at which the next sweep begins."""
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
-        """Yield the points of one step's part of a turn: the uppermost laser's in the order they were cast, and so on.
+        """Yield the points of one step's part of a turn, laser by laser from the top, each in the order of its rays.
 
-        As in CARLA, that is a step of the world's, even where ``sensor_tick`` lets some pass.
+        As in CARLA, that is one step of the world even if ``sensor_tick`` skips some.
         """
         each = math.floor(self._points_per_s * snapshot.delta_s / self._channels + 0.5)
         ways = self._sweep(each, snapshot.delta_s)
@@ -73,7 +73,7 @@ class SemanticLidar(Sensor):
         yield self.header(snapshot, where), head, counts.tobytes(), points
 
     def _sweep(self, each: int, delta_s: float) -> FloatArray:
-        """Return the directions of all rays of one step (3, n) in the sensor's frame, and turn on."""
+        """Return the directions of all rays of one step (3, n) in the sensor's frame, and rotate on."""
         tick_deg = self._turns_per_s * self._fov_deg * delta_s
         angles = np.fmod(self._angle_deg + tick_deg / max(each, 1) * np.arange(each), self._fov_deg)
         yaws = np.radians(angles - 0.5 * self._fov_deg)
@@ -88,7 +88,7 @@ class SemanticLidar(Sensor):
         return np.arange(rays)
 
     def _points(self, echoes: _Echoes) -> tuple[Integers, bytes]:
-        """Return which of the rays are returned, and their points as they are on the wire."""
+        """Return which rays give a point, and the points in wire format."""
         field, hits, ways, outside, eye = echoes
         points = np.empty((len(hits.things), 6), np.float32)
         points[:, :3] = (hits.distances * ways).T
@@ -100,7 +100,7 @@ class SemanticLidar(Sensor):
 
 
 class Lidar(SemanticLidar):
-    """A lidar whose points have an intensity; some are lost, and all have noise along their rays."""
+    """A lidar whose points have an intensity; some points are lost, and all have noise along their rays."""
 
     kind: ClassVar[int] = 11
 
@@ -114,7 +114,7 @@ class Lidar(SemanticLidar):
         self._random = self.generator()
 
     def _cast(self, rays: int) -> Integers:
-        """Return the numbers of the rays that are cast: of all, ``dropoff_general_rate`` are lost."""
+        """Return the numbers of the rays that are cast: a share of ``dropoff_general_rate`` is lost."""
         if self._lost <= 0.0:
             return np.arange(rays)
         return np.flatnonzero(self._random.random(rays) >= self._lost)
@@ -124,7 +124,7 @@ class Lidar(SemanticLidar):
         intensities = np.exp(-self._attenuation * distances)
         if self._noise_m > 0.0:
             distances = distances + self._random.normal(0.0, self._noise_m, len(distances))
-        # From 1 at the limit, if that is 1, linearly to what is lost at no intensity.
+        # Falls linearly from the intensity limit to the loss at zero intensity.
         slope = self._lost_at_zero / self._limit if self._limit else math.inf
         chance = slope * intensities + 1.0 - self._lost_at_zero
         returned = np.flatnonzero((intensities > self._limit) | (self._random.random(len(distances)) < chance))

@@ -1,7 +1,7 @@
 """GNSS receiver and inertial measurement unit, with CARLA's noise attributes.
 
-Owns what they measure and their noise: a random number generator a sensor, seeded by ``noise_seed``, so that the same
-drive gives the same readings. Changes nothing that it looks at.
+Owns their measurements and noise: one random number generator per sensor, seeded by ``noise_seed``, so that the same
+drive gives the same readings. Changes nothing that it reads.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from carla_lite.support import Support, approximated
 
 
 class _NoisySensor(Sensor):
-    """A sensor whose readings get a bias and normally distributed noise."""
+    """A sensor whose readings have a bias and normally distributed noise."""
 
     def __init__(self, identity: Identity, place: Pose) -> None:
         super().__init__(identity, place)
         self._random = random.Random(int(self.number("noise_seed", -math.inf)))
 
     def noisy(self, value: float, name: str) -> float:
-        """Return a reading with ``noise_NAME_bias`` and noise of ``noise_NAME_stddev`` added, if it has them."""
+        """Return a reading with ``noise_NAME_bias`` and noise of ``noise_NAME_stddev``, if the sensor has them."""
         kind, _, axis = name.partition("_")
         bias, stddev = ("_".join(filter(None, ("noise", kind, part, axis))) for part in ("bias", "stddev"))
         return value + self.number(bias, -math.inf) + self._random.gauss(0.0, self.number(stddev, 0.0))
 
 
 class Gnss(_NoisySensor):
-    """Latitude and longitude in degrees and altitude in metres of where the sensor is."""
+    """Latitude and longitude in degrees and altitude in metres of the sensor."""
 
     kind: ClassVar[int] = 4
 
@@ -51,8 +51,8 @@ class Gnss(_NoisySensor):
 class Imu(_NoisySensor):
     """Acceleration with gravity's reaction (m/s²), angular velocity (rad/s), both in the sensor's frame, and compass.
 
-    The acceleration is the second difference of the sensor's own last three places, as in CARLA
-    (InertialMeasurementUnit.cpp), so that a sensor off the centre feels what it would.
+    The acceleration is the second difference of the sensor's last three places, as in CARLA
+    (InertialMeasurementUnit.cpp), so that it is right for a sensor off the centre, too.
     """
 
     kind: ClassVar[int] = 5
@@ -70,7 +70,7 @@ class Imu(_NoisySensor):
         felt = _unrotated((x, y, z + snapshot.gravity_mps2), where)
         accel = [self.noisy(value, f"accel_{axis}") for value, axis in zip(felt, "xyz", strict=True)]
         gyro = [self.noisy(value, f"gyro_{axis}") for value, axis in zip(self._turning(), "xyz", strict=True)]
-        # From north, which is -y in CARLA's frame, clockwise.
+        # Clockwise from north, which is -y in CARLA's frame.
         compass = (where.yaw + 0.5 * math.pi) % math.tau
         yield self.header(snapshot, where), msgpack.packb([accel, gyro, compass])
 
@@ -91,19 +91,19 @@ class Imu(_NoisySensor):
         parent = self.parent
         if not isinstance(parent, Vehicle):
             return 0.0, 0.0, 0.0
-        # CARLA turns the parent's rates by the sensor's rotation rather than against it: the same for the usual mounts.
+        # CARLA applies the sensor's rotation to the parent's rates, not its inverse: the same for the usual mounts.
         return _rotated(_unrotated((0.0, 0.0, parent.body.yaw_rate), parent.pose), self.place)
 
 
 def _unrotated(vector: Vector, pose: Pose) -> Vector:
-    """Return a vector of the world's frame in a pose's own."""
+    """Return a vector of the world's frame in a pose's frame."""
     x, y, z = vector
     forward, right, up = (a * x + b * y + c * z for a, b, c in pose.axes())
     return forward, right, up
 
 
 def _rotated(vector: Vector, pose: Pose) -> Vector:
-    """Return a vector of a pose's own frame in the world's."""
+    """Return a vector of a pose's frame in the world's frame."""
     (a, b, c), (d, e, f), (g, h, i) = pose.axes()
     x, y, z = vector
     return a * x + d * y + g * z, b * x + e * y + h * z, c * x + f * y + i * z

@@ -1,6 +1,6 @@
 """The obstacle detector.
 
-Owns what it takes for an obstacle and what its events say, as in CARLA's ObstacleDetectionSensor.cpp.
+Owns what counts as an obstacle and the content of its events, as in CARLA's ObstacleDetectionSensor.cpp.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from carla_lite.scenery.camera import Pose
 
 
 class ObstacleDetector(Sensor):
-    """Lets a ball roll ahead each tick, and reports what it touches first: any thing but what the sensor is fixed to.
+    """Moves a ball ahead in each tick, and reports what it touches first, except the sensor's parent.
 
-    The ball starts at the sensor, so that one that is wider than the sensor is high finds the ground at once.
+    The ball starts at the sensor. If its radius exceeds the sensor's height, it touches the ground at once.
     ``debug_linetrace`` draws nothing here.
     """
 
@@ -35,7 +35,7 @@ class ObstacleDetector(Sensor):
         self._only_dynamics = self.attributes["only_dynamics"].lower() in ("true", "1")
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
-        """Yield an event if there is an obstacle: the two actors, and how far the ball went (m)."""
+        """Yield an event if there is an obstacle: the two actors, and the distance that the ball moved (m)."""
         at, rays = self.pose, snapshot.rays
         movers = [
             number
@@ -49,7 +49,7 @@ class ObstacleDetector(Sensor):
             yield self.header(snapshot, at), payload
 
     def _other(self, snapshot: TickSnapshot, at: Pose, distance_m: float, thing: int) -> list[object]:
-        """Return the actor that was touched, or for what is none, what a collision gives."""
+        """Return the touched actor, or for a thing that isn't an actor the same stand-in as for a collision."""
         rays = snapshot.rays
         number, sign = int(rays.numbers(np.array(thing))), rays.sign(thing)
         if number >= 0:

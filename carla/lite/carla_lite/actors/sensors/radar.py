@@ -1,6 +1,6 @@
 """The radar.
 
-Owns where its rays go and what a detection says, as in CARLA's Radar.cpp. Casts no ray itself.
+Owns the directions of its rays and the content of a detection, as in CARLA's Radar.cpp. Casts no ray itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_POINTS, _WIDEST_DEG = 1e7, 179.0
 
 
 class Radar(Sensor):
-    """Rays at random places of a cone; of each that meets something, how fast that moves away, and where it is."""
+    """Casts rays in random directions of a cone. Each hit gives the speed away from the radar, and the place."""
 
     kind: ClassVar[int] = 9
 
@@ -36,24 +36,24 @@ class Radar(Sensor):
         self._across, self._up = (math.tan(math.radians(0.5 * fov)) for fov in fovs)
         self._random = self.generator()
         self._before = 0.0, 0.0, 0.0
-        """Where it was at its last reading, or when it was spawned."""
+        """Its place at the last reading, or when it was spawned."""
 
     def entered(self, world: Surroundings) -> None:
-        """Open its stream; its velocity counts from here."""
+        """Open its stream; its velocity is measured from here."""
         super().entered(world)
         at = self.pose
         self._before = at.x, at.y, at.z
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
-        """Yield the detections of this step: speed (m/s, above 0 where the way grows longer), azimuth to the right and
-        altitude (rad), and depth (m).
+        """Yield the detections of this step: speed (m/s, positive if the distance grows), azimuth to the right,
+        altitude (rad) and depth (m).
 
-        The radar's own velocity is its way since the reading before over one step of the world's, as in CARLA: where
-        ``sensor_tick`` lets steps pass, that is too much.
+        The radar's own velocity is its movement since the last reading divided by one step of the world, as in CARLA:
+        if ``sensor_tick`` skips steps, it is too large.
         """
         where = self.pose
         velocity = self._velocity((where.x, where.y, where.z), snapshot.delta_s)
-        # In single precision, as CARLA: 1500 points a second are 75 in 0.05 s.
+        # In single precision, as in CARLA: 1500 points per second are 75 in 0.05 s.
         count = int(np.float32(self._points_per_s) * np.float32(snapshot.delta_s))
         radii, turns = self._random.random(count), self._random.random(count) * math.tau
         ways = np.ones((3, count))
@@ -61,7 +61,7 @@ class Radar(Sensor):
         lengths = np.sqrt(products(ways, ways))
         ways /= lengths
         outside = turned(ways, where.axes())
-        # Its range is a plane ahead, so that a ray aside reaches further.
+        # Its range is a plane ahead, so rays to the side reach further.
         reach_m = self._range_m * math.sqrt(1.0 + max(self._across, self._up) ** 2)
         hits = snapshot.rays.cast((where.x, where.y, where.z), outside, reach_m)
         met = np.flatnonzero((hits.things != NOTHING) & (hits.distances <= self._range_m * lengths))

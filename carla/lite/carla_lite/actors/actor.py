@@ -229,7 +229,7 @@ class Vehicle(Actor):
         body = self.body
         body.simulate_physics = enabled
         self.posed_wheels.clear()
-        if not enabled:  # a body without physics has no velocity in Unreal, wherever a client moves it
+        if not enabled:  # Unreal tells no velocity then: a Traffic Manager counts it from places (ALSM.cpp)
             body.vx = body.vy = body.vz = body.yaw_rate = body.ax = body.ay = 0.0
 
     def switch_lights(self, flags: int, elapsed_s: float) -> None:

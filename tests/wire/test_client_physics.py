@@ -213,6 +213,19 @@ def test_wheels_are_posed_only_without_physics(session):
     assert car.get_wheel_steer_angle(wheel) == 0.0
 
 
+def test_without_physics_a_vehicle_has_no_velocity(session):
+    car = standing(session)
+    car.set_target_velocity(carla.Vector3D(x=8.0))
+    session.ticks(3)
+    car.set_simulate_physics(False)
+    session.ticks(2)
+    assert parts(car.get_velocity()) == parts(car.get_acceleration()) == (0.0, 0.0, 0.0)
+    place = car.get_location()
+    car.set_simulate_physics(True)
+    session.ticks(2)
+    assert car.get_location().distance(place) < 0.01
+
+
 def test_telemetry_is_that_of_the_motion(session):
     car = standing(session)
     car.apply_control(carla.VehicleControl(throttle=0.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -38,10 +39,11 @@ os._exit(0)
 """
 
 
-def traffic(server: Server, *ways: str) -> subprocess.CompletedProcess[str]:
+def traffic(server: Server, *ways: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Return how a process with asynchronous traffic ended that went these ways."""
     arguments = [sys.executable, "-c", CODE, str(server.port), str(port_pair()), *ways]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    environment = {**os.environ, **variables}
+    return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.parametrize("way", ["Lite02", pytest.param("reload", marks=pytest.mark.long)])
@@ -52,6 +54,14 @@ def test_a_map_loaded_beside_asynchronous_traffic_ends_the_client(
     assert traffic(server, way).returncode == -signal.SIGSEGV
     assert WARNING in capfd.readouterr().out
     assert carla.Client("127.0.0.1", server.port).get_world().get_snapshot().frame > 0
+
+
+@pytest.mark.skipif("CARLA_0_9_15" not in os.environ, reason="CARLA_0_9_15 names no folder with the client of 0.9.15")
+def test_the_client_of_0_9_15_outlives_it(start_server: StartServer, capfd: pytest.CaptureFixture[str]) -> None:
+    server = start_server(extra=("--client", "0.9.15"))
+    ended = traffic(server, "Lite02", "reload", PYTHONPATH=os.environ["CARLA_0_9_15"])
+    assert (ended.returncode, ended.stdout) == (0, "loaded\n"), ended.stderr
+    assert WARNING not in capfd.readouterr().out
 
 
 def test_a_map_loaded_after_the_traffic_manager_ends_nobody(

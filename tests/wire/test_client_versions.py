@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from carla_lite.protocol.dialect import LATEST
+from carla_lite.protocol.peer import version_in
 from tests.conftest import Server, StartServer, port_pair
 from tests.crowd import PATIENCE_S
 
@@ -54,6 +56,26 @@ def test_a_client_of_another_version_is_refused_in_a_sentence(
     said = f"this server speaks to clients of {spoken}, yours is {version}: start carla-lite with --client {version}"
     assert f"RuntimeError: {said}" in ended.stderr
     assert f"carla-lite: {said}" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("names", "version"),
+    [
+        (["/x/carla-0.9.11-py3.7-linux-x86_64.egg/carla/libcarla.so"], "0.9.11"),
+        (["/x/carla/libcarla.so", "carla-0.9.16.dist-info"], "0.9.16"),
+        (["/x/carla/libcarla.so", "carla_0_9_15-0.0.1.dist-info"], "0.9.15"),
+        (["/x/carla/libcarla.so", "carla_client_unofficial-0.9.11.dist-info"], "0.9.11"),
+        (["/x/carla/libcarla.so", "carla-0.9.15.dist-info", "carla-0.9.16.dist-info"], None),
+        (["/x/carla/libcarla.so", "carla_td3-0.1.0.dist-info", "carla_lite-0.1.0.dist-info"], None),
+    ],
+)
+def test_a_clients_version_is_read_from_names(names: list[str], version: str | None) -> None:
+    assert version_in(names) == version
+
+
+def test_a_client_that_none_can_serve_is_told_which_can() -> None:
+    told = "this server speaks to clients of 0.9.16, yours is 0.9.12: use 0.9.15 or 0.9.16"
+    assert LATEST.refusal("0.9.12") == told
 
 
 def test_a_version_that_is_not_spoken_is_refused_in_a_sentence() -> None:

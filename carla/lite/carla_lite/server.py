@@ -149,11 +149,11 @@ class Server:
 
         The first world message would end that client.
         """
-        caller, spoken = self._rpc.caller, self._world.dialect.version
+        caller, spoken = self._rpc.caller, self._world.dialect
         found = None if caller is None else client_version(caller.peer)
-        if found in (None, spoken):
+        if found is None or found == spoken.version:
             return None
-        refusal = f"this server speaks to clients of {spoken}, yours is {found}: start carla-lite with --client {found}"
+        refusal = spoken.refusal(found)
         print(f"carla-lite: {refusal}", flush=True)
         return refusal
 

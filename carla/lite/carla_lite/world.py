@@ -164,11 +164,12 @@ class World:
         The client's process may then end by SIGSEGV (wire protocol, section 5, no. 8).
         """
         at_work = time.monotonic() - self.traffic_asked_s < _TRAFFIC_S
-        if self.traffic_managers and at_work and not self.settings.synchronous:
+        beside = self.traffic_managers and at_work and not self.settings.synchronous
+        if beside and self.dialect.ends_beside_traffic:
             print(
                 "carla-lite: a map is loaded beside a Traffic Manager in asynchronous mode: the process that has it "
-                "may end by SIGSEGV, which no server can prevent; call its shut_down() first, or stay in synchronous "
-                "mode (load_world(name, False))",
+                "may end by SIGSEGV, which no server can prevent; call its shut_down() first, stay in synchronous "
+                "mode (load_world(name, False)), or use the client of 0.9.15",
                 flush=True,
             )
 

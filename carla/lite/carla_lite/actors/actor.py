@@ -226,8 +226,11 @@ class Vehicle(Actor):
 
     @simulate_physics.setter
     def simulate_physics(self, enabled: bool) -> None:
-        self.body.simulate_physics = enabled
+        body = self.body
+        body.simulate_physics = enabled
         self.posed_wheels.clear()
+        if not enabled:  # Unreal tells no velocity then: a Traffic Manager counts it from places (ALSM.cpp)
+            body.vx = body.vy = body.vz = body.yaw_rate = body.ax = body.ay = 0.0
 
     def switch_lights(self, flags: int, elapsed_s: float) -> None:
         """Set the flags of VehicleLightState; indicators that were off begin to blink now."""

@@ -20,6 +20,7 @@ class Dialect:
         first_type: number of the first type of attributes, Bool (ActorAttributeType.h; section 2.3).
         mercator: whether geographic coordinates use Mercator's projection, with north against y (GeoLocation.cpp).
         lacks: blueprints that this version doesn't have. Their message types have other meanings there.
+        ends_beside_traffic: whether a map that is loaded beside an asynchronous Traffic Manager ends the client.
     """
 
     version: str
@@ -27,8 +28,14 @@ class Dialect:
     first_type: int = 1
     mercator: bool = False
     lacks: tuple[str, ...] = ()
+    ends_beside_traffic: bool = False
+
+    def refusal(self, other: str) -> str:
+        """Return what a client of another version is told: how it can be served, or which clients can."""
+        served = f"start carla-lite with --client {other}" if other in DIALECTS else f"use {' or '.join(DIALECTS)}"
+        return f"this server speaks to clients of {self.version}, yours is {other}: {served}"
 
 
-LATEST = Dialect("0.9.16", world=17)
+LATEST = Dialect("0.9.16", world=17, ends_beside_traffic=True)
 _OLDER = Dialect("0.9.15", world=16, first_type=0, mercator=True, lacks=("sensor.camera.cosmos_visualization",))
 DIALECTS = {one.version: one for one in (_OLDER, LATEST)}

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _PROC = Path("/proc")
-# In the name of an egg, of a wheel's metadata, and of rebuilds (carla_0_9_15).
-_VERSION = re.compile(r"carla[-_](\d+)[._](\d+)[._](\d+)")
+# In the name of an egg, of a wheel's metadata, and of the rebuilds' (carla_0_9_15, carla_client_unofficial-0.9.11).
+_VERSION = re.compile(r"carla(?:_client_unofficial)?[-_](\d+)[._](\d+)[._](\d+)")
 
 
 def client_version(peer: str) -> str | None:
@@ -56,6 +56,11 @@ def _version(process: Path) -> str | None:
         if "libcarla" in line:
             library = Path(line.split(maxsplit=5)[5])
             names = [str(library), *(one.name for one in library.parent.parent.glob("carla*.dist-info"))]
-            versions = {".".join(found.groups()) for found in map(_VERSION.search, names) if found}
-            return versions.pop() if len(versions) == 1 else None
+            return version_in(names)
     return None
+
+
+def version_in(names: Iterable[str]) -> str | None:
+    """Return the one version that these names of eggs and packages tell; None where they tell none, or several."""
+    versions = {".".join(found.groups()) for found in map(_VERSION.search, names) if found}
+    return versions.pop() if len(versions) == 1 else None

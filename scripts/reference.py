@@ -1,6 +1,6 @@
-"""Write docs/reference, configuration and commands as pydantic and typer know them, and docs/coverage.md.
+"""Write docs/reference (configurations and commands, from pydantic and typer) and docs/coverage.md.
 
-Run: ``python scripts/reference.py``; a test fails while a page isn't what this makes.
+Run ``python scripts/reference.py`` after a change. A test fails while a page is out of date.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from carla_td3.config import AgentConfig
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 LONGEST = 120
-"""Of a value that is shown in a table."""
+"""Longest default value that is shown in a table."""
 MADE = "<!-- Made by scripts/reference.py. Change the code, not this page. -->\n"
 LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-"""Signs of the bounds that `annotated_types` has, by their attribute."""
+"""Signs of bounds, by their attribute in `annotated_types`."""
 COVERAGE_LEAD = """
     Made from the code: `carla-lite coverage` prints the same, `carla-lite coverage --json` every row.
 
@@ -51,7 +51,7 @@ WORDS = {
     Path: "path",
     type(None): "`null`",
 }
-"""YAML's words for Python's types."""
+"""Names of Python's types in YAML."""
 
 
 def main() -> None:
@@ -67,13 +67,15 @@ def pages() -> dict[str, str]:
         "coverage.md": "\n".join(covered()),
         "reference/agent-configuration.md": configuration(
             "The agent's configuration",
-            "A file names the keys that differ, `extends: NAME` a preset or file below it. `--set KEY=VALUE` and a "
-            "run's `overrides.yaml` win over environment variables, which win over the file.",
+            "A file contains only the keys that differ from these defaults; `extends: NAME` starts from a preset or "
+            "another file. `--set KEY=VALUE` and a run's `overrides.yaml` override environment variables, which "
+            "override the file.",
             AgentConfig(),
         ),
         "reference/launcher-configuration.md": configuration(
             "The launcher's configuration",
-            "The values stand in `launcher/carla_launcher/launcher.yaml`; `--launcher-config FILE` names another file.",
+            "The default values are in `launcher/carla_launcher/launcher.yaml`. `--launcher-config FILE` uses another "
+            "file, which must contain every key.",
             load(SHIPPED),
         ),
         "reference/commands.md": "\n".join(
@@ -155,7 +157,7 @@ def row(key: str, field: FieldInfo, value: Any) -> str:
 
 
 def kind_of(annotation: Any) -> str:
-    """Return a type in the words of YAML."""
+    """Return the name of a type in YAML."""
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         found = kind_of(parts[0])
@@ -189,7 +191,7 @@ def code(value: Any, quoted: bool = True) -> str:
 
 
 def cell(text: str) -> str:
-    """Return text that stands in one cell."""
+    """Return text as one cell of a table."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
@@ -222,7 +224,7 @@ def option(parameter: Any) -> str:
 
 
 def environment(variables: str | Sequence[str] | None) -> str:
-    """Return the sentence on the variables that an option is taken from."""
+    """Return the sentence that names the environment variables of an option."""
     names = [variables] if isinstance(variables, str) else list(variables or ())
     return f" Environment: {', '.join(map(code, names))}." if names else ""
 

@@ -1,7 +1,7 @@
-"""Print what pip must install for some of the optional dependencies: ``requirements.py pyproject.toml agent``.
+"""Print the requirements of a project and some of its extras: ``requirements.py pyproject.toml agent``.
 
-For the Dockerfiles, whose layer of dependencies so stands before the code. On Python 3.10 it needs tomli. In the place
-of carla-lite, which is built from this repository, stands what that needs.
+The Dockerfiles use it to install dependencies in a layer below the code. It needs tomli on Python 3.10. carla-lite,
+which is built from this repository, is replaced by its own requirements.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def needed(file: Path, extras: Sequence[str]) -> list[str]:
-    """Return what a project file asks for."""
+    """Return the requirements of a project file and extras."""
     project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
     asked = [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
     others = [each for each in asked if each != LITE]

@@ -1,6 +1,6 @@
-"""The visual test: drive a hundred steps, watch, and leave a video, a contact sheet and a verdict.
+"""The visual test: drives a hundred steps, shows them, and writes a video, a contact sheet and a verdict.
 
-The picture comes in a window where there is a display, else by the live page, whose address is printed.
+The pictures are shown in a window if there is a display, otherwise on the live page, whose address is printed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 LAUNCH = Path(__file__).with_name("launch.py")
 VIEWING_MIB = 128.0
-"""An estimate of what one more camera of 480×480 takes of CARLA's card; not measured."""
+"""VRAM that one more camera of 480×480 takes in CARLA: an estimate, not measured."""
 PLAN_LIMIT_S = 60.0
 
 
 class Show(str, Enum):
-    """Where the pictures are seen while it drives."""
+    """Where the pictures are shown."""
 
     AUTO = "auto"
     WINDOW = "window"
@@ -41,7 +41,7 @@ class Show(str, Enum):
 
 
 class Camera(str, Enum):
-    """Whose pictures are shown."""
+    """The camera whose pictures are shown."""
 
     AUTO = "auto"
     OWN = "own"
@@ -51,29 +51,39 @@ class Camera(str, Enum):
 @within(leaving)
 def main(
     *,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to drive, a tenth of a second each.")] = 100,
-    checkpoint: Annotated[Path | None, typer.Option(help="A run directory or one of its checkpoints.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to drive, of 0.1 s each.")] = 100,
+    checkpoint: Annotated[Path | None, typer.Option(help="Run directory, or one of its checkpoints.")] = None,
     driver: Annotated[
-        str | None, typer.Option(help="td3, pid, expert, random or stop. Default: td3 with --checkpoint, else pid.")
+        str | None,
+        typer.Option(help="Driver: td3, pid, expert, random or stop. Default: td3 with --checkpoint, else pid."),
     ] = None,
-    vehicles: Annotated[int | None, typer.Option(min=0, max=200, help="Other cars.")] = None,
-    walkers: Annotated[int | None, typer.Option(min=0, max=400, help="People on foot.")] = None,
-    lights: Annotated[bool | None, typer.Option("--lights/--green", help="Whether traffic lights change.")] = None,
-    weather: Annotated[str | None, typer.Option(help="A preset of CARLA's, as HardRainSunset.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show what the network goes by, as heat maps.")] = False,
+    vehicles: Annotated[int | None, typer.Option(min=0, max=200, help="Number of other vehicles.")] = None,
+    walkers: Annotated[int | None, typer.Option(min=0, max=400, help="Number of pedestrians.")] = None,
+    lights: Annotated[
+        bool | None, typer.Option("--lights/--green", help="Let the traffic lights change, or keep them green.")
+    ] = None,
+    weather: Annotated[str | None, typer.Option(help="Weather preset of CARLA, such as HardRainSunset.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show as heat maps which parts of the picture the network uses.")
+    ] = False,
     show: Annotated[
-        Show, typer.Option(help="auto: a window where there is a display, else the live page's address.")
+        Show, typer.Option(help="Where to show the pictures. auto: in a window if there is a display, else on a page.")
     ] = Show.AUTO,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the live page, on 127.0.0.1; 0: a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the live page on 127.0.0.1. 0 takes a free port.")
+    ] = 0,
     camera: Annotated[
         Camera,
-        typer.Option(help="own: the agent's; viewing: a sharper one beside it; auto: that, if `plan` has room for it."),
+        typer.Option(
+            help="Camera to show. own: the agent's; viewing: one of higher resolution; auto: viewing if it fits."
+        ),
     ] = Camera.AUTO,
     memory_limit_mib: Annotated[
-        float, typer.Option(min=1, max=1e9, help="Of agent and of simulator: more is unhealthy.")
+        float, typer.Option(min=1, max=1e9, help="Memory in MiB, of agent or simulator, above which the test fails.")
     ] = 8192,
     video: Annotated[
-        Path, typer.Option(help="Where the video goes, .mp4; the sheet (.png) and the summary (.json) lie beside it.")
+        Path,
+        typer.Option(help="MP4 file for the video. The contact sheet (.png) and summary (.json) go into its folder."),
     ] = Path("runs/visual/visual.mp4"),
     config: options.ConfigPath = None,
     settings: options.Settings = None,
@@ -82,8 +92,8 @@ def main(
 ) -> Exit:
     """Show and record a driver on routes that it wasn't trained on.
 
-    Exit codes: 0 the drive was healthy (every tick came, with its own picture, which shows something; memory under its
-    limit); 1 it wasn't; 2 usage, 65 bad configuration, 69 no simulator, 75 stopped on request, with what was driven.
+    Exit codes: 0 the drive was healthy (each tick came with a new picture that isn't blank, and memory stayed below the
+    limit); 1 it wasn't; 2 usage error, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import evaluation, visual
     from carla_td3.evaluation import overlay
@@ -106,10 +116,10 @@ def main(
 
 @contextlib.contextmanager
 def shown(show: Show, port: int, folder: Path, size: tuple[int, int]) -> Iterator[Window | None]:
-    """Have a window, or the live page, while the block lasts; what was only tried and can't be had is said.
+    """Open a window, or serve the live page, while the block runs. Print why ``auto`` can't open a window.
 
     Raises:
-        NoWindowError, Exit: what was asked for can't be had.
+        NoWindowError, Exit: the window or page that was asked for can't be had.
     """
     from carla_td3.evaluation.window import NoWindowError, Window
 
@@ -130,10 +140,10 @@ def shown(show: Show, port: int, folder: Path, size: tuple[int, int]) -> Iterato
 
 @contextlib.contextmanager
 def page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
-    """Serve the launcher's live page of a folder while the block lasts; why it can't be served is said.
+    """Serve the launcher's live page of a folder while the block runs. Print why it can't be served.
 
     Raises:
-        Exit: it is ``needed``.
+        Exit: it can't be served, and it is ``needed``.
     """
     from carla_launcher.plugins.page import live_page
 
@@ -146,12 +156,12 @@ def page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
 
 
 def say(sentence: str) -> None:
-    """Print what isn't a result."""
+    """Print a message, which is no result."""
     print(sentence, file=sys.stderr, flush=True)
 
 
 def room_for_a_camera() -> bool:
-    """Return whether one more camera fits: there is no card at all, or the launcher's plan has so much left on each."""
+    """Return whether one more camera fits: there is no GPU, or the launcher's plan leaves enough memory on each."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return True
     with contextlib.suppress(subprocess.TimeoutExpired, ValueError, LookupError, TypeError):

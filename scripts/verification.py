@@ -1,7 +1,7 @@
-"""What every verification on somebody else's machine shares: its steps, their limits, and the one file that it leaves.
+"""The steps of a verification on a user's machine, their time limits, and the file that it writes.
 
-Owns how a command is run and ended, what goes into the file, and that no path or name of the person's is in it. Imports
-nothing that has to be installed: where a package is missing, that is what a verification has to say.
+Runs and ends commands, and keeps the user's paths and names out of the file. Imports nothing that must be installed,
+since a missing package is a result to report.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ RUN_FILES = ("*.json", "*.jsonl", "*.yaml", "report.html", "report.md", "collect
 PACKAGES = ("torch", "stable-baselines3", "carla", "nvidia-ml-py", "docker", "numpy", "gymnasium")
 LONGEST_LOG_BYTES = 4 << 20
 LIMIT_S = 1_800.0
-"""Of a step, unless it says otherwise."""
+"""Default time limit of a step."""
 END_GRACE_S = 20.0
-"""Between SIGTERM and SIGKILL: a launcher writes a checkpoint, and ends what it started."""
+"""Time between SIGTERM and SIGKILL, in which a launcher writes a checkpoint and ends its programs."""
 TIMED_OUT, NO_PROGRAM = 124, 127
 
 
 @dataclass
 class Step:
-    """A command, and what came of it; ``code`` is None for one that was left out, ``said`` is why, or what is wrong."""
+    """A command and its result. ``code`` is None if it was skipped; ``said`` is the reason, or the error."""
 
     name: str
     words: list[str]
@@ -47,13 +47,13 @@ class Step:
 
     @property
     def failed(self) -> bool:
-        """Return whether it went wrong; one that was left out didn't."""
+        """Return whether it failed; a skipped step didn't."""
         return self.code not in (0, None)
 
 
 @dataclass
 class Verification:
-    """All that goes into the file."""
+    """The content of the file."""
 
     folder: Path
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -61,13 +61,13 @@ class Verification:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def run(self, name: str, *words: str, limit_s: float = LIMIT_S, shown: bool = False) -> Step:
-        """Run a step, its words in a file and the last of them on the terminal; whatever comes of it.
+        """Run a step and return it, even if it failed. Its output goes into a file, and the end of it to the terminal.
 
         Args:
-            name: of the step and of its file.
+            name: name of the step and of its file.
             words: the command.
-            limit_s: after which it is ended, with all that it started.
-            shown: leave its words on the terminal alone, as they come: for what takes long and shows how far it is.
+            limit_s: time after which the command and all its children are ended.
+            shown: write the output to the terminal only, as it comes: for a long step that shows its progress.
         """
         step = Step(name, list(words))
         self.steps.append(step)
@@ -82,19 +82,19 @@ class Verification:
         return step
 
     def leave_out(self, name: str, why: str) -> None:
-        """Keep a step that can't be run here, and say why."""
+        """Record and print why a step can't run here."""
         self.steps.append(Step(name, [], said=why))
-        print(f"\n--- {name}: left out: {why}", flush=True)
+        print(f"\n--- {name}: skipped: {why}", flush=True)
 
     def finish(self, runs: Path) -> int:
-        """Say what came of it and where the file is; return the exit code, 1 if a step went wrong."""
+        """Print the result and the path of the file; return the exit code, 1 if a step failed."""
         packed = self._pack(runs)
         failed = [step.name for step in self.steps if step.failed]
         left_out = [step.name for step in self.steps if step.code is None]
-        print(f"\n{len(self.steps)} steps, of which went wrong: {', '.join(failed) or 'none'}.")
+        print(f"\n{len(self.steps)} steps. Failed: {', '.join(failed) or 'none'}.")
         if left_out:
-            print(f"Left out: {', '.join(left_out)}.")
-        print(f"Please send {packed} to whoever gave you this; what went wrong is as welcome as what went well.")
+            print(f"Skipped: {', '.join(left_out)}.")
+        print(f"Please send {packed} to the maintainers, whether steps failed or not.")
         return int(bool(failed))
 
     def _pack(self, runs: Path) -> Path:
@@ -110,14 +110,14 @@ class Verification:
 
 
 def begin(runs: Path) -> Verification:
-    """Return an empty verification with the versions of system and packages, in a folder of its own."""
-    folder = runs.resolve() / time.strftime("verify-gpu-%Y%m%d-%H%M%S")  # absolute: steps are run in the repository
+    """Return an empty verification with the versions of system and packages, in a new folder."""
+    folder = runs.resolve() / time.strftime("verify-gpu-%Y%m%d-%H%M%S")  # absolute: steps run in the repository
     folder.mkdir(parents=True)
     return Verification(folder, facts=_machine())
 
 
 def nameless(text: str) -> str:
-    """Return a text without the person's folders, user name and machine name."""
+    """Return a text without the user's folders, user name and machine name."""
     own = {sys.prefix: ".venv"} if sys.prefix != sys.base_prefix else {}  # /usr is everybody's
     hide = {str(REPOSITORY): ".", **own, str(Path.home()): "~", socket.gethostname(): "MACHINE"}
     for hidden, shown in {**hide, f"/{getpass.getuser()}/": "/USER/"}.items():
@@ -156,7 +156,7 @@ def _run(words: tuple[str, ...], log: int | None, limit_s: float, environment: M
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that still runs, and its group: some, as CarlaUE4.sh, hand no signal on to what they start."""
+    """End a process that still runs, and its group: CarlaUE4.sh, for one, passes no signal on to its children."""
     if process.poll() is not None:
         return
     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):

@@ -1,7 +1,6 @@
-"""What needs a real card and CARLA, step by step.
+"""The checks that need a GPU and CARLA, in their order.
 
-Owns the order of the steps, and the CARLA that they meet. A step that fails doesn't keep the others from being run:
-what fails on a real card is what we want to read.
+Starts and stops CARLA. A step that fails doesn't stop the others: failures on a real GPU are the results that matter.
 """
 
 from __future__ import annotations
@@ -34,26 +33,26 @@ from carla_run.memory.nvml import Nvml
 
 QUICK = {"evaluation.final_episodes": 2, "evaluation.baselines": False, "environment.traffic.vehicles": 3}
 DRIVER = "benchmarks/results/learning/td3/seed-0"
-"""A driver with eyes that was trained in carla-lite: on CARLA, all that it asks of a simulator is asked."""
+"""A driver that sees pictures, trained in carla-lite. On CARLA it uses every feature that training uses."""
 EMPTY = {"environment.traffic.vehicles": 0, "environment.traffic.walkers": 0, "environment.weather": ["ClearNoon"]}
 SEES_CUDA = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())"
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 COMPOSE = ("docker", "compose", "-p", "carla-td3-verify")
-"""A project of its own: nothing of the person's is stopped."""
+"""Its own project name, so that none of the user's containers is stopped."""
 IMAGES = ("carla", "agent")
-"""The services that the launcher starts; it builds none."""
+"""The services that the launcher starts but doesn't build."""
 IMAGES_LIMIT_S = 6 * 3_600.0
-"""CARLA's image alone is 20 GB: hours on a slow line, and the progress is on the terminal."""
+"""CARLA's image has 20 GB, which takes hours on a slow line; the terminal shows the progress."""
 USUAL_PORT = 2000
 
 
 @dataclass(frozen=True)
 class Where:
-    """What is verified with what.
+    """The launcher's configuration, CARLA and GPU of a verification.
 
     Attributes:
-        there: a CARLA that runs already.
-        address: of that one, or of the one to be started.
+        there: address of a CARLA that already runs.
+        address: that address, or the one of the CARLA to start.
     """
 
     limits: LauncherConfig
@@ -75,7 +74,7 @@ class Where:
 
 
 def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
-    """Run everything and return the exit code; leaves the file in ``runs``."""
+    """Run everything, write the file into ``runs``, and return the exit code."""
     shipped = launcher_config or config.SHIPPED
     try:
         limits = config.load(shipped)
@@ -84,7 +83,7 @@ def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
         return _refuse(str(error), Exit.BAD_CONFIG)
     if missing := what_is_missing(limits, there, gpu):
         return _refuse(f"this needs {' and '.join(missing)}.", Exit.NO_SIMULATOR)
-    # A port that is free: on the usual one there may be somebody, the CARLA that is there already for one.
+    # A free port, since another program may use the usual one, such as the CARLA that already runs.
     port = free_ports(random.Random(), 3) or USUAL_PORT
     where = Where(limits, shipped.resolve(), there, there or Address("127.0.0.1", port), gpu)
     held = verification.begin(runs)
@@ -96,7 +95,7 @@ def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
 
 
 def verify(held: Verification, where: Where, port: int, steps: int) -> None:
-    """Run all steps, each whatever became of the one before."""
+    """Run all steps, even if one fails."""
     gpu = str(where.gpu)
     held.run("revision", "git", "rev-parse", "HEAD")
     if shutil.which("nvidia-smi"):
@@ -127,14 +126,14 @@ def verify(held: Verification, where: Where, port: int, steps: int) -> None:
     folders = ["--runs-dir", str(held.folder), *plan[2:]]
     settings = {**QUICK, "training.warmup_steps": steps // 5}
     held.run("run", *_launch(*up, *given, *folders, "--", *_assigned(settings)))
-    held.run("torch-sees-the-card", sys.executable, "-c", SEES_CUDA)  # else all gpu tests would be skipped
+    held.run("torch-sees-the-card", sys.executable, "-c", SEES_CUDA)  # otherwise all gpu tests would be skipped
     held.run("gpu-tests", *PYTEST, "-m", "gpu", "-rs")
     _read_card(held, where, "after")
 
 
 @contextlib.contextmanager
 def simulator(held: Verification, where: Where) -> Iterator[Address | None]:
-    """Yield the address of a CARLA that answers while the block lasts; None where none came up."""
+    """Yield the address of a CARLA that answers; None if it doesn't. It is stopped at the end of the block."""
     limits, address = where.limits.simulator, where.address
     if where.there is not None:
         yield address if _answers(held, address, limits.running_limit_s) else None
@@ -160,7 +159,7 @@ def given_address() -> Address | None:
     """Return CARLA_HOST:CARLA_PORT; None if CARLA_HOST isn't set.
 
     Raises:
-        ValueError: with a sentence on a port that can't be.
+        ValueError: CARLA_PORT is no port; the message is one sentence.
     """
     host, port = os.environ.get("CARLA_HOST"), os.environ.get("CARLA_PORT") or str(USUAL_PORT)
     if not port.isdecimal() or not 0 < int(port) <= 65533:
@@ -169,7 +168,7 @@ def given_address() -> Address | None:
 
 
 def what_is_missing(limits: LauncherConfig, there: Address | None, gpu: int) -> list[str]:
-    """Return what this machine lacks, each with what to do."""
+    """Return what this machine lacks, each with advice."""
     missing, look = [], Nvml(gpu).read()
     if look.card is None:
         said = look.problem.rstrip(".") or "there is none here"
@@ -184,7 +183,7 @@ def what_is_missing(limits: LauncherConfig, there: Address | None, gpu: int) -> 
 
 
 def _read_card(held: Verification, where: Where, when: str) -> None:
-    """Keep what the driver says of the card, and what the launcher makes of it."""
+    """Record the GPU's state as the driver and the launcher see it."""
     held.facts[f"card_{when}"] = asdict(Nvml(where.gpu).read())
     held.facts[f"pools_{when}"] = asdict(MemoryReader(held.folder, Cards(where.gpu, where.gpu)).read())
 

@@ -1,7 +1,6 @@
-"""What needs a real card and no CARLA, part by part: for a GPU in the cloud, with the interpreter that is there.
+"""The checks that need a GPU and no CARLA, in parts: for a GPU in the cloud, with any Python interpreter.
 
-Owns the parts: what each needs, runs and asserts. Installs nothing: a part that lacks a package is left out with a
-sentence.
+Installs nothing: a part that lacks a package is skipped with a sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from verification import REPOSITORY, Step, Verification
 from vulkan_devices import LOADER, NO_LOADER
 
 LIMIT_S = 480.0
-"""Of a part."""
+"""Time limit of a part."""
 CONFIGURATION, NO_CARD = 65, 69
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 11)
 TORCH = ("torch", "numpy", "pydantic", "yaml", "typer", "rich", "safetensors", "psutil")
@@ -32,29 +31,29 @@ TORCH = ("torch", "numpy", "pydantic", "yaml", "typer", "rich", "safetensors", "
 STACK = (*TORCH, "carla.libcarla", "gymnasium", "networkx", "cv2", "tensorboard", "msgpack", "pynvml")
 PIP_NAMES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "pynvml": "nvidia-ml-py", "carla.libcarla": "carla"}
 FOLDERS = ("agent", "launcher", "contract", "carla/lite", "benchmarks")
-"""Of the repository, which isn't installed, on the path of Python's modules."""
+"""Folders of the repository for PYTHONPATH, since its packages aren't installed."""
 SEES_THE_CARD = "import torch; torch.cuda.init(); print(torch.cuda.get_device_name(0))"
 BATCH = {"cuda": 2048, "cpu": 32}
-"""Of the runs that memory is taken from: on a card large enough that a quarter of it is well below the whole."""
+"""Batch size of the runs whose memory is limited: on a GPU a quarter of it must take much less than all of it."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a part needs and does; ``run`` returns no sooner than all is done."""
+    """A part: the modules that it needs, and the function that runs it to its end."""
 
     needs: tuple[str, ...]
     run: Callable[[Limited], None]
 
 
 class Limited:
-    """A part under way: its commands have its limit together."""
+    """A part that runs. All of its commands share one time limit."""
 
     def __init__(self, held: Verification, name: str, device: str) -> None:
         self.held, self.name, self.device = held, name, device
         self._until = time.monotonic() + LIMIT_S - verification.END_GRACE_S
 
     def run(self, detail: str, *words: str, more: Mapping[str, str] | None = None) -> Step:
-        """Run a command, in Python's words, within what is left of the part's limit."""
+        """Run Python with these arguments, within what is left of the part's time limit."""
         left = max(1.0, self._until - time.monotonic())
         name = f"{self.name}-{detail}" if detail else self.name
         before = self.held.environment
@@ -66,7 +65,7 @@ class Limited:
 
 
 def main(runs: Path, wanted: list[str], gpu: int, device: str) -> int:
-    """Run the parts and return the exit code; leaves the file in ``runs``."""
+    """Run the parts, write the file into ``runs``, and return the exit code."""
     if problem := _interpreter():
         return _refuse(problem, CONFIGURATION)
     environment = _environment(gpu)
@@ -102,7 +101,7 @@ def _interpreter() -> str:
 
 
 def _no_card(environment: Mapping[str, str]) -> str:
-    """Return why this interpreter's torch can't compute on a card; empty if it can."""
+    """Return why this interpreter's torch can't use a GPU; empty if it can."""
     if not _is_there("torch"):
         return f"{sys.executable} has no torch, 2.11 or later is needed: call an interpreter that has it (PYTHON=…)."
     asked = subprocess.run(
@@ -118,9 +117,7 @@ def _no_card(environment: Mapping[str, str]) -> str:
     if asked.returncode == 0:
         return ""
     said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
-    return (
-        f"this needs an NVIDIA GPU that torch sees ({said[-1].rstrip('.') if said else 'torch ended without a word'})."
-    )
+    return f"this needs an NVIDIA GPU that torch sees ({said[-1].rstrip('.') if said else 'torch printed nothing'})."
 
 
 def _environment(gpu: int) -> dict[str, str]:
@@ -139,7 +136,7 @@ def _is_there(module: str) -> bool:
 
 
 def _look(held: Verification) -> None:
-    """Keep what the card and the checkout are; either command may be missing."""
+    """Record the GPU and the checkout's revision; either command may be missing."""
     for name, words in {"revision": ("git", "rev-parse", "HEAD"), "nvidia-smi": ("nvidia-smi", "-q")}.items():
         if held.run(name, *words).code == verification.NO_PROGRAM:
             held.steps[-1] = Step(name, list(words), said="no such program here")
@@ -155,7 +152,7 @@ def _tests(part: Limited) -> None:
 
 
 def _updates(part: Limited) -> None:
-    """Batches and precisions of the README's table; without a card as little as shows that it runs."""
+    """Run the batches and precisions of the README's table; without a GPU only one of each."""
     quick = part.device == "cpu"
     for batch in (8,) if quick else (64, 256):
         for precision in ("float32",) if quick else ("float32", "bfloat16"):
@@ -165,7 +162,7 @@ def _updates(part: Limited) -> None:
 
 
 def _ways(part: Limited) -> None:
-    """The offloads and micro-batches; the third batch and float16 are left to ``footprint``, for the time."""
+    """Run the offloads and micro-batches. To save time, the third batch and float16 are left to ``footprint``."""
     quick = part.device == "cpu"
     batches = ("16",) if quick else ("256", "64")
     precisions = ("float32",) if quick else ("float32", "bfloat16")
@@ -181,7 +178,7 @@ def _footprint(part: Limited) -> None:
 
 
 def _vulkan(part: Limited) -> None:
-    """What CARLA draws with: the driver by the file of CARLA's image, which torch's checks say nothing of."""
+    """Check the Vulkan driver, found by the file in CARLA's image: CARLA renders with it, and torch doesn't use it."""
     if part.run("", vulkan_devices.__file__, *(["--any"] if part.device == "cpu" else [])).code == NO_LOADER:
         part.held.steps[-1] = Step(part.name, [], said=f"this machine has no {LOADER}: libvulkan1 for this part.")
 
@@ -195,7 +192,7 @@ def _mid_run(part: Limited) -> None:
 
 
 def _short_run(part: Limited, at_update: int, steps: int) -> None:
-    """Train under the launcher, take the agent's memory at an update, and read from the run what became of it."""
+    """Train under the launcher, limit the agent's memory from one update on, and check the run's files."""
     batch, run = BATCH[part.device], part.held.folder / part.name
     settings = {
         "td3.batch_size": batch,
@@ -216,12 +213,12 @@ def _short_run(part: Limited, at_update: int, steps: int) -> None:
     more = {"PYTHONPATH": paths, "SHORTAGE_AT_UPDATE": str(at_update)}
     ended = part.run("up", "scripts/launch.py", *up, *where, "--", *changed, more=more)
     wrong = list(_wrong(run, ended, part.device, batch, steps, rehearsed=at_update == 1))
-    print(f"--- {part.name}: {' '.join(wrong) or 'as it should be.'}", flush=True)
+    print(f"--- {part.name}: {' '.join(wrong) or 'as expected.'}", flush=True)
     part.held.steps.append(Step(f"{part.name}-outcome", [], int(bool(wrong)), said=" ".join(wrong)))
 
 
 def _wrong(run: Path, ended: Step, device: str, batch: int, steps: int, rehearsed: bool) -> Iterator[str]:
-    """Yield a sentence on each thing that a run which memory was taken from should have left otherwise."""
+    """Yield a sentence for each thing in the run's files that isn't as expected."""
     shortages = [row for row in _rows(run / "agent-events.jsonl") if row["event"] == "out_of_memory"]
     adopted = [row for row in _rows(run / "launcher-events.jsonl") if row["event"] == "rung_adopted"]
     beat, state = _read(run / "agent.json"), _read(run / "launcher.json")
@@ -230,18 +227,18 @@ def _wrong(run: Path, ended: Step, device: str, batch: int, steps: int, rehearse
     if not shortages:
         yield "Memory never ran out."
     if any(row["phase"].startswith("rehearsed") is not rehearsed for row in shortages):
-        yield f"It ran out in {', '.join(row['phase'] for row in shortages)}."
+        yield f"Memory ran out in {', '.join(row['phase'] for row in shortages)}."
     if (beat.get("step"), beat.get("device")) != (steps, device):
         yield f"The agent ended at step {beat.get('step')} of {steps} on {beat.get('device')}."
     micro_batch = beat.get("micro_batch", batch)
     if not batch // 8 <= micro_batch < batch:
-        yield f"It computed {micro_batch} of {batch} rows at once in the end."
+        yield f"The last micro-batch had {micro_batch} of {batch} rows."
     if [step.get("values") for step in state.get("taken", ())] != [{"td3.micro_batch": micro_batch}]:
-        yield f"The launcher stands on {state.get('taken')}, not on micro-batches of {micro_batch}."
+        yield f"The launcher's rung is {state.get('taken')}, expected micro-batches of {micro_batch}."
     if not adopted:
-        yield "It never adopted them."
+        yield "The launcher never adopted the micro-batches."
     if state.get("agent_restarts") != 0:
-        yield f"It started the agent again {state.get('agent_restarts')} times."
+        yield f"The launcher restarted the agent {state.get('agent_restarts')} times."
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -268,4 +265,4 @@ PARTS: Mapping[str, Part] = {
     "out-of-memory-first": Part(STACK, _first_update),
     "out-of-memory-later": Part(STACK, _mid_run),
 }
-"""In the order in which they are run."""
+"""The parts, in the order in which they run."""

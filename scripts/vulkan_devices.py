@@ -1,7 +1,7 @@
-"""Lists the GPUs that Vulkan finds by a driver file, the one that CARLA's image has unless another is given.
+"""Lists the GPUs that Vulkan finds with a driver file, by default the one in CARLA's image.
 
-Says whether that file, on this machine's driver, shows each card once, and in which order Vulkan counts them. Needs
-Python, Vulkan's loader and the driver. Prints one JSON object. Exit: 0 each card once · 1 not so · 69 no loader.
+Shows whether Vulkan finds each GPU once with this file and driver, and in which order. Needs Python, Vulkan's loader
+and the driver. Prints one JSON object. Exit codes: 0 each GPU once, 1 otherwise, 69 no loader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOADER = "libvulkan.so.1"
 API_1_1 = 1 << 22 | 1 << 12
 NVIDIA = 0x10DE
 APPLICATION, INSTANCE, PROPERTIES, IDS = 0, 1, 1000059001, 1000071004
-"""``VkStructureType`` of what is passed."""
+"""Values of ``VkStructureType``."""
 NO_LOADER = 69
 
 
@@ -77,10 +77,10 @@ class _Properties(ctypes.Structure):
 
 
 def devices() -> list[dict[str, object]]:
-    """Return name, maker and UUID of each GPU in Vulkan's order; none where no driver loads.
+    """Return name, maker and UUID of each GPU in Vulkan's order; empty if no driver loads.
 
     Raises:
-        OSError: there is no loader.
+        OSError: Vulkan's loader isn't installed.
     """
     vulkan = ctypes.CDLL(LOADER)
     application = _Application(APPLICATION, api=API_1_1)
@@ -102,7 +102,7 @@ def _described(vulkan: ctypes.CDLL, device: c_void_p) -> dict[str, object]:
 
 
 def _cards() -> int | None:
-    """Return how many cards the driver counts; None where it can't be asked."""
+    """Return the driver's number of GPUs; None if nvidia-smi fails."""
     try:
         asked = subprocess.run(["nvidia-smi", "-L"], check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError):
@@ -111,10 +111,10 @@ def _cards() -> int | None:
 
 
 def main() -> int:
-    """Print what was found; return the exit code."""
-    parser = argparse.ArgumentParser(description="List the GPUs that Vulkan finds by a driver file.")
-    parser.add_argument("--file", type=Path, default=FILE, help="driver file (the one of CARLA's image)")
-    parser.add_argument("--any", action="store_true", help="exit with 0 whatever was found")
+    """Print the GPUs; return the exit code."""
+    parser = argparse.ArgumentParser(description="List the GPUs that Vulkan finds with a driver file.")
+    parser.add_argument("--file", type=Path, default=FILE, help="driver file (default: the one in CARLA's image)")
+    parser.add_argument("--any", action="store_true", help="exit with 0 whatever Vulkan finds")
     given = parser.parse_args()
     os.environ |= dict.fromkeys(("VK_DRIVER_FILES", "VK_ICD_FILENAMES"), str(given.file))
     try:

@@ -1,13 +1,13 @@
-"""Takes memory from a learner's updates: for verifications and tests alone, on the path of Python's modules.
+"""Makes a learner's updates run out of memory, for tests and verifications only.
 
-With this folder in PYTHONPATH each Python process imports this file at its start. It does nothing until a process
-imports ``carla_td3.td3.td3``; the rehearsal's update there is number 1. One of two variables says what is taken:
+With this folder in PYTHONPATH each Python process imports this file at its start. It acts only in a process that
+imports ``carla_td3.td3.td3``; the rehearsal's update there is number 1. One of two variables sets the shortage:
 
-SHORTAGE_AT_UPDATE: before the update of this number the card's allocator is held to what it has, and room for a quarter
-of the batch. On the CPU, which has no such limit, rows beyond that quarter are refused in the words of its allocator.
+SHORTAGE_AT_UPDATE: from the update of this number on, the GPU's allocator may take only room for a quarter of the
+batch. The CPU's allocator has no such limit; there, larger batches raise its error.
 
-SHORTAGE_ROOM_MIB: the first SHORTAGE_UPDATES updates get a limit of addresses (RLIMIT_AS), so much beside what the
-learner keeps. What runs out is real memory in the real allocators; between updates there is no limit.
+SHORTAGE_ROOM_MIB: limits the address space (RLIMIT_AS) of the first SHORTAGE_UPDATES updates to what the learner
+holds and this many MiB. Real allocators run out of real memory; between updates there is no limit.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any
 AT_UPDATE, ROOM_MIB, UPDATES = "SHORTAGE_AT_UPDATE", "SHORTAGE_ROOM_MIB", "SHORTAGE_UPDATES"
 PATCHED = "carla_td3.td3.td3"
 LIBRARIES_MIB = 96
-"""For cuBLAS and cuDNN, which take their room at the first update."""
+"""Memory for cuBLAS and cuDNN, which they allocate at the first update."""
 CPU_FORM = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4194304 bytes. Error code 12"
 
 
 class Watch(MetaPathFinder):
-    """Sees one module come."""
+    """Patches one module when it is imported."""
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
         """Return the module's own spec, with a step after its execution; None for any other module."""
@@ -51,7 +51,7 @@ class Watch(MetaPathFinder):
 
 
 def take_at_once(td3: Any) -> None:
-    """Have a class ``TD3`` run short for good before an update of a number."""
+    """Limit the memory of class ``TD3`` for good, from one update on."""
     update, number = td3.update, 0
 
     def update_or_run_short(self: Any, *arguments: Any) -> Any:
@@ -65,7 +65,7 @@ def take_at_once(td3: Any) -> None:
 
 
 def take_by_update(td3: Any) -> None:
-    """Have a class ``TD3``'s first updates fail where they take more than so much."""
+    """Make the first updates of class ``TD3`` fail if they need more than a given amount of memory."""
     from carla_td3.memory import heap
 
     whole, done = td3.update, 0
@@ -87,12 +87,12 @@ def take_by_update(td3: Any) -> None:
 
 
 def limit_addresses(count: int) -> None:
-    """Refuse addresses beyond so many of this process."""
+    """Limit this process's address space, in bytes."""
     resource.setrlimit(resource.RLIMIT_AS, (count, resource.RLIM_INFINITY))
 
 
 def limit_card(td3: Any, rows: int) -> None:
-    """Leave the allocator room for so many rows of an update, gradients included, beyond what it holds."""
+    """Let the GPU's allocator take, beyond what it holds, only memory for an update of this many rows."""
     import torch
 
     from carla_td3.memory.sizes import Networks
@@ -108,7 +108,7 @@ def limit_card(td3: Any, rows: int) -> None:
 
 
 def limit_rows(td3: Any, rows: int) -> None:
-    """Refuse gradients of more rows."""
+    """Raise the CPU allocator's error for gradients of more rows."""
     gradient = td3.executor._gradient
 
     def gradient_or_refusal(loss: Any, part: Any, *arguments: Any) -> Any:

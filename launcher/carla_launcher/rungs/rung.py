@@ -72,21 +72,21 @@ class Rung(Section):
     """It sets keys of the agent's configuration."""
     sets_quality: ClassVar[bool] = False
 
-    name: str = Field(description="Unique; `--policy` orders and picks by it.")
+    name: str = Field(description="Name of the rung, unique in its pool. --policy picks and orders rungs by it.")
     does: str
     values: dict[str, Any] = Field(
         {},
-        description="Keys of the agent's configuration; `half` halves what it is, again and again down to 1, `fewer` "
-        "takes one away.",
+        description="Values for keys of the agent's configuration. `half` halves a number, one step after the other, "
+        "down to 1; `fewer` lowers it by 1.",
     )
-    quality: Literal["Low"] | None = Field(None, description="Of the simulator, for does: quality.")
+    quality: Literal["Low"] | None = Field(None, description="The simulator's quality, for does: quality.")
     frees_mib: dict[PoolKind, float] = Field(
-        {}, description="Predicted, by pool; negative where it costs. Empty: from the agent's footprint, or measured."
+        {}, description="MiB that it frees in each pool; negative if it costs. Left out: the agent's footprint says it."
     )
-    cost: str = Field(description="What the run loses by it, for the report.")
-    allowed: bool = Field(True, description="false: never taken unless --policy names it.")
+    cost: str = Field(description="What it costs the run, for people.")
+    allowed: bool = Field(True, description="false: taken only if --policy names it.")
     after: tuple[Loses, ...] = Field(
-        (), description="Rungs of the program's own file that come before it: those that lose little, time, experiment."
+        (), description="Losses (little, time, experiment) of the agent's rungs that come before it."
     )
 
     @model_validator(mode="wrap")

@@ -33,8 +33,8 @@ def _leave(number: int, _: object) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Run the checks that need a GPU and CARLA, and write one file to send back. It names no user and\n"
-        "no machine.",
+        description="Run the checks that need a GPU and CARLA, and write one file to send back. The file names no\n"
+        "user and no machine.",
         epilog="If CARLA_HOST is set, the CARLA at CARLA_HOST:CARLA_PORT is used. Otherwise CARLA is started, by\n"
         "simulator.command of the launcher's configuration or by Docker. Exit codes: 0 all passed, 1 a step failed\n"
         "(send the file), 65 wrong options, 69 no GPU, or no CARLA without --no-carla.",

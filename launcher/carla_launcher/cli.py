@@ -78,7 +78,7 @@ def _fits(name: str | None) -> str | None:
 
 NewName = Annotated[
     str | None,
-    typer.Option("--run-name", callback=_fits, help="Name of the run. Default: run-DATE-TIME, of its start."),
+    typer.Option("--run-name", callback=_fits, help="Name of the run. Default: run-DATE-TIME, the time of its start."),
 ]
 OfTheRun = Annotated[
     Path | None, typer.Option("--launcher-config", help="The launcher's configuration. Default: the run's.")
@@ -107,8 +107,8 @@ def up(
     When memory runs short, the run degrades step by step (see --policy), and restores the steps later.
 
     A run that is resumed keeps its options, so none need be given again. An option that is given overrides the earlier
-    one, in AGENT_ARGS key by key, and the change is printed. The value '' clears --on-event, --policy, --map,
-    --cluster, --simulator-host and --simulator-arg.
+    one (of AGENT_ARGS only the keys that are given), and the change is printed. The value '' clears --on-event,
+    --policy, --map, --cluster, --simulator-host and --simulator-arg.
 
     Ctrl-C or SIGTERM stops the agent, which writes a checkpoint, and then the simulator; a second one ends both at
     once. Exit codes: 0 finished, 2 usage error, 65 bad configuration, 69 no simulator, 70 too many restarts, 71 does

@@ -42,7 +42,7 @@ class SimulatorKind(str, Enum):
     CARLA = "carla"
     LITE = "carla-lite"
     ELSEWHERE = "elsewhere"
-    """A simulator that somebody else started; memory that it holds on this machine counts as taken."""
+    """A simulator that the launcher doesn't start; its memory on this machine counts as foreign."""
 
 
 def _cards(text: str) -> Cards:
@@ -100,9 +100,9 @@ class RunOptions(Options):
         TAKEN_BACK,
         Option(parser=lambda text: text.split(","), metavar="A,B,…"),
     ] = None
-    """Rungs of the ladder to use, in this order. A pool of which no rung is named keeps its own order."""
+    """Rungs (steps that free memory) to use, in this order. A pool of which no rung is named keeps its own order."""
     map: Annotated[str | None, AfterValidator(_map_file_by_its_path), TAKEN_BACK] = None
-    """Map name, such as Town01 or Lite:seed=7, or path of an .xodr file. Overrides both configurations."""
+    """Map name, such as Town01 or Lite:seed=7, or path of an .xodr file. Default: as configured."""
     seed: int | None = Field(None, ge=0)
     """Seed of simulator and agent. Default: those of their configurations."""
     simulator_host: Annotated[str | None, TAKEN_BACK] = None
@@ -158,7 +158,7 @@ class JobOptions(Options):
     more: Annotated[tuple[str, ...], Option("--sbatch", metavar="OPTION")] = ()
     """Another option for sbatch, such as --account=me. Can be repeated."""
     collectors: int | None = Field(None, ge=1)
-    """Number of processes that drive. Default: one per GPU, without GPUs one per node; on one node as configured."""
+    """Number of processes that drive. Default: on one node as configured; on more one per GPU, or node without GPUs."""
     warn_s: Annotated[int, Option("--warn")] = Field(300, ge=30)
     """Seconds before the time limit at which the run stops, to write its checkpoint and report."""
     apptainer: Annotated[Path | None, Option(metavar="IMAGE")] = None

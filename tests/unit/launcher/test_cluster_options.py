@@ -85,7 +85,7 @@ def test_the_nodes_are_told_a_line_each(tmp_path: Path) -> None:
         json.dumps([{"collector": 2, "node": "worker-1", "steps": 500, "seen": seen}, {"collector": 3}])
     )
     first, second = nodes.nodes(run)
-    assert first.startswith("collector 2 on worker-1: 500 steps, simulator healthy, started again 1 times (it ended")
+    assert first.startswith("collector 2 on worker-1: 500 steps, simulator healthy, restarted 1 times (it ended")
     assert "9000" in first.replace(",", "").replace(" ", "").replace("\u202f", "") or "GiB" in first
     assert second == "collector 3 on None: None steps, simulator unknown"
 

@@ -118,7 +118,7 @@ ASKED = {
     ("check", "run", "verdict", "found", "do"),
     [
         (VULKAN, "echo /etc/vulkan/icd.d/nvidia_icd.json", OK, "NVIDIA's driver, by /etc/vulkan", ""),
-        (VULKAN, "exit 0", OK, "drivers are left to Vulkan's own search", ""),
+        (VULKAN, "exit 0", OK, "Vulkan searches for drivers itself", ""),
         (VULKAN, REFUSED, PROBLEM, "Vulkan finds no driver: the GPU is here", "install the graphics part"),
         (VULKAN, "exit 127", PROBLEM, "carla-td3-simulator:0.9.16 has no carla-vulkan", "build carla"),
         (VULKAN, NO_DEVICE, PROBLEM, NO_CONTAINER, "install the NVIDIA Container Toolkit"),
@@ -127,7 +127,7 @@ ASKED = {
         (PYTORCH, f"echo '{json.dumps(TORCH)}'", PROBLEM, SEES_NONE, ""),
         (PYTORCH, f"echo '{json.dumps({**TORCH, 'torch': None})}'", PROBLEM, "the image has no torch", "build agent"),
         (PYTORCH, "exit 125", PROBLEM, NO_CONTAINER, ""),
-        (PYTORCH, "echo killed >&2; exit 137", UNKNOWN, "can't be asked: killed", ""),
+        (PYTORCH, "echo killed >&2; exit 137", UNKNOWN, "can't be checked: killed", ""),
         (PYTORCH, "", UNKNOWN, "no image carla-td3-agent:latest", "build agent"),
     ],
 )

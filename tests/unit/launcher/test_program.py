@@ -126,7 +126,7 @@ def test_stable_time_forgives_earlier_failures() -> None:
     ("ends_in_time", "cut_short", "causes", "waited_s"),
     [
         (True, False, [], 1.0),
-        (False, False, ["its grace is over"], GRACE_S),
+        (False, False, ["its grace period is over"], GRACE_S),
         (False, True, ["a second request"], 0.0),
     ],
 )

@@ -64,7 +64,7 @@ def test_failure_during_a_repair_belongs_to_it() -> None:
 
 
 def test_crash_during_a_shortage_is_another_incident() -> None:
-    short = "disk has 95 MiB free, 512 should be"
+    short = "disk has 95 MiB free, expected 512 MiB"
     rows = [
         finding(50, "pressure", short, "disk"),
         event(50, "waiting", short, incident="i1", diagnosis="pressure", reason="no rung is left that helps"),
@@ -80,7 +80,7 @@ def test_crash_during_a_shortage_is_another_incident() -> None:
 def test_action_belongs_to_the_incident_it_names() -> None:
     rows = [
         finding(10, "leak", "simulator holds 4900 MiB and grows by 20 MiB a minute", "vram:0", "simulator"),
-        finding(20, "pressure", "ram has 100 MiB free, 256 should be", "ram", incident="i2"),
+        finding(20, "pressure", "ram has 100 MiB free, expected 256 MiB", "ram", incident="i2"),
         event(70, "draining", "a sentence that was worded anew", incident="i1"),
         event(71, "simulator_restart", "another one", incident="i1"),
         stood(71, 92),
@@ -154,14 +154,14 @@ def test_costs_are_summed(tmp_path: Path) -> None:
         "Training stood still 2 times, 40 s in all (10.0%), 5 finished steps lost and at least 60 updates repeated "
         "(unknown for 1 incident)."
     )
-    assert "unknown how many updates" in sentences.overview(examined(tmp_path, unknown))[-1]
+    assert "an unknown number of updates" in sentences.overview(examined(tmp_path, unknown))[-1]
 
 
 def test_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
     said = "the simulator ended by itself (signal 11)"
     rows = [
         finding(10, "simulator_crash", said, owner="simulator"),
-        event(10, "crash_loop", f"{said}, and its 5 restarts are spent", incident="i1"),
+        event(10, "crash_loop", f"{said}, and its 5 restarts are used up", incident="i1"),
         event(11, "run_ended", "another sentence", incident="i1", exit_code=70),
     ]
     assert only(examined(tmp_path, rows).incidents).ended_run

@@ -118,6 +118,36 @@ def up(
     return up_command.run(run, options, resume, _say).code
 
 
+@app.command("run")
+@asking(
+    RunOptions,
+    "command program runtime simulator run_name quality policy ignore_measured map seed simulator_host port gpu "
+    "share_gpu resume on_event dashboard_port simulator_args cwd runs_dir launcher_config stack",
+    helps={"seed": "Of the simulator.", "map": "Map of a simulator that is started here."},
+)
+def run_command(
+    options: RunOptions,
+    *,
+    run_name: NewName = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run of this name; one whose launcher died goes on anyway.")
+    ] = False,
+    runs_dir: RunsDir = RUNS,
+) -> int:
+    """Start a simulator and any command beside it, watched as the agent is by `up`; leave a report.
+
+    The command runs in its own interpreter and goes to no shell. CARLA_HOST, CARLA_PORT, CARLA_TM_PORT and
+    CUDA_VISIBLE_DEVICES are set. A program file says how it resumes, what shows that it lives, and how it takes less
+    memory; a run that goes on is what it was asked for the first time.
+
+    Exit codes: as `up`.
+    """
+    run = RunPaths(runs_dir / (run_name or default_name(time.time())))
+    if not options.command and not run.launcher_state.exists():
+        raise typer.BadParameter("expected a command after --, as: run --simulator carla-lite -- python train.py")
+    return up_command.run(run, options, resume, _say, "run").code
+
+
 @app.command()
 @asking(
     JobOptions,
@@ -158,8 +188,8 @@ def submit(
 @app.command()
 @asking(
     RunOptions,
-    "config runtime simulator quality device policy ignore_measured map gpu collectors nodes gpus_per_node node_ram "
-    "node_vram as_json runs_dir launcher_config stack",
+    "command program config runtime simulator quality device policy ignore_measured map simulator_host gpu collectors "
+    "nodes gpus_per_node node_ram node_vram cwd as_json runs_dir launcher_config stack",
     helps={
         "config": f"The agent's YAML file, or a preset's name. Default: {DEFAULT_CONFIG}.",
         "gpu": "GPU index: one for both, or two. Default: CARLA_GPU and AGENT_GPU, else 0.",
@@ -191,6 +221,8 @@ def plan(
 
     Exit codes: 0 it fits, if need be with steps down the ladder; 71 nothing fits; 65 the options can't be met here.
     """
+    if options.command and nodes is not None:
+        raise typer.BadParameter("--nodes is of the agent's collectors: leave it out, or the command.")
     run, node_gib = RunPaths(runs_dir / f".planned-{os.getpid()}"), {PoolKind.RAM: node_ram, PoolKind.VRAM: node_vram}
     return plan_command.run(run, options, as_json, nodes, gpus_per_node, node_gib)
 
@@ -224,7 +256,7 @@ def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Of
 @app.command()
 @asking(
     RunOptions,
-    "config port as_json runs_dir stack",
+    "command program config port cwd as_json runs_dir stack",
     helps={"config": f"The agent's YAML file, or a preset's name. Default: {DEFAULT_CONFIG}."},
 )
 def doctor(
@@ -236,7 +268,9 @@ def doctor(
 ) -> int:
     """Check this machine: driver, Docker, ports, disk, torch, carla client. Exit code 1 if something needs repair."""
     config = options.config or DEFAULT_CONFIG
-    machine = Machine(stack=options.stack, runs=runs_dir, config=config, ports=tuple(range(port, port + 3)))
+    machine = Machine(
+        stack=options.stack, runs=runs_dir, config=config, ports=tuple(range(port, port + 3)), asked=options
+    )
     return doctor_command.run(machine, as_json)
 
 

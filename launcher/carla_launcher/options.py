@@ -43,6 +43,8 @@ class SimulatorKind(str, Enum):
     LITE = "carla-lite"
     ELSEWHERE = "elsewhere"
     """A simulator that the launcher doesn't start; its memory on this machine counts as foreign."""
+    NONE = "none"
+    """None at all, for a command that needs none."""
 
 
 def _cards(text: str) -> Cards:
@@ -60,6 +62,7 @@ def _map_file_by_its_path(name: str | None) -> str | None:
 
 FROM_ANYWHERE = AfterValidator(Path.absolute)
 """Makes a path absolute, so that a later start from another folder finds it."""
+FROM_ANYWHERE_IF_ANY = AfterValidator(lambda path: path and path.absolute())
 WITHOUT_EMPTY = AfterValidator(lambda words: words and tuple(filter(None, words)))
 TAKEN_BACK = AfterValidator(lambda value: value or None)
 """Turns an empty value into None, which clears what an earlier start was given."""
@@ -127,6 +130,12 @@ class RunOptions(Options):
     """Arguments for `carla-td3 train`. '' clears those that an earlier start remembered."""
     simulator_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Option("--simulator-arg")] = ()
     """One argument for the simulator. Can be repeated."""
+    command: Annotated[tuple[str, ...], Argument(metavar="[-- COMMAND]")] = ()
+    """The command to run in the agent's place, word by word; {host}, {port}, {tm_port} and {gpu} are filled in."""
+    program: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="FILE")] = None
+    """The command's program file: how it resumes, what shows that it lives, how it takes less memory."""
+    cwd: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="DIR")] = None
+    """Folder in which the command runs. Default: the working folder."""
     ignore_measured: Annotated[bool, Option("--ignore-measured")] = Field(False, exclude=True)
     """Plan with the figures of the launcher's configuration, not with what earlier runs measured."""
 

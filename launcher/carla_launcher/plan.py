@@ -66,7 +66,7 @@ def run(
 
 def _show_nodes(planned: PlanResult, nodes: int, cards: int, as_json: bool) -> Exit:
     """Print the plan of each node of a cluster, and return the exit code."""
-    collectors = count_of(planned.situation.base)
+    collectors = count_of(planned.situation.base, planned.program)
     parts = agent_parts(planned, collectors)
     cards = cards if planned.situation.reading.of(PoolKind.VRAM) else 0
     found = node_plans(planned.situation, parts, nodes, collectors, cards)

@@ -45,6 +45,7 @@ class Simulator(ABC):
     """Name for messages."""
     ours: ClassVar[bool] = True
     """The launcher starts and restarts it; otherwise it already runs."""
+    exists: ClassVar[bool] = True
     needs_card: ClassVar[bool] = False
     gpu_stack: ClassVar[bool] = True
     """Compose gives the run's containers a GPU."""
@@ -162,7 +163,16 @@ class Elsewhere(Simulator):
         return ()
 
 
-NAMED: Mapping[SimulatorKind, type[Simulator]] = {each.kind: each for each in (Carla, CarlaLite, Elsewhere)}
+class NoSimulator(Elsewhere):
+    """No simulator: for a program that drives none, on a card that others use too."""
+
+    kind, label = SimulatorKind.NONE, "no simulator"
+    exists = False
+
+
+NAMED: Mapping[SimulatorKind, type[Simulator]] = {
+    each.kind: each for each in (Carla, CarlaLite, Elsewhere, NoSimulator)
+}
 """Simulators by the values of ``--simulator`` other than auto."""
 
 

@@ -32,6 +32,7 @@ class Sizes:
         run: the earlier run whose measurement corrected these sizes.
         refusal: why the configuration is impossible, a sentence; empty if it is possible.
         refused_key: the key that causes the refusal; empty for several keys, or without a refusal.
+        unknown: pools of which nothing says what it takes.
     """
 
     values: Values
@@ -41,6 +42,7 @@ class Sizes:
     by_phase: Mapping[PoolKind, Mapping[str, float]] = field(default_factory=dict)
     refusal: str = ""
     refused_key: str = ""
+    unknown: frozenset[PoolKind] = frozenset()
     run: str = field(default="", compare=False)
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from carla_launcher import hooks, ports, wiring
 from carla_launcher.act import journal as journals
+from carla_launcher.act.beside import Beside
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.leftovers import await_leftovers
 from carla_launcher.act.local.runtime import LocalRuntime
@@ -40,7 +41,7 @@ from carla_run.signals import StopRequests
 Say = Callable[[str], None]
 
 
-def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
+def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, command: str = "up") -> Ending:
     """Run to the end, write the report, and return how the run ended.
 
     Raises:
@@ -49,7 +50,7 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
     """
     with contextlib.ExitStack() as open_page:  # until the report is written, so that an open page shows the end
         ending = _run(run_, options, resume, say, open_page)
-        summary.tell(run_, ending, say)
+        summary.tell(run_, ending, say, command)
     return ending
 
 
@@ -168,7 +169,7 @@ def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, .
     runtime = compose_of(spec, limits)
     prepared.resolved.memory.name_containers(runtime.container_name)
     runtime.check()
-    return runtime
+    return runtime if spec.command is None else Beside(runtime, LocalRuntime(spec, limits))
 
 
 def _clear(runtime: Runtime, say: Say) -> None:
@@ -185,7 +186,8 @@ def _supervise(prepared: Prepared, asked: Requested, runtime: Runtime, stop: Sto
     journal.event(
         LauncherEvent.RUN_STARTED,
         resume=spec.resume,
-        config=str(spec.config),
+        config=str(spec.config) if spec.command is None else "",
+        command=() if spec.command is None else spec.command.words,
         reason=planned.plan.reason,
         changed=dict(asked.changed),
         before="" if spec.step_before is None else spec.step_before.sentence,

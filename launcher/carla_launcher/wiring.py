@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from carla_launcher.act.agent_requests import AgentRequests
+from carla_launcher.act.command_requests import CommandRequests
 from carla_launcher.act.effects import Effects, Forecast, Watched
 from carla_launcher.act.run_spec import LOOPBACK, RunSpec
 from carla_launcher.act.runtime import Runtime
@@ -19,13 +20,14 @@ from carla_launcher.decide.detectors.kills import OomKills
 from carla_launcher.decide.fit import planned_bands
 from carla_launcher.decide.ladder import variants_of
 from carla_launcher.observe import health
+from carla_launcher.observe.command import CommandMonitor
 from carla_launcher.observe.health import Address, Health
 from carla_launcher.observe.observer import RunObserver
 from carla_launcher.observe.pools import PoolKind, Reading
 from carla_launcher.observe.simulator import Questions, SimulatorMonitor
 from carla_launcher.resolve import planning
 from carla_launcher.resolve.agent_sizes import AgentSizes
-from carla_launcher.resolve.footprint import FootprintError, program
+from carla_launcher.resolve.footprint import FootprintError
 from carla_launcher.resolve.planning import PlanResult
 from carla_launcher.sizes import CPU, DEVICE, Sizes, Values
 from carla_run.signals import StopRequests
@@ -38,13 +40,14 @@ ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
     """Return the plan's predictions for every rung that the run may take."""
     situation = plan.situation
-    device, agent = {DEVICE: situation.base[DEVICE]}, program()
+    device, agent = {DEVICE: situation.base[DEVICE]}, plan.program
     on_card = device[DEVICE] != CPU
     without_cuda = variants_of(plan.rungs, agent.present(planning.cpu_base(plan))) if on_card else []
 
     def of(overrides: Values) -> Sizes | None:
+        look_up = sizes.look_up if plan.measured is None else plan.sizes_of  # what was measured counts at once
         with contextlib.suppress(FootprintError):
-            (found,) = sizes.look_up([{**device, **overrides}])
+            (found,) = look_up([{**device, **overrides}])
             return None if found.refusal else found
         return None
 
@@ -60,7 +63,7 @@ def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
     def without_card() -> Forecast:
         return forecast(planning.on_cpu(plan, sizes.look_up), sizes)
 
-    return Forecast(situation.ladder, situation.base, needs, ask_ahead, bands, without_card, agent)
+    return Forecast(situation.ladder, situation.base, needs, ask_ahead, bands, without_card, agent, plan.measured)
 
 
 def effects(
@@ -73,22 +76,27 @@ def effects(
     say: Callable[[str], None],
 ) -> Effects:
     """Return the real effects of a run."""
-    address, spread = spec.address, random.Random()
-    ask = questions(address, limits, ours=spec.simulator.ours)
-    if spec.on_cluster:
+    address, spread, command = spec.address, random.Random(), spec.command
+    ask = questions(address, limits, ours=spec.simulator.ours, ticked_by_others=command is not None)
+    if not spec.sees_simulator:
         address, ask = NOWHERE, Questions(lambda _: Health(), Health, limits.watch.check_every_s)
-    base, keys = plan.situation.base, program().keys
-    expected = Expectations(float(base[keys.tick_timeout_s]), float(base[keys.tick_margin_s]))
+    requests, agent = AgentRequests(spec.run), None
+    if command is not None:
+        agent = CommandMonitor(spec.run, command.file, command.folder, spec.run.logs / "agent.log", say)
+        requests = CommandRequests(spec.run, command.file, command.folder, agent)
+    expected = _expectations(plan)
     log = spec.run.logs / "simulator.log" if spec.simulator.ours else None
     diagnostician = Diagnostician(limits, expected)
     return Effects(
         runtime=runtime,
-        observer=RunObserver(spec.run, address, read_memory, ask, limits.watch.gap_s, not spec.simulator.ours, log),
+        observer=RunObserver(
+            spec.run, address, read_memory, ask, limits.watch.gap_s, not spec.simulator.ours, log, agent
+        ),
         diagnose=diagnostician.look,
         holders=diagnostician.holders,
         expect=diagnostician.expect,
         check=ask.ready,
-        requests=AgentRequests(spec.run),
+        requests=requests,
         clock=time,
         draw=lambda: spread.uniform(-1.0, 1.0),
         stop=stop,
@@ -97,17 +105,28 @@ def effects(
     )
 
 
+def _expectations(plan: PlanResult) -> Expectations:
+    """Return what diagnosis measures against; of a program that tells of no ticks, none is expected in any time."""
+    base, keys = plan.situation.base, plan.program.keys
+    timeout_s, margin_s = (float(base.get(key, "inf")) for key in (keys.tick_timeout_s, keys.tick_margin_s))
+    return Expectations(timeout_s, margin_s, plan.program.exits)
+
+
 def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:
     address, drive = spec.address_of(number), Drive(limits, expected, OomKills(limits.watch.sign_s), number)
     log = spec.run.logs / f"simulator-{number}.log"
     return Watched(SimulatorMonitor(address, questions(address, limits, ours=True), external=False, log=log), drive)
 
 
-def questions(address: Address, limits: LauncherConfig, *, ours: bool) -> Questions:
-    """Return the queries of a simulator. One that isn't ours is never ticked, since other clients may use it."""
+def questions(address: Address, limits: LauncherConfig, *, ours: bool, ticked_by_others: bool = False) -> Questions:
+    """Return the queries of a simulator. One that isn't ours is never ticked, since other clients may use it.
+
+    If nothing reports a program's ticks (``ticked_by_others``), the game thread itself must answer.
+    """
     timeout_s = limits.simulator.check_timeout_s
+    alive = health.check if ticked_by_others else health.answers
     return Questions(
         ready=lambda in_use: health.check(address, timeout_s, may_tick=ours and not in_use),
-        answers=lambda: health.answers(address, timeout_s),
+        answers=lambda: alive(address, timeout_s),
         every_s=limits.watch.check_every_s,
     )

@@ -59,6 +59,11 @@ class Launched:
         self.process = self._start("up", "--runs-dir", str(self.runs), "--run-name", self.name, *options)
         return self.process
 
+    def run_command(self, *options: str) -> subprocess.Popen[str]:
+        """Start a launcher with another command than the agent, as :meth:`up`."""
+        self.process = self._start("run", "--runs-dir", str(self.runs), "--run-name", self.name, *options)
+        return self.process
+
     def command(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Return what another of the launcher's commands came to for this run, ``down`` or ``status``."""
         process = self._start(name, self.name, "--runs-dir", str(self.runs), *options, stderr=subprocess.PIPE)

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from carla_run.configuration import model_file
+from carla_run.configuration.program_life import Alive, Checkpoint, Done, End, Resume, Setting
 from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
 from carla_run.heartbeat import Heartbeat
@@ -85,6 +86,36 @@ class ProgramFile(Section):
     smaller: dict[Memory, str] = Field({}, description="By memory: the key that a user should lower first.")
     without_evaluation: dict[str, Any] = Field({}, description="Values that switch evaluation off.")
     rungs: tuple[ProgramRung, ...] = Field((), description="Rungs, in order among those with the same loss.")
+    settings: dict[str, Setting] = Field(
+        {}, description="How each key of a rung reaches the program, where it reads no overrides.yaml."
+    )
+    memory: dict[Memory, Annotated[float, Field(gt=0)]] = Field(
+        {},
+        description="Believed peak of the program, MiB, which what earlier runs measured replaces.",
+    )
+    resume: Resume | None = Field(None, description="Without it a program that ended begins from the start.")
+    exits: dict[int, End] = Field(
+        {0: End.FINISHED, 75: End.STOPPED},
+        description="What its exit codes say; any other one is a crash. Given, it stands in place of all.",
+    )
+    done: Done | None = Field(None, description="Without it the exit code is enough.")
+    alive: Alive | None = Field(None, description="Without it, it lives as long as it runs.")
+    checkpoint: Checkpoint | None = Field(None, description="Without it, it isn't asked for any.")
+    stop_grace_s: float | None = Field(
+        None,
+        ge=0,
+        description="Between SIGTERM and SIGKILL. Default: the launcher's agent.stop_grace_s.",
+    )
+    reconnects: bool = Field(
+        False,
+        description="true: it drives on in a simulator that was started again. Else it is started again too.",
+    )
+    fresh_simulator: bool = Field(
+        True, description="Each start of the program gets a fresh simulator, without what the last one left in it."
+    )
+    simulator_hangs_after_s: float = Field(
+        60.0, gt=0, description="So long a simulator that it drives may leave questions to its game thread unanswered."
+    )
 
     @field_validator("heartbeat")
     @classmethod

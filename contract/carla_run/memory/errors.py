@@ -33,7 +33,7 @@ _PATTERNS = tuple(
         (
             Meaning.HOST,
             r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|std::bad_alloc|_HOST_ALLOCATION_FAILED"
-            r"|Cannot allocate memory|unable to mmap memory|can't start new thread"
+            r"|\bMemoryError\b|_ArrayMemoryError|Cannot allocate memory|unable to mmap memory|can't start new thread"
             r"|could not (?:create|execute) a primitive$",  # oneDNN: no room for its code or scratch
         ),
         (
@@ -41,6 +41,7 @@ _PATTERNS = tuple(
             r"(?:CUDA|HIP) (?:driver )?(?:error: )?out of memory|CUDA_ERROR_OUT_OF_MEMORY"
             r"|Error 2: out of memory"  # cudaGetDeviceCount's
             r"|would exceed allowed memory"  # cudaMallocAsync's
+            r"|RESOURCE_EXHAUSTED: Out of memory|OOM when allocating tensor"  # JAX's, TensorFlow's
             rf"|{_BROKEN}|{_LIBRARY}ALLOC(?:ATION)?_FAILED|_DEVICE_ALLOCATION_FAILED",
         ),
         (

@@ -20,6 +20,11 @@ class AgentRequests:
     def __init__(self, run: RunPaths) -> None:
         self._run = run
 
+    @property
+    def tells_how_it_ended(self) -> bool:
+        """Whether an agent that was stopped says so by another exit code than one that has finished."""
+        return True
+
     def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
         """Send a request, and return its id.
 

@@ -17,6 +17,7 @@ from carla_launcher.decide.ladder import Ladder, Needs
 from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.observer import RunObserver
+from carla_launcher.observe.pools import PoolKind
 from carla_launcher.observe.simulator import SimulatorMonitor
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.signals import StopRequests
@@ -60,6 +61,7 @@ class Forecast:
         bands: takes overrides and the simulator's quality, returns what simulator and agent should hold.
         on_cpu: returns the forecast for an agent on the CPU.
         program: the agent's program file.
+        measured: takes note of the agent's peak with the values that hold; None where it says itself what it takes.
     """
 
     ladder: Ladder = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Forecast:
     bands: Callable[[Mapping[str, Any], str | None], Mapping[BandKey, float]] = lambda _overrides, _quality: {}
     on_cpu: Callable[[], Forecast] | None = None
     program: ProgramFile = field(default_factory=ProgramFile)
+    measured: Callable[[Mapping[str, Any], Mapping[PoolKind, float]], None] | None = None
 
 
 @dataclass(frozen=True)

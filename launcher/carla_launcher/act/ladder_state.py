@@ -67,6 +67,7 @@ class LadderState:
         self._young_mib: dict[PoolKind, float] = {}
         self._doubted = False
         self._saved_s = float("-inf")
+        self._ran_out_in = ""
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -262,6 +263,7 @@ class LadderState:
                 self._young_mib[kind] = max(held / self.simulators, self._young_mib.get(kind, 0.0))
             if not self._fresh_known and held > 0:
                 self._fresh_mib[kind] = held
+        self._measure_command(seen)
         if (context := context_mib(seen)) and not self._journal.state.agent_figures_doubted:
             self._journal.change(agent_context_mib=context)
         beat = seen.agent.beat
@@ -270,9 +272,44 @@ class LadderState:
         if simulator_age_s > self._config.simulator.restarts.stable_after_s + self._config.memory.slope_window_s:
             self.keep_simulator_peak()
 
-    def doubt(self, findings: tuple[Finding, ...]) -> None:
+    def _measure_command(self, seen: Observation) -> None:
+        """Keep the most that the program held with the values that hold, where nothing else says what it takes."""
+        settled_s = min(self._run.agent.well_for_s(self._run.now_s), self._run.now_s - self._changed_s)
+        if self._forecast.measured is None or not self._run.warm or settled_s < self._config.restore.settle_s:
+            return
+        pools = {kind: seen.memory.of(kind) for kind in (PoolKind.VRAM, PoolKind.RAM)}
+        held = {kind: max(pool.held_by(OwnerKind.AGENT) for pool in read) for kind, read in pools.items() if read}
+        self._keep_peak(held)
+
+    def _keep_peak(self, held: Mapping[PoolKind, float]) -> None:
+        values, rows = self._expected, self._journal.state.command_peaks_mib
+        known = next((row["mib"] for row in rows if row["values"] == values), {})
+        if self._forecast.measured is None or all(mib <= known.get(kind.value, -1.0) for kind, mib in held.items()):
+            return
+        peak = {kind: round(max(mib, known.get(kind.value, 0.0)), 1) for kind, mib in held.items()}
+        row = {"values": values, "mib": {**known, **{kind.value: mib for kind, mib in peak.items()}}}
+        others = (each for each in rows if each["values"] != values)
+        self._journal.change(command_peaks_mib=(*others, row))
+        self._forecast.measured(values, {PoolKind(kind): mib for kind, mib in row["mib"].items()})
+
+    def _wanted_more(self, findings: tuple[Finding, ...], seen: Observation) -> None:
+        """Take note that a program that ran out of memory takes more than it was seen to hold."""
+        for finding in findings:
+            kind = policy.RAN_OUT.get(finding.cause)
+            if finding.owner == "agent" and kind is not None and finding.incident != self._ran_out_in:
+                self._ran_out_in = finding.incident
+                known = self.agent_needs().get(kind) or 0.0
+                free = min((pool.free.mib or 0.0 for pool in seen.memory.of(kind)), default=0.0)
+                wanted_mib = max(finding.deficit_mib, self._config.memory.oom_step_mib[kind])
+                self._keep_peak({kind: known + wanted_mib if known else free + wanted_mib})
+
+    def doubt(self, findings: tuple[Finding, ...], seen: Observation | None = None) -> None:
         """Mark the figures of a program that leaked, grew or ran out of memory: later runs don't plan with them."""
         self._doubted = self._doubted or any(policy.spoils(each, "simulator") for each in findings)
+        if self._forecast.measured is not None:
+            if seen is not None:
+                self._wanted_more(findings, seen)
+            return
         for finding in (each for each in findings if policy.spoils(each, "agent")):
             if not self._journal.state.agent_figures_doubted:
                 self._journal.change(agent_figures_doubted=finding.sentence)

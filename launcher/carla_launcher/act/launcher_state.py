@@ -75,6 +75,8 @@ class LauncherState:
         incident: the incident under repair, or the one that ended the run; empty if there is none.
         agent_context_mib: the agent's CUDA context, which later plans read.
         agent_figures_doubted: why later runs must not plan with this agent's figures, such as a leak; else empty.
+        command_peaks_mib: of another command than the agent, the most that it held with each set of values of its
+            rungs: ``values`` and ``mib``, by pool kind. A later plan of the same command goes by it.
         planned_bands_mib: planned memory of simulator and agent, by owner, pool and phase (the agent's: warming,
             updating, evaluating; the simulator's: empty).
         findings: open findings: ``incident``, ``cause``, ``sentence``, ``pool``, ``owner`` and ``since``.
@@ -108,6 +110,7 @@ class LauncherState:
     simulator_peak_mib: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     agent_context_mib: float | None = None
     agent_figures_doubted: str = ""
+    command_peaks_mib: tuple[Mapping[str, Any], ...] = ()
     incidents: int = 0
     incident: str = ""
     planned_bands_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)

@@ -65,6 +65,8 @@ class Repairs:
         """Return the decision about a finding; each call for a failed program counts one failure."""
         if finding.cause in policy.SHORT and not self._ladder.settled:
             return Nothing()
+        if finding.cause is Cause.LEAK and finding.owner == "agent" and not self._run.spec.resumes:
+            return Nothing("it can't resume, so it goes on until memory is short")
         run, failures = self._run, 0
         if finding.cause in policy.SIMULATOR_FAILED:
             failures = run.count_failure(run.simulator)
@@ -195,15 +197,17 @@ class Repairs:
     ) -> Script:
         """Restart the agent with the present values; unless it failed, it writes a checkpoint first."""
         self._run.count_restart(self._run.agent, cause, delay_s)
-        self._say(f"{cause}: the agent is restarted and resumes from its checkpoint")
+        how = "resumes from its checkpoint" if self._run.spec.resumes else "begins from the start"
+        self._say(f"{cause}: the agent is restarted and {how}")
         if failed:
             self._run.agent.kill(cause)
         else:
             yield from self._put_agent_stopped(cause)
         self._run.agent.back_off(self._run.now_s + delay_s)
         yield from self._run.back_off(self._run.agent)
-        if self._run.simulator_is_dead or (simulator_too and self._run.spec.simulator.ours):
-            self._run.lose_simulator()
+        fresh = self._run.spec.wants_fresh_simulator and self._run.simulator.started_s < self._run.agent.started_s
+        if self._run.simulator_is_dead or fresh or (simulator_too and self._run.spec.simulator.ours):
+            self._run.lose_simulator("the agent gets a fresh one" if fresh else "it is of no use")
             yield from self.have_simulator()
         yield from self.have_room()
         self.start_agent(resume=True)
@@ -257,7 +261,9 @@ class Repairs:
         return ran and carla and by_itself and finding.cause in UNEXPLAINED and not finding.numbers.get("log")
 
     def _replace_simulator(self, cause: str, failed: bool, delay_s: float = 0.0) -> Script:
-        if not failed and self._run.agent_listens:
+        if not self._run.spec.reconnects:
+            yield from self._take_agent_along(cause, failed)
+        elif not failed and self._run.agent_listens:
             yield from self._run.drain(cause)
         self._run.enter(State.APPLYING)
         if failed:
@@ -270,6 +276,14 @@ class Repairs:
             yield from self.replace_agent(cause, failed=True)
         elif self._run.drained:
             yield from self._run.resume()
+
+    def _take_agent_along(self, cause: str, failed: bool) -> Script:
+        """End an agent that can't go on in another simulator; it is started again once there is one."""
+        if failed:
+            yield from self._run.stop_agent(cause)
+        else:
+            yield from self._put_agent_away(cause)
+        self._agent_away = True
 
     def _restart_simulator(self, cause: str, delay_s: float) -> None:
         self._run.count_restart(self._run.simulator, cause, delay_s)
@@ -295,6 +309,8 @@ class Repairs:
             if Act.FRESH_AGENT in acts:
                 yield from self._put_agent_stopped(cause)
             yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
+            if not self._run.spec.reconnects:
+                return  # the agent was started again with it
         if Act.FRESH_AGENT in acts or not self._run.agent.lives:
             yield from self.replace_agent(cause, failed=not self._run.agent.lives)
         elif values:

@@ -207,7 +207,7 @@ class Run:
             health = self.effects.check(self.agent.child is not None and not self.drained)
             return SimulatorSeen(True, healthy=health.ok, problem=health.problem), None
 
-        if self.spec.on_cluster:  # each of its nodes has one
+        if not self.spec.sees_simulator:  # each node of a cluster has one, or there is none
             simulator.up(self.now_s)
             return None
         yield from self.back_off(simulator)
@@ -228,9 +228,9 @@ class Run:
         self.say(f"simulator {health.version} answers and ticks after {took_s:.1f} s")
         return None
 
-    def lose_simulator(self) -> None:
-        """Kill a simulator that failed, if it runs, and forget it."""
-        self.simulator.forget("it failed")
+    def lose_simulator(self, cause: str = "it failed") -> None:
+        """Kill a simulator that failed or is to be replaced, if it runs, and forget it."""
+        self.simulator.forget(cause)
 
     def stop_simulator(self) -> Script:
         """Stop it within its grace period; a second request to stop cuts that short."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from carla_launcher.act.command import Command
 from carla_launcher.config import DEFAULT_CONFIG, STACK
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Address
@@ -32,6 +33,8 @@ class RunSpec:
         gpu_uuids: UUIDs of the simulator's GPU and of the agent's; empty leaves the choice open.
         simulators: number of simulators, one per collector; each further one has the next three ports.
         step_before: step of a Slurm job in which the last launcher was killed; None if there was none.
+        command: that runs in the agent's place; None for the agent.
+        tm_port: free for a Traffic Manager of the command's.
         inherited: descriptors that all programs on this machine inherit, such as the run's lock.
     """
 
@@ -49,7 +52,29 @@ class RunSpec:
     gpu_uuids: tuple[str, str] = ("", "")
     simulators: int = 1
     step_before: StepBefore | None = None
+    command: Command | None = None
+    tm_port: int = 8000
     inherited: tuple[int, ...] = ()
+
+    @property
+    def sees_simulator(self) -> bool:
+        """Return whether there is a simulator that this launcher can look at."""
+        return self.simulator.exists and not self.on_cluster
+
+    @property
+    def reconnects(self) -> bool:
+        """Return whether a program that drives goes on by itself in a simulator that was started again."""
+        return self.command is None or self.command.file.reconnects or not self.simulator.ours
+
+    @property
+    def resumes(self) -> bool:
+        """Return whether a program that is started again goes on from a checkpoint."""
+        return self.command is None or self.command.file.resume is not None
+
+    @property
+    def wants_fresh_simulator(self) -> bool:
+        """Return whether each start of the program gets a simulator that no other one drove in."""
+        return self.command is not None and self.command.file.fresh_simulator and self.simulator.ours
 
     @property
     def address(self) -> Address:

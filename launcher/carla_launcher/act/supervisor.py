@@ -13,7 +13,7 @@ from carla_launcher.act.effects import Forecast, State
 from carla_launcher.act.episode_gate import EpisodeGate
 from carla_launcher.act.ladder_state import LadderState
 from carla_launcher.act.monitor import Monitor
-from carla_launcher.act.program import Script
+from carla_launcher.act.program import Script, Waiting
 from carla_launcher.act.repairs import Repairs, RunOverError
 from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
@@ -21,16 +21,17 @@ from carla_launcher.decide import policy
 from carla_launcher.decide.decisions import Decision, Ending, Nothing, RestartAgent, RestartSimulator, Restore
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.observation import Ended, Observation
+from carla_run.configuration.program_life import End
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, exit_in_words
 
-AGENT_ENDS = {
-    0: "the agent finished",
-    2: "the agent doesn't know one of its arguments",
-    65: "the agent refused its configuration",
-    75: "the agent stopped on request and wrote its checkpoint",
+ENDS = {
+    End.FINISHED: (Exit.FINISHED, "the agent finished"),
+    End.BAD_ARGUMENTS: (Exit.USAGE, "the agent doesn't know one of its arguments"),
+    End.BAD_CONFIGURATION: (Exit.BAD_CONFIG, "the agent refused its configuration"),
+    End.STOPPED: (Exit.STOPPED, "the agent stopped on request and wrote its checkpoint"),
 }
-"""Exit codes of the agent after which the run is over."""
+"""Ends of the agent after which the run is over, each with the launcher's exit code and a sentence."""
 KILLED = (128 + 9, 128 + 15)
 
 
@@ -42,6 +43,7 @@ class Supervisor:
         self._run, self._effects, self._journal = run, run.effects, run.journal
         self._monitor = Monitor(run)
         self._ladder = LadderState(run, forecast)
+        self._exits = forecast.program.exits
         self._repairs = Repairs(run, self._monitor, self._ladder)
         self._gate = EpisodeGate()
         self._script: Script = self._life()
@@ -100,9 +102,9 @@ class Supervisor:
             yield
 
     def _decide_by(self, seen: Observation) -> Script:
-        self._ladder.doubt(self._monitor.findings)
+        self._ladder.doubt(self._monitor.findings, seen)
         if seen.agent.ended is not None:
-            yield from self._agent_ended(seen.agent.ended, seen)
+            yield from self._agent_ended(seen.agent.ended)
             return
         self._label(seen)
         self._ladder.measure(seen)
@@ -163,22 +165,32 @@ class Supervisor:
             run.warm = True
             self._ladder.verified(seen, self._journal.unverified)
             self._journal.unverified = ""
-            self._effects.say(f"the agent is warm: {beat.device}, micro-batch {beat.micro_batch}")
+            words = f"is warm: {beat.device}, micro-batch {beat.micro_batch}" if beat.micro_batch else "makes progress"
+            self._effects.say(f"the agent {words}")
         elif run.agent.well_for_s(run.now_s) > limit_s:
             self._monitor.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
 
-    def _agent_ended(self, ended: Ended, seen: Observation) -> Script:
-        causes = policy.AGENT_FAILED if ended.code in AGENT_ENDS else (Cause.GPU_LOST, *policy.AGENT_FAILED)
+    def _over(self, code: int) -> Ending | None:
+        """Return the ending that an exit code of the agent means; None if it is started again."""
+        end = self._exits.get(code)
+        return None if end is None or end not in ENDS else Ending(*ENDS[end])
+
+    def _agent_ended(self, ended: Ended) -> Script:
+        over = self._over(ended.code)
+        causes = policy.AGENT_FAILED if over else (Cause.GPU_LOST, *policy.AGENT_FAILED)
         failed = [each for each in policy.gravest(self._monitor.findings) if each.cause in causes]
+        if not self._run.spec.reconnects and (failed or not over):
+            failed = (yield from self._simulator_failed_first(ended)) or failed
         incident = failed[0].incident if failed else ""
         self._journal.event(
             LauncherEvent.AGENT_ENDED, incident=incident, exit_code=ended.code, oom_killed=ended.oom_killed
         )
-        if not failed and ended.code in AGENT_ENDS:
-            named = [each for each in self._monitor.findings if each.owner == "agent"] if ended.code else []
+        if not failed and over:
+            named = [each for each in self._monitor.findings if each.owner == "agent" and _explains(each, over)]
             self._journal.handle(named[0].incident if named else "")
-            raise RunOverError(Ending(ended.code, named[0].sentence if named else AGENT_ENDS[ended.code]))
-        if ended.code == Exit.NO_SIMULATOR and not self._run.spec.simulator.ours:
+            code = Exit.BAD_CONFIG if named and over.code == Exit.FINISHED else over.code
+            raise RunOverError(Ending(code, named[0].sentence if named else over.reason))
+        if self._exits.get(ended.code) is End.NO_SIMULATOR and not self._run.spec.simulator.ours:
             reason = "the agent found no simulator in time"
             raise RunOverError(Ending(Exit.NO_SIMULATOR, reason))
         if not failed:
@@ -186,7 +198,21 @@ class Supervisor:
                 Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent")
             )
             failed = [self._monitor.findings[-1]]
-        yield from self._repairs.perform(self._repairs.decide(failed[0], seen), failed[0].incident)
+        yield from self._repairs.perform(self._repairs.decide(failed[0], self._monitor.last), failed[0].incident)
+
+    def _simulator_failed_first(self, ended: Ended) -> Waiting[list[Finding]]:
+        """Return what is wrong with the simulator of a program that failed: it may show a moment later, or if asked."""
+        causes, limits = (*policy.FATAL, *policy.SIMULATOR_FAILED), self._run.config.watch
+        until_s = self._run.now_s + limits.dying_s + limits.interval_s
+        while not (found := [each for each in policy.gravest(self._monitor.findings) if each.cause in causes]):
+            if self._run.now_s >= until_s:
+                break
+            yield
+        if not found and (problem := self._effects.check(True).problem):
+            words = f"the agent ended ({exit_in_words(ended.code)}), and its simulator doesn't come on: {problem}"
+            self._monitor.add(Finding(Cause.SIMULATOR_HANG, words, owner="simulator"))
+            found = [self._monitor.findings[-1]]
+        return found
 
     # The way out
 
@@ -221,12 +247,20 @@ class Supervisor:
             return wanted
         if ended.code in KILLED:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent wrote no new checkpoint, the last one is valid")
-        if ended.code in AGENT_ENDS:
-            return Ending(ended.code, AGENT_ENDS[ended.code])
+        if (over := self._over(ended.code)) and not self._ends_so_when_stopped(ended.code):
+            return over
         if not lived:
             before = f"the agent had ended before ({exit_in_words(ended.code)}), its last checkpoint is valid"
             return Ending(Exit.STOPPED, f"{wanted.reason}; {before}")
+        if self._run.spec.command is not None:
+            return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")
         return Ending(ended.code, f"the agent crashed ({exit_in_words(ended.code)})")
+
+    def _ends_so_when_stopped(self, code: int) -> bool:
+        """Return whether a program may say by this code that it was stopped, and not that it has finished."""
+        command, tells = self._run.spec.command, self._effects.requests.tells_how_it_ended
+        shows = tells or command is None or command.file.done is not None
+        return self._exits.get(code) is End.FINISHED and not shows
 
     def _stopped(self) -> None:
         assert self.ending is not None
@@ -234,6 +268,11 @@ class Supervisor:
         self._run.enter(State.STOPPED)
         self._journal.change(exit_code=int(self.ending.code), reason=self.ending.reason)
         self._journal.event(LauncherEvent.RUN_ENDED, self.ending.reason, exit_code=int(self.ending.code))
+
+
+def _explains(finding: Finding, over: Ending) -> bool:
+    """Return whether a finding says why the run is over by this end; of one that finished, that it hasn't."""
+    return over.code != Exit.FINISHED or finding.cause is Cause.MISCONFIGURATION
 
 
 def _is_drained(seen: Observation) -> bool:

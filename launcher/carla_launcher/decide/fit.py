@@ -11,7 +11,17 @@ from dataclasses import dataclass, field, replace
 
 from carla_launcher.decide.detectors.expectations import PHASES, BandKey
 from carla_launcher.decide.ladder import Ladder, Step, merged_values
-from carla_launcher.observe.pools import Cards, Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
+from carla_launcher.observe.pools import (
+    UNKNOWN,
+    Cards,
+    Figure,
+    OwnerKind,
+    Pool,
+    PoolKind,
+    Provenance,
+    Reading,
+    estimated,
+)
 from carla_launcher.sizes import DEVICE, Simulator, Sizes, SizesOf, Values
 from carla_run.memory.room import missing
 
@@ -34,6 +44,7 @@ class Situation:
         cards: GPUs of simulator and agent.
         folder: folder on the disk of the disk's pool.
         smaller: by kind of memory, the key of the configuration that a user should lower first.
+        elsewhere: what people call the simulator where the launcher doesn't run it.
     """
 
     reading: Reading
@@ -44,6 +55,7 @@ class Situation:
     cards: Cards = field(default_factory=Cards)
     folder: str = "the run's directory"
     smaller: Mapping[PoolKind, str] = field(default_factory=dict)
+    elsewhere: str = "simulator elsewhere"
 
 
 @dataclass(frozen=True)
@@ -155,7 +167,7 @@ class Fits:
         return merged_values({DEVICE: device}, *(step.values for step in steps))
 
     def _candidate(self, steps: tuple[Step, ...], sizes: Sizes, quality: str | None) -> Candidate:
-        simulator, shown = self._situation.simulator, "simulator elsewhere"
+        simulator, shown = self._situation.simulator, self._situation.elsewhere
         if simulator is not None:
             named = [step.quality for step in steps if step.quality]
             quality = named[-1] if named else quality or simulator.quality
@@ -191,6 +203,8 @@ class Fits:
         context = [sizes.context] if pool.kind is PoolKind.VRAM and sizes.context_mib else []
         own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - len(context) * sizes.context_mib - unseen), 1))
         lines = [Line("CUDA context", figure) for figure in context]
+        if pool.kind in sizes.unknown:
+            return [*lines, Line("agent at its peak", UNKNOWN)]
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, owner: OwnerKind) -> bool:

@@ -88,14 +88,14 @@ def with_program(rungs: Rungs, program: ProgramFile) -> dict[PoolKind, tuple[Run
         own = [each for each in program.rungs if kind.value in each.pools]
         own = [each for each in own if each.name not in {rung.name for rung in ladder}]
         for rung in ladder:
-            yield from (_of_program(each) for each in own if each.loses in rung.after)
+            yield from (of_program(each) for each in own if each.loses in rung.after)
             ends_one = program.keys.simulators_at_work in rung.values
             yield OneSimulatorLess(**{**rung.model_dump(), "does": OneSimulatorLess.kind()}) if ends_one else rung
 
     return {kind: tuple(merged(kind, ladder)) for kind, ladder in rungs.items()}
 
 
-def _of_program(rung: ProgramRung) -> Rung:
+def of_program(rung: ProgramRung) -> Rung:
     """Return a program's rung as a rung of the ladder; a list of values becomes a tuple, taken in order."""
     values = {key: tuple(each) if isinstance(each, list) else each for key, each in rung.values.items()}
     line = rung.model_dump(include={"name", "does", "frees_mib", "cost", "allowed"})

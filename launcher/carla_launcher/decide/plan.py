@@ -77,7 +77,7 @@ def _qualities_and_devices(fits: Fits, situation: Situation) -> Iterator[Candida
     qualities = situation.simulator.qualities if situation.simulator else (None,)
     for quality in qualities:
         for device in devices:
-            yield from fits.judge([()], quality, device)
+            yield from (each for each in fits.judge([()], quality, device) if not each.refusal)
 
 
 def _distinct(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,11 +39,15 @@ class Ended:
         code: its exit code; 128 + n if signal n ended it.
         oom_killed: the kernel killed it, or another process in its container, for memory.
         planned: the launcher asked it to end, so it is no crash.
+        undone: what would show that a program has done its work, and isn't there; empty if nothing is missing.
+        left: processes that it left running, which had to be ended.
     """
 
     code: int
     oom_killed: bool = False
     planned: bool = False
+    undone: str = ""
+    left: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return exit_in_words(self.code) + (", killed for memory" if self.oom_killed else "")

@@ -8,16 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from carla_launcher.observe.agent import AgentMonitor
 from carla_launcher.observe.health import Address
-from carla_launcher.observe.observation import Ended, Observation, Program
+from carla_launcher.observe.observation import AgentSeen, Ended, Observation, Program
 from carla_launcher.observe.pools import Reading
 from carla_launcher.observe.simulator import Questions, SimulatorMonitor
 from carla_run.paths import RunPaths
 
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 """Takes the process ids of simulator and agent, returns all pools; never raises."""
+
+
+class SeesAgent(Protocol):
+    """Looks at one program in the agent's place after another."""
+
+    def restart_age(self, now_s: float) -> None:
+        """Count the age of its last sign of life from now."""
+
+    def look(self, now_s: float, program: Program | None) -> AgentSeen:
+        """Return what it is now."""
+
+    def close(self) -> None:
+        """Let go of its files."""
 
 
 class RunObserver:
@@ -31,6 +45,7 @@ class RunObserver:
         gap_s: after a longer gap between two looks (suspend) the heartbeat's age restarts.
         external: the launcher doesn't start the simulator.
         simulator_log: the simulator's log; None if there is none.
+        agent: looks at what runs in the agent's place; None for the agent.
     """
 
     def __init__(
@@ -42,10 +57,11 @@ class RunObserver:
         gap_s: float,
         external: bool = False,
         simulator_log: Path | None = None,
+        agent: SeesAgent | None = None,
     ) -> None:
         self._read_memory, self._gap_s = read_memory, gap_s
         self._simulator = SimulatorMonitor(address, ask, external, simulator_log)
-        self._agent = AgentMonitor(run)
+        self._agent: SeesAgent = agent or AgentMonitor(run)
         self._asked_to_end: list[Program] = []
         self._looked_s: float | None = None
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from carla_launcher.observe.pools import PoolKind, estimated
-from carla_launcher.sizes import Sizes, Values, key_of
+from carla_launcher.resolve import watermarks
+from carla_launcher.sizes import Sizes, SizesOf, Values, key_of
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.exits import Exit, ExitError
@@ -54,7 +55,12 @@ def last_line(text: str) -> str:
 
 
 class Footprint:
-    """The sizes of one configuration and its variants, each asked for once."""
+    """The sizes of one configuration and its variants, each asked for once.
+
+    Attributes:
+        program: the agent's program file.
+        measured: None; the agent reports its sizes itself.
+    """
 
     def __init__(
         self,
@@ -84,6 +90,8 @@ class Footprint:
         self._known: dict[str, Sizes] = {}
         self._config: dict[str, Any] | None = None
         self._pinned: list[str] = []
+        self.program = program()
+        self.measured = None
 
     def config(self) -> Values:
         """Return the configuration's values, by dotted key.
@@ -115,6 +123,24 @@ class Footprint:
         if missing:
             self._ask(list(missing.values()))
         return [self._known[key] for key in keys]
+
+    def sizes_by(self, runs: Path, config: Values) -> SizesOf:
+        """Return the sizes by what earlier runs in this folder measured of the same networks, ``config``'s.
+
+        Raises:
+            FootprintError: as :meth:`config`.
+        """
+        with_context = watermarks.with_context(self.sizes, watermarks.agent_context(runs))
+        marks = watermarks.agent_marks(runs, config, self.pinned(), self.program)
+        return watermarks.corrected(with_context, marks, config, self.program)
+
+    def frees_by(self, sizes_of: SizesOf) -> SizesOf:
+        """Return the same: each size is known."""
+        return sizes_of
+
+    def notes(self) -> tuple[str, ...]:
+        """Return nothing: each size is known."""
+        return ()
 
     def _ask(self, variants: list[Values]) -> None:
         command = (*self._command, json.dumps([dict(values) for values in variants]))

@@ -20,9 +20,9 @@ from carla_launcher.decide.nodes import node_reading
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards, OwnerKind, PoolKind, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
-from carla_launcher.resolve import agent_args, cards, choosing, cluster
+from carla_launcher.resolve import agent_args, cards, choosing, cluster, commands
 from carla_launcher.resolve.footprint import Footprint
-from carla_launcher.resolve.planning import PlanRequest, PlanResult, make_plan
+from carla_launcher.resolve.planning import PlanRequest, PlanResult, SizedProgram, make_plan
 from carla_launcher.simulators import simulator_of
 from carla_run.paths import RunPaths
 
@@ -50,7 +50,7 @@ class Resolved:
     request: PlanRequest
     memory: MemoryReader
     reading: Reading
-    footprint: Footprint
+    footprint: SizedProgram
     stack: ComposeRuntime | None
     obstacle: str
     note: str
@@ -65,7 +65,7 @@ class Resolved:
 
     def clear(self) -> None:
         """Remove the network that a query of the agent's container left; harmless without one."""
-        if self.stack is not None and not _agent_is_here():
+        if self.stack is not None and self.spec.command is None and not _agent_is_here():
             with contextlib.suppress(StartError):
                 self.stack.clear()
 
@@ -111,7 +111,7 @@ def resolve(
             memory.expect_containers(_containers_mib(stack))
         reading = memory.read()
         stack.close()
-    runs, footprint = run.path.parent, _footprint(spec, agent_args.settings(_agent_words(options)), stack)
+    runs, footprint = run.path.parent, _sized(spec, options, stack)
     request = PlanRequest(spec.simulator, picked, runs, options.device, options.policy, options.ignore_measured)
     return Resolved(spec, reason, request, memory, reading, footprint, stack, obstacle, note)
 
@@ -129,6 +129,7 @@ def spec_of(run: RunPaths, options: RunOptions, port: int = CARLA_PORT) -> RunSp
         options.runtime is RuntimeKind.COMPOSE,
         options.stack,
         on_cluster=options.cluster is not None,
+        command=commands.command_of(options),
     )
 
 
@@ -156,6 +157,12 @@ def _refuse_another_card(spec: RunSpec, limits: LauncherConfig) -> None:
 
 def _agent_is_here() -> bool:
     return importlib.util.find_spec("torch") is not None
+
+
+def _sized(spec: RunSpec, options: RunOptions, stack: ComposeRuntime | None) -> SizedProgram:
+    if spec.command is not None:
+        return commands.CommandSizes(spec.command)
+    return _footprint(spec, agent_args.settings(_agent_words(options)), stack)
 
 
 def _footprint(spec: RunSpec, settings: Sequence[str], stack: ComposeRuntime | None) -> Footprint:

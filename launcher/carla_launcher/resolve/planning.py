@@ -6,8 +6,10 @@ Refuses what the machine lacks. ``plan`` prints the plan, ``up`` starts the run 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from carla_launcher import sizes
 from carla_launcher.config import LauncherConfig
@@ -19,13 +21,16 @@ from carla_launcher.decide.plan import Plan
 from carla_launcher.observe.pools import Cards, Gpu, PoolKind, Reading
 from carla_launcher.options import RefusedError
 from carla_launcher.resolve import watermarks
-from carla_launcher.resolve.footprint import Footprint, FootprintError, program
+from carla_launcher.resolve.footprint import FootprintError
 from carla_launcher.simulators import Simulator
 from carla_launcher.sizes import CPU, CUDA, DEVICE, SizesOf, Values
+from carla_run.configuration.program_file import ProgramFile
 from carla_run.exits import Exit
 
 SOMEWHERE = "127.0.0.1:6379"
 """Any cluster address, to ask for the sizes of an agent with a cluster."""
+Measured = Callable[[Values, Mapping[PoolKind, float]], None]
+"""Takes a program's values and its peak with them, MiB."""
 NO_RUNS = Path("/nonexistent")
 """A folder without runs, and so without measurements."""
 
@@ -51,16 +56,48 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A plan, its input, the source of the agent's sizes, and notes on measured figures that were left out."""
+    """A plan, its input, the source of the agent's sizes, and notes on measured figures that were left out.
+
+    Attributes:
+        measured: records a peak of the program; None if its footprint command reports its sizes.
+    """
 
     situation: Situation
     plan: Plan
     sizes_of: SizesOf
     rungs: Rungs
+    program: ProgramFile
     notes: tuple[str, ...] = ()
+    measured: Measured | None = None
 
 
-def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: Footprint) -> PlanResult:
+class SizedProgram(Protocol):
+    """A program whose sizes a plan is made of: the agent, or another command.
+
+    Attributes:
+        program: its file.
+    """
+
+    program: ProgramFile
+
+    def config(self) -> Values:
+        """Return the values that a ladder may start from, by dotted key."""
+
+    def sizes_by(self, runs: Path, config: Values) -> SizesOf:
+        """Return its sizes, by what earlier runs in this folder measured."""
+
+    def frees_by(self, sizes_of: SizesOf) -> SizesOf:
+        """Return sizes of which only the differences count."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return sentences on what isn't known of it."""
+
+    @property
+    def measured(self) -> Measured | None:
+        """What takes note of its peak; None where that is known without."""
+
+
+def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: SizedProgram) -> PlanResult:
     """Return the plan of a run before any step.
 
     Args:
@@ -75,24 +112,24 @@ def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, foot
         PolicyError: the policy names rungs that don't exist.
         RungError: a rung sets a key that the agent doesn't have.
     """
-    agent = program()
+    agent = footprint.program
     rungs = picked_rungs(with_program(limits.ladder, agent), asked.policy)
     config = footprint.config()
     device = _device(asked.device or str(config[DEVICE]), reading)
     runs = NO_RUNS if asked.ignore_measured else asked.runs
-    simulator, notes = _simulators(asked.simulator, runs, limits, reading, count_of(config))
+    simulator, notes = _simulators(asked.simulator, runs, limits, reading, count_of(config, agent))
     if lost := plan.lost_gpu(reading, device == CUDA or asked.simulator.needs_card):
         raise RefusedError(lost, Exit.OUT_OF_MEMORY)
     base = {**config, DEVICE: device}
     sized = {key: value for key, value in base.items() if key not in agent.keys.of_time}
-    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context(runs))
-    marks = watermarks.agent_marks(runs, sized, footprint.pinned(), agent)
-    sizes_of = watermarks.corrected(with_context, marks, sized, agent)
-    ladder = build_ladder(rungs, agent.present(base), simulator, sizes_of)
+    sizes_of = footprint.sizes_by(runs, sized)
+    ladder = build_ladder(rungs, agent.present(base), simulator, footprint.frees_by(sizes_of))
     smaller = {PoolKind(kind): key for kind, key in agent.smaller.items()}
     reserve_mib = limits.memory.reserve_mib
     situation = Situation(reading, simulator, base, ladder, reserve_mib, asked.cards, str(asked.runs), smaller)
-    return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs, notes)
+    situation = replace(situation, elsewhere=asked.simulator.label)
+    made = plan.make_plan(situation, sizes_of)
+    return PlanResult(situation, made, sizes_of, rungs, agent, (*notes, *footprint.notes()), footprint.measured)
 
 
 def cpu_base(found: PlanResult) -> Values:
@@ -107,7 +144,7 @@ def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
     """
     situation = replace(found.situation, base=cpu_base(found))
     with contextlib.suppress(FootprintError):
-        ladder = build_ladder(found.rungs, program().present(situation.base), situation.simulator, sizes_of)
+        ladder = build_ladder(found.rungs, found.program.present(situation.base), situation.simulator, sizes_of)
         situation = replace(situation, ladder=ladder)
     return replace(found, situation=situation)
 
@@ -119,14 +156,14 @@ def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
         FootprintError: its sizes are unknown.
         RefusedError: the configuration is impossible.
     """
-    device, keys = {DEVICE: found.situation.base[DEVICE]}, program().keys
+    device, keys = {DEVICE: found.situation.base[DEVICE]}, found.program.keys
     here = {**device, keys.simulators: 1}
     learner, one, two, unseen = found.sizes_of(
         [
             {**device, keys.simulators: collectors, keys.cluster: SOMEWHERE},
             here,
             {**here, keys.simulators: 2},
-            {**here, **program().without_evaluation},
+            {**here, **found.program.without_evaluation},
         ]
     )
     for each in (learner, one, two, unseen):
@@ -143,9 +180,9 @@ def _device(wanted: str, reading: Reading) -> str:
     return CPU if wanted == CPU or no_gpu else CUDA
 
 
-def count_of(config: Values) -> int:
+def count_of(config: Values, program: ProgramFile) -> int:
     """Return the number of simulators of an agent's configuration."""
-    return int(config.get(program().keys.simulators) or 1)
+    return int(config.get(program.keys.simulators) or 1)
 
 
 def _simulators(

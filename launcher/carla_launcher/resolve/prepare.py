@@ -16,7 +16,6 @@ from carla_launcher.decide.ladder import Taken, kind_of
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.pools import Gpu
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
-from carla_launcher.resolve.footprint import program
 from carla_launcher.resolve.machine import CARLA_PORT, Resolved, resolve
 from carla_launcher.resolve.planning import PlanResult, count_of
 from carla_launcher.resolve.resuming import Requested
@@ -69,12 +68,18 @@ def prepare(asked: Requested, step_before: StepBefore | None = None) -> Prepared
     spec = replace(
         resolved.spec,
         port=_port(options, before, resolved.spec.in_containers, PORTS * count),
-        resume=run.holds_a_run(),
+        resume=run.holds_a_run() if resolved.spec.command is None else before is not None and before.agent is not None,
+        tm_port=_tm_port(),
         gpu_uuids=(uuid(cards.simulator), uuid(cards.agent)) if needed else ("", ""),
         simulators=count,
         step_before=step_before if before is not None and before.incident else None,
     )
     return Prepared(resolved, planned, spec, _state(options, before, spec, planned, limits), needed)
+
+
+def _tm_port() -> int:
+    """Return a free port for a Traffic Manager."""
+    return ports.free_ports(random.Random(), 1) or RunSpec.tm_port
 
 
 def _cards_needed(spec: RunSpec, planned: PlanResult) -> tuple[int, ...]:
@@ -91,13 +96,12 @@ def _simulators(spec: RunSpec, planned: PlanResult) -> int:
     Raises:
         RefusedError: several, in containers.
     """
-    count = count_of(planned.situation.base)
+    count, keys = count_of(planned.situation.base, planned.program), planned.program.keys
     if not spec.simulator.ours:
         return 1
     if count > 1 and spec.in_containers:
         raise RefusedError(
-            f"{program().keys.simulators} is {count}, but Compose runs only one simulator: use --runtime process, or "
-            "set it to 1."
+            f"{keys.simulators} is {count}, but Compose runs only one simulator: use --runtime process, or set it to 1."
         )
     return count
 
@@ -110,7 +114,8 @@ def _state(
     Saves the options with the values chosen for open ones, except the GPUs' indices.
     """
     runtime = RuntimeKind.COMPOSE if spec.in_containers else RuntimeKind.PROCESS
-    chosen: dict[str, object] = {"config": spec.config, "runtime": runtime}
+    chosen: dict[str, object] = {"runtime": runtime}
+    chosen |= {"config": spec.config} if spec.command is None else {"cwd": spec.command.folder}
     if spec.simulator.ours:
         chosen["simulator"] = spec.simulator.kind
     saved = options.model_copy(update=chosen).model_dump(mode="json", exclude_unset=True)

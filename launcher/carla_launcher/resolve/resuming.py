@@ -17,8 +17,9 @@ from carla_launcher import config
 from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, open_to, reason, recall
 from carla_launcher.config import DEFAULT_CONFIG, LauncherConfig, LauncherConfigError
 from carla_launcher.options import RefusedError, RunOptions
-from carla_launcher.resolve import agent_args
-from carla_launcher.simulators import NAMED
+from carla_launcher.resolve import agent_args, commands
+from carla_launcher.simulators import NAMED, Elsewhere
+from carla_run.configuration.program_file import ProgramFileError
 from carla_run.paths import RunPaths, names_preset
 
 NOT_GIVEN = "not given"
@@ -73,6 +74,8 @@ class Before:
             "on_event": bool(saved.on_event),
             "launcher_config": "launcher_config" in saved.model_fields_set and _is_open(saved.launcher_config),
             "stack": "stack" in saved.model_fields_set,
+            "command": bool(saved.command),
+            "program": saved.program is not None,
         }
         return {
             name: f"--{name.replace('_', '-')} of the earlier start isn't used, since {self.open_to}: give it again."
@@ -121,11 +124,15 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
     """
     before, problem = _recalled(run)
     killed = before is not None and before.killed
-    if run.holds_a_run() and not resume and not killed:
+    ran_a_command = before is not None and before.state.agent is not None and bool(before.options.command)
+    holds = run.holds_a_run() or ran_a_command
+    if holds and not resume and not killed:
         why = f" ({problem})" if problem else ""
         raise RefusedError(
             f"{run.path} already holds a run{why}: add --resume to resume it, or choose another --run-name."
         )
+    if given.command and run.holds_a_run() and not ran_a_command:
+        raise RefusedError(f"{run.path} holds a run of the agent: choose another --run-name for the command.")
     changed: dict[str, tuple[str, str]] = {}
     if before is not None and (killed or resume):
         options, changed, notes = _resumed(given, before)
@@ -134,13 +141,18 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
         options = given.model_copy(update={"config": given.config or own or DEFAULT_CONFIG})
         notes = (f"{problem}; the run uses {options.config} and the options given now.",) if problem else ()
     path, named = options.config, NAMED.get(options.simulator)
-    if path is None or not (path.is_file() or names_preset(path)):
+    if not options.command and (path is None or not (path.is_file() or names_preset(path))):
         raise RefusedError(f"{path}: there is no such file; name the agent's YAML file, or a preset, with --config.")
-    if named is not None and not named.ours and options.simulator_host is None:
+    if named is Elsewhere and options.simulator_host is None:
         raise RefusedError("--simulator elsewhere needs the simulator's address: give --simulator-host.")
     state = None if before is None else before.state
     cards = ("", "") if state is None or given.gpu is not None else state.gpu_uuids
-    return Requested(run, options, config.load(options.launcher_config), state, cards, changed, notes)
+    limits = _limits_for(config.load(options.launcher_config), options)
+    return Requested(run, options, limits, state, cards, changed, notes)
+
+
+def _limits_for(limits: LauncherConfig, options: RunOptions) -> LauncherConfig:
+    return commands.limits_with(limits, commands.file_of(options)) if options.command else limits
 
 
 def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
@@ -150,8 +162,8 @@ def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
         return config.load(), f"{problem}; the launcher's shipped configuration is used." if problem else ""
     why = f"since {before.open_to}" if "launcher_config" in before.withheld else ""
     try:
-        limits = config.load(before.believed.launcher_config)
-    except LauncherConfigError as error:
+        limits = _limits_for(config.load(before.believed.launcher_config), before.believed)
+    except (LauncherConfigError, ProgramFileError) as error:
         limits, why = config.load(), str(error).rstrip(".")
     note = f"The run's --launcher-config isn't used, {why}: give it again, else the shipped one is used." if why else ""
     return limits, note

@@ -44,7 +44,7 @@ def simulator_peaks(
     ``launcher.json`` holds ``simulator_peak_mib``: by pool (vram, ram), then by quality (Low, Epic, lite).
     """
     peaks = {quality: dict(by_kind) for quality, by_kind in first.items()}
-    for run in reversed(_newest_first(runs, "launcher.json")):
+    for run in reversed(newest_first(runs, "launcher.json")):
         state = read_object(run.launcher_state)
         if town is not None and inner(state, "options").get("map") not in (None, town):
             continue
@@ -92,7 +92,7 @@ def agent_marks(runs: Path, config: Values, pinned: Sequence[str], program: Prog
     ``program`` knows which values a heartbeat shows.
     """
     marks: dict[str, Mark] = {}
-    for run in _newest_first(runs, "agent.json"):
+    for run in newest_first(runs, "agent.json"):
         mark = None if _doubted(run) else _mark(run, config, pinned, program)
         if mark is not None:
             marks.setdefault(mark.values[DEVICE], mark)
@@ -101,7 +101,7 @@ def agent_marks(runs: Path, config: Values, pinned: Sequence[str], program: Prog
 
 def agent_context(runs: Path) -> Figure | None:
     """Return the CUDA context, from the newest run whose launcher measured it; None if none did."""
-    for run in _newest_first(runs, "launcher.json"):
+    for run in newest_first(runs, "launcher.json"):
         mib = number(read_object(run.launcher_state).get("agent_context_mib"))
         if mib and mib > 0 and not _doubted(run):
             return replace(measured(mib), run=run.path.name)
@@ -195,7 +195,9 @@ def _highest(peaks_mib: Mapping[str, Mapping[str, float]], kind: str) -> float |
     return max((figures[kind] for figures in peaks_mib.values() if kind in figures), default=None)
 
 
-def _newest_first(runs: Path, name: str) -> list[RunPaths]:
+def newest_first(runs: Path, name: str) -> list[RunPaths]:
+    """Return the runs of a folder that have a file, the one whose file was written last first."""
+
     def written(path: Path) -> float:
         try:
             return path.stat().st_mtime

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from carla_launcher.show.checks import cards, engines, host
+from carla_launcher.show.checks import cards, command, engines, host
 from carla_launcher.show.checks.machine import Finding, Machine, Verdict, unknown
 
 Check = Callable[[Machine], Finding]
@@ -37,6 +37,13 @@ CHECKS: Mapping[str, Check] = {
     "allocator's setting": host.allocator,
     ".env": host.dotenv,
 }
+OF_AGENT = ("carla client", "PyTorch", "PyTorch in the image", "allocator's setting")
+"""Checks that another command doesn't need."""
+OF_COMMAND: Mapping[str, Check] = {
+    "command": command.command,
+    "its carla client": command.client,
+    "its PyTorch": command.torch,
+}
 LIMIT_S = 60.0
 """Time limit for all checks together; they run at the same time, and the slowest imports torch in a container."""
 
@@ -46,7 +53,8 @@ _WIDTH = 140  # in a pipe or a log
 
 def run(machine: Machine, as_json: bool = False) -> int:
     """Print the findings; return 0, or 1 if there is a problem."""
-    found = examine(machine)
+    others = {name: check for name, check in CHECKS.items() if name not in OF_AGENT}
+    found = examine(machine, {**OF_COMMAND, **others} if machine.asked.command else CHECKS)
     if as_json:
         rows = [{"check": name, "verdict": one.verdict.value, "found": one.found, "do": one.do} for name, one in found]
         print(json.dumps(rows, indent=1))

@@ -83,7 +83,8 @@ def show(found: PlanResult, console: Console, obstacle: str = "") -> None:
         console.print(found.situation.reading.problem, highlight=False, soft_wrap=True)
     if plan.asked.sums:
         console.print(_added(f"Memory of {plan.asked}, MiB", plan.asked.sums))
-        console.print(_phases(plan.asked.agent))
+        if any(plan.asked.agent.by_phase.values()):
+            console.print(_phases(plan.asked.agent))
         console.print(_configurations(plan.configurations))
     start = "A run can't start" if plan.start is None else f"A run would start with {plan.start}"
     reason = f"A run can't start: {obstacle}" if obstacle else f"{start}: {plan.reason}."

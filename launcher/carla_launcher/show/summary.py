@@ -15,8 +15,8 @@ from carla_run.paths import RUNS, RunPaths
 from carla_run.readers import read_objects
 
 
-def tell(run: RunPaths, ending: Ending, say: Callable[[str], None]) -> None:
-    """Print how the run ended, and the paths of its results."""
+def tell(run: RunPaths, ending: Ending, say: Callable[[str], None], command: str = "up") -> None:
+    """Print how the run ended, the paths of its results, and the launcher's command that resumes it."""
     say(f"the run ended with exit code {int(ending.code)}: {ending.reason}")
     tables = [run.evaluation_json, run.evaluation_csv]
     found: list[tuple[str, list[Path]]] = [
@@ -34,7 +34,7 @@ def tell(run: RunPaths, ending: Ending, say: Callable[[str], None]) -> None:
         for label, sentence in lessons(read_objects(run.evaluation_json), named, _program()):
             say(f"  {label:<14}{sentence}")
     if ending.code == Exit.STOPPED:
-        words = shlex.join(("up", *where, "--run-name", run.path.name, "--resume"))
+        words = shlex.join((command, *where, "--run-name", run.path.name, "--resume"))
         say(f"  {'resume with':<14}{_program()} {words}")
 
 

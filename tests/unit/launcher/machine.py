@@ -19,6 +19,7 @@ from carla_launcher.decide.detectors.expectations import Expectations
 from carla_launcher.decide.ladder import Ladder, build_ladder, picked_rungs
 from carla_launcher.observe.observation import AgentSeen, Observation, Sign, SimulatorSeen
 from carla_launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from carla_launcher.resolve import footprint
 from carla_launcher.sizes import Simulator, Sizes, Values
 from carla_run.events import CannotFit, MemoryPool
 from carla_run.exits import Exit
@@ -133,7 +134,7 @@ class Machine(World):
         super().__post_init__()
 
     def _begin_diagnosis(self) -> None:
-        expected = Expectations(TICK_TIMEOUT_S, COLLECTOR_MARGIN_S)
+        expected = Expectations(TICK_TIMEOUT_S, COLLECTOR_MARGIN_S, footprint.program().exits)
         self.diagnose = Diagnostician(self.config, expected).look
 
     # Time

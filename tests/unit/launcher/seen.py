@@ -12,12 +12,13 @@ from carla_launcher.decide.detectors.diagnostician import Diagnostician
 from carla_launcher.decide.detectors.expectations import BandKey, Expectations
 from carla_launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
 from carla_launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher.resolve.footprint import program
 from carla_run.heartbeat import CollectorFigures, CollectorState, Phase
 from tests.unit.beats import BEAT
 
 LIMITS = config.load()
 TIMEOUT_S = 20.0
-EXPECTED = Expectations(timeout_s=TIMEOUT_S, collector_margin_s=5.0)
+EXPECTED = Expectations(timeout_s=TIMEOUT_S, collector_margin_s=5.0, exits=program().exits)
 TOTAL_MIB = 5745.0
 
 SIMULATOR = SimulatorSeen(running=True, healthy=True, pid=100)

@@ -47,7 +47,9 @@ Up = Callable[..., Start]
 Value = tuple[tuple[str, ...], Any]
 """Words of ``up``, and what they come to."""
 
-KEPT = [name for name, field in RunOptions.model_fields.items() if not field.exclude]
+OF_RUN = {"command", "program", "cwd"}
+"""Options of `run`, which has tests of its own."""
+KEPT = [name for name, field in RunOptions.model_fields.items() if not field.exclude and name not in OF_RUN]
 """Options that a later start takes up."""
 GIVEN: dict[str, tuple[Value, Value]] = {
     "config": ((("--config", "a.yaml"), "a.yaml"), (("--config", "b.yaml"), "b.yaml")),

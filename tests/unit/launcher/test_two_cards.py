@@ -26,6 +26,7 @@ from carla_launcher.decide.plan import Plan
 from carla_launcher.decide.restore import fits_without_last
 from carla_launcher.decide.room import missing_for_agent, taken_from_simulator
 from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher.resolve.footprint import program
 from carla_launcher.resolve.planning import PlanResult
 from carla_launcher.rungs.apply import Apply
 from carla_launcher.rungs.quality import Quality
@@ -216,7 +217,7 @@ def test_who_needs_room_needs_it_on_its_own_card() -> None:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     made = World(RunPaths(tmp_path / "run"), free_mib=300, cards=TWO, agent_mib=600)
-    made.diagnose = Diagnostician(LIMITS, Expectations(60.0, 60.0)).look
+    made.diagnose = Diagnostician(LIMITS, Expectations(60.0, 60.0, program().exits)).look
     return made
 
 

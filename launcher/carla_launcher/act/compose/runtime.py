@@ -77,6 +77,11 @@ class ComposeRuntime:
             return None
 
     @property
+    def _roles(self) -> tuple[Role, ...]:
+        """Return what runs in containers: another command than the agent doesn't."""
+        return tuple(Role) if self._spec.command is None else (Role.SIMULATOR,)
+
+    @property
     def obstacle(self) -> str:
         """Return why the engine can't give CARLA a GPU, as a sentence; empty if it can, or if GPU_RUNTIME is set."""
         if not self._spec.simulator.gpu_stack or self.engine is None or self._asks_for_a_runtime:
@@ -145,7 +150,7 @@ class ComposeRuntime:
         self._project.check_version()
         self._project.set(self._variables())
         found = self._project.memory_bytes()
-        return {role: found[service] / MIB for role, service in SERVICES.items() if service in found}
+        return {role: found[SERVICES[role]] / MIB for role in self._roles if SERVICES[role] in found}
 
     def check(self) -> None:
         """Check that the stack can be started, as far as that can be checked.
@@ -156,7 +161,7 @@ class ComposeRuntime:
         """
         self._project.check_version()
         self._project.write(self._variables())
-        self.expect_images(*Role)
+        self.expect_images(*self._roles)
         self._checked = True
 
     def expect_images(self, *roles: Role) -> None:
@@ -167,7 +172,7 @@ class ComposeRuntime:
         """
         self._project.set(self._variables())
         images = self._project.images()
-        missing = [service for service in SERVICES.values() if not self._has(images[service])]
+        missing = [SERVICES[role] for role in self._roles if not self._has(images[SERVICES[role]])]
         if any(SERVICES[role] in missing for role in roles):
             named = " and ".join(images[service] for service in missing)
             raise StartError(f"Not built here yet: {named}; build with `{self._project.build_command(*missing)}`.")
@@ -302,7 +307,7 @@ class ComposeRuntime:
 
     def _give_the_run_to_the_agent(self) -> None:
         """Give a run directory that root made to the agent's user."""
-        if os.getuid() == 0:
+        if os.getuid() == 0 and self._spec.command is None:
             uid, gid = self._owner()
             # By descriptors: a running container may replace a folder by a link at any moment.
             with folder_of(self._spec.run.path / "any") as run:

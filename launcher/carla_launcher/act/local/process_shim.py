@@ -33,6 +33,8 @@ LEFTOVERS_GRACE_S = 1.0
 SWEEP_LIMIT_S = 5.0
 TERMINAL_PATIENCE_S = 1.0
 CHUNK = 4096
+LONGEST_LINE = 2**16
+"""Bytes of a line without an end: the newest are kept."""
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -47,14 +49,16 @@ class Output:
     The program never writes to the terminal itself, since a closed or stopped terminal must not stop training.
     """
 
-    def __init__(self, log: BinaryIO, show: bool) -> None:
-        self._log = log
+    def __init__(self, log: BinaryIO, show: bool, most_bytes: int = 0) -> None:
+        """Take the log; of more than ``most_bytes`` the newest half is kept, 0 keeps all."""
+        self._log, self._most_bytes = log, most_bytes
+        self._size = os.fstat(log.fileno()).st_size
         self._line = b""
         self._shown = show
         self.source: int | None = None
         self.sink = self._log.fileno()
-        if show:
-            self.source, self.sink = _terminal_pair() if os.isatty(1) else os.pipe()
+        if show or most_bytes:
+            self.source, self.sink = _terminal_pair() if show and os.isatty(1) else os.pipe()
 
     def started(self) -> None:
         """Close the program's end here, so that the stream ends with its last writer."""
@@ -72,6 +76,7 @@ class Output:
             return
         self._show(chunk)
         *lines, self._line = (self._line + chunk).split(b"\n")
+        self._line = self._line[-LONGEST_LINE:]
         self._keep(lines)
 
     def drain(self) -> None:
@@ -82,8 +87,23 @@ class Output:
             self._keep([self._line])
 
     def _keep(self, lines: list[bytes]) -> None:
+        text = b"".join(plain(line) for line in lines)
         with contextlib.suppress(OSError):  # a full disk is no reason to end training
-            self._log.write(b"".join(plain(line) for line in lines))
+            self._log.write(text)
+            self._size += len(text)
+            if self._most_bytes and self._size > self._most_bytes:
+                self._cut()
+
+    def _cut(self) -> None:
+        """Begin the log again with the newest half of what it may hold, from a whole line on."""
+        keep = self._most_bytes // 2
+        with open(f"/proc/self/fd/{self._log.fileno()}", "rb") as written:  # noqa: PTH123 - of the open log, by no name
+            written.seek(self._size - keep)
+            newest = written.read(keep).partition(b"\n")[2]
+        left_out = f"[launcher: {self._size - len(newest)} older bytes are left out]\n".encode()
+        os.ftruncate(self._log.fileno(), 0)
+        self._log.write(left_out + newest)
+        self._size = len(left_out) + len(newest)
 
     def _show(self, chunk: bytes) -> None:
         if not self._shown:
@@ -105,9 +125,14 @@ def _terminal_pair() -> tuple[int, int]:
 
 
 class Shim:
-    """One program, from its start to the end of its last descendant."""
+    """One program, from its start to the end of its last descendant.
+
+    Attributes:
+        left: number of processes that it left running at its end, and that had to be killed.
+    """
 
     def __init__(self, command: list[str], output: Output, lifeline: int, grace_s: float) -> None:
+        self.left = 0
         self._wakeups, wakeup = os.pipe()
         for end in (self._wakeups, wakeup):
             os.set_blocking(end, False)
@@ -194,6 +219,7 @@ class Shim:
         start = time.monotonic()
         while (waited_s := time.monotonic() - start) < SWEEP_LIMIT_S:
             if self._killed or waited_s > LEFTOVERS_GRACE_S:
+                self.left = max(self.left, 0 if self._killed else len(_children()))
                 self._kill_tree()
             try:
                 if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -216,22 +242,30 @@ def main() -> int:
     parser.add_argument(
         "--lifeline", type=int, required=True, help="read end of a pipe; when it closes the program is stopped"
     )
-    parser.add_argument("--report", type=int, required=True, help="descriptor for the program's process id")
+    parser.add_argument(
+        "--report",
+        type=int,
+        required=True,
+        help="descriptor for the program's process id and, at its end, the number of processes that it left",
+    )
     parser.add_argument("--grace-s", type=float, required=True, help="time from SIGTERM to SIGKILL then")
     parser.add_argument("--log", type=int, required=True, help="descriptor of the log")
+    parser.add_argument("--most-log-bytes", type=int, default=0, help="maximum size of the log; 0 for no maximum")
     parser.add_argument("--show", action="store_true", help="copy the output to stdout as well")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
     log = os.fdopen(given.log, "ab", buffering=0)
     try:
-        shim = Shim(given.command, Output(log, given.show), given.lifeline, given.grace_s)
+        shim = Shim(given.command, Output(log, given.show, given.most_log_bytes), given.lifeline, given.grace_s)
     except OSError as error:
         log.write(f"{given.command[0]} can't be started: {error.strerror}.\n".encode())
         return 127
     with contextlib.suppress(BrokenPipeError):  # the launcher has ended and closed the lifeline: run() ends the program
         os.write(given.report, f"{shim.pid}\n".encode())
-    os.close(given.report)
-    return shim.run()
+    code = shim.run()
+    with contextlib.suppress(BrokenPipeError):
+        os.write(given.report, f"{shim.left}\n".encode())
+    return code
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from carla_launcher.act.local import process_shim
 from carla_launcher.act.runtime import Role
@@ -34,6 +35,8 @@ class Program:
         log: the file to which its output is appended.
         show: copy its output to the terminal.
         grace_s: seconds between SIGTERM and SIGKILL if the launcher dies.
+        folder: in which it runs; None for the launcher's own.
+        most_log_bytes: of its log, the newest part of which is kept; 0 keeps all.
     """
 
     role: Role
@@ -42,6 +45,8 @@ class Program:
     grace_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
     show: bool = False
+    folder: Path | None = None
+    most_log_bytes: int = 0
 
 
 class ShimmedProcess:
@@ -52,8 +57,8 @@ class ShimmedProcess:
         log: the file to which its output is appended.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], pid: int, log: Path) -> None:
-        self.pid, self.log = pid, log
+    def __init__(self, process: subprocess.Popen[bytes], pid: int, log: Path, answers: BinaryIO) -> None:
+        self.pid, self.log, self._answers = pid, log, answers
         self._process, self._oom_kills = process, OomKills()
         self._killed_here = False
         self._ended: Ended | None = None
@@ -67,8 +72,15 @@ class ShimmedProcess:
         code = self._process.poll()
         if code is not None and self._ended is None:
             code = code if code >= 0 else 128 - code
-            self._ended = Ended(code, code == SIGKILLED and not self._killed_here and self._oom_kills.look())
+            killed = code == SIGKILLED and not self._killed_here and self._oom_kills.look()
+            self._ended = Ended(code, killed, left=self._left())
         return self._ended
+
+    def _left(self) -> int:
+        """Return how many processes it left running, as its shim has said; 0 where that was killed itself."""
+        with self._answers as answers:
+            written = answers.readline().strip()
+        return int(written) if written.isdigit() else 0
 
     def pids(self) -> frozenset[int]:
         """Return the ids of its processes now, including its shim."""
@@ -116,19 +128,23 @@ class Shims:
         held = (*self._inherited, self._work_end) if agent else self._inherited
         with open_to_append(program.log) as log:
             answer, report = os.pipe()
-            with os.fdopen(answer, "rb") as line:
-                try:
-                    process = subprocess.Popen(
-                        _under_a_shim(program, lifeline, report, log.fileno()),
-                        stdin=subprocess.DEVNULL,
-                        env={**os.environ, **program.environment},
-                        pass_fds=(lifeline, report, log.fileno(), *held),
-                        start_new_session=True,  # Ctrl-C reaches only the launcher, which stops programs in order
-                    )
-                finally:
-                    os.close(report)
-                written = line.readline().strip()
-        return ShimmedProcess(process, int(written) if written else process.pid, program.log)
+            answers = os.fdopen(answer, "rb")
+            try:
+                process = subprocess.Popen(
+                    _under_a_shim(program, lifeline, report, log.fileno()),
+                    stdin=subprocess.DEVNULL,
+                    cwd=program.folder,
+                    env={**os.environ, **program.environment},
+                    pass_fds=(lifeline, report, log.fileno(), *held),
+                    start_new_session=True,  # Ctrl-C reaches only the launcher, which stops programs in order
+                )
+            except OSError:
+                answers.close()
+                raise
+            finally:
+                os.close(report)
+            written = answers.readline().strip()
+        return ShimmedProcess(process, int(written) if written else process.pid, program.log, answers)
 
     def close(self) -> None:
         """Close the lifelines."""
@@ -138,5 +154,6 @@ class Shims:
 
 def _under_a_shim(program: Program, lifeline: int, report: int, log: int) -> list[str]:
     options = [f"--lifeline={lifeline}", f"--report={report}", f"--grace-s={program.grace_s}", f"--log={log}"]
+    options += [f"--most-log-bytes={program.most_log_bytes}"] if program.most_log_bytes else []
     show = ["--show"] if program.show else []
     return [sys.executable, "-I", "-S", process_shim.__file__, *options, *show, "--", *program.command]

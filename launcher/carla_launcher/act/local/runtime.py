@@ -6,11 +6,19 @@ Builds their command lines. All programs end with the launcher, even if it is ki
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+import yaml
+
+from carla_launcher.act.command import Command
 from carla_launcher.act.local.processes import Program, ShimmedProcess, Shims
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.config import LauncherConfig
+from carla_run.files import read_whole
+
+MOST_LOG_BYTES = 64 * 2**20
+"""Of what a command prints."""
 
 
 class LocalRuntime:
@@ -40,7 +48,10 @@ class LocalRuntime:
         Raises:
             StartError: this machine has no room for another process.
         """
-        program = self._agent(start) if start.role is Role.AGENT else self._simulator(start)
+        try:
+            program = self._program(start)
+        except OSError as error:
+            raise StartError(f"{error.filename}: can't be read or written ({error.strerror}).") from None
         try:
             return self._shims.start(program)
         except OSError as error:
@@ -69,12 +80,44 @@ class LocalRuntime:
             environment={"PYTHONUNBUFFERED": "1"},
         )
 
+    def _program(self, start: Start) -> Program:
+        if start.role is Role.SIMULATOR:
+            return self._simulator(start)
+        command = self._spec.command
+        return self._agent(start) if command is None else self._command(command, start)
+
+    def _command(self, command: Command, start: Start) -> Program:
+        spec = self._spec
+        places = {"gpu": str(spec.cards.agent)}
+        if spec.simulator.exists:
+            places |= {"host": spec.host, "port": str(spec.port), "tm_port": str(spec.tm_port)}
+        words, variables = command.start(start.resume, _overrides(spec.run.overrides), places, spec.run.path)
+        own = {f"CARLA_{name.upper()}": value for name, value in places.items() if name != "gpu"}
+        return Program(
+            role=Role.AGENT,
+            command=words,
+            log=spec.run.logs / "agent.log",
+            grace_s=self._limits.agent.stop_grace_s,
+            environment={
+                **own,
+                **self._card(),
+                "CARLA_RUN_DIR": str(spec.run.path.absolute()),
+                "PYTHONUNBUFFERED": "1",
+                **variables,
+            },
+            show=self._show,
+            folder=command.folder,
+            most_log_bytes=MOST_LOG_BYTES,
+        )
+
+    def _card(self) -> dict[str, str]:
+        _, uuid = self._spec.gpu_uuids
+        return {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
+
     def _agent(self, start: Start) -> Program:
         spec, grace_s = self._spec, self._limits.agent.stop_grace_s
         where = ("--config", str(spec.config), "--run-dir", str(spec.run.path))
         resume = ("--resume",) if start.resume else ()
-        _, uuid = spec.gpu_uuids
-        card = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
         others = ",".join(f"{spec.address_of(number)}" for number in range(1, spec.simulators))
         where_else = {"CARLA_OTHERS": others} if spec.simulator.ours else {}
         return Program(
@@ -87,7 +130,15 @@ class LocalRuntime:
                 "CARLA_PORT": str(spec.port),
                 "PYTHONUNBUFFERED": "1",
                 **where_else,
-                **card,
+                **self._card(),
             },
             show=self._show,
         )
+
+
+def _overrides(path: Path) -> dict[str, object]:
+    """Return the values of the present rung."""
+    if not path.exists():
+        return {}
+    found = yaml.safe_load(read_whole(path))
+    return found if isinstance(found, dict) else {}

@@ -12,8 +12,9 @@ from carla_launcher.decide.detectors.ends import Ends
 from carla_launcher.decide.detectors.kills import OomKills
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation
 from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_run.configuration.program_life import End
 from carla_run.events import CannotFit, CollectorRestarted, Failed, MemoryPool, NoCuda, decisive
-from carla_run.exits import Exit, exit_in_words
+from carla_run.exits import exit_in_words
 from carla_run.heartbeat import CollectorState, Heartbeat, Phase
 
 KILLED, ENDED = 128 + signal.SIGKILL, 128 + signal.SIGTERM
@@ -33,24 +34,33 @@ RAN_OUT = {MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU"), MemoryPool.HOST: (C
 """Cause and words for an agent that ran out of memory during the run."""
 CRASHED_SHORT = {PoolKind.VRAM: Cause.AGENT_CUDA_OOM, PoolKind.RAM: Cause.AGENT_HOST_OOM}
 
-_OTHER_ENDS: Mapping[int, tuple[Cause, str]] = {
-    Exit.USAGE: (Cause.MISCONFIGURATION, "the agent doesn't know one of its arguments"),
-    Exit.BAD_CONFIG: (Cause.MISCONFIGURATION, "the agent refused its configuration"),
-    Exit.NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator in time"),
+_OTHER_ENDS: Mapping[End, tuple[Cause, str]] = {
+    End.BAD_ARGUMENTS: (Cause.MISCONFIGURATION, "the agent doesn't know one of its arguments"),
+    End.BAD_CONFIGURATION: (Cause.MISCONFIGURATION, "the agent refused its configuration"),
+    End.NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator in time"),
 }
+AT_ONCE_S = 10.0
+"""A program that ends in this time and leaves others running has put itself into the background."""
 
 
 class Agent:
-    """Detects failures of the agents, one after the other."""
+    """Detects failures of the agents, one after the other.
 
-    def __init__(self, config: LauncherConfig, kills: OomKills) -> None:
+    Args:
+        config: the launcher's.
+        kills: what the kernel killed for memory.
+        exits: what the agent's exit codes say.
+    """
+
+    def __init__(self, config: LauncherConfig, kills: OomKills, exits: Mapping[int, End]) -> None:
+        self._exits = exits
         self._limits, self._recent_s, self._kills = config.agent, config.watch.sign_s, kills
         self._ends = Ends(config.memory, kills, OwnerKind.AGENT, CRASHED_SHORT)
         self._started_s: float | None = None
         self._moved_s = 0.0
         self._place: object = None
         self._beat: Heartbeat | None = None
-        self._failure = ""
+        self._failure = self._said = ""
         self._child_killed_s = -float("inf")
         self._ran_out: MemoryPool | None = None
         self._gpu_lost = False
@@ -70,14 +80,14 @@ class Agent:
         self._beat = agent.beat or self._beat
         self._hear(seen.time_s, agent.events)
         if agent.ended is not None:
-            found = None if agent.ended.planned else self._end(agent.ended)
+            found = None if agent.ended.planned else self._end(seen.time_s, agent.ended)
         else:
             found = self._child_killed(seen.time_s) or self._hang(seen.time_s, agent) if agent.running else None
         return () if found is None else (found,)
 
     def _begin(self) -> None:
         self._started_s, self._place, self._beat = None, None, None
-        self._failure, self._ran_out, self._refused = "", None, None
+        self._failure, self._said, self._ran_out, self._refused = "", "", None, None
         self._gpu_lost, self._child_killed_s = False, -float("inf")
 
     def _hear(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
@@ -87,35 +97,46 @@ class Agent:
             elif isinstance(event, Failed) or (isinstance(event, NoCuda) and event.device == "cuda"):
                 self._failure, self._ran_out = event.cause, event.pool
                 self._gpu_lost = isinstance(event, Failed) and event.gpu_lost
+                self._said = event.cause if isinstance(event, Failed) and not event.error else ""
             elif isinstance(event, CollectorRestarted) and event.signal == signal.SIGKILL:
                 self._child_killed_s = now_s
 
-    def _end(self, ended: Ended) -> Finding | None:
-        code, beat = ended.code, self._beat
-        if (
-            code == Exit.FINISHED
-            and beat is not None
-            and beat.phase is Phase.FINISHED
-            and beat.exit_code == Exit.FINISHED
-        ):
-            return None  # a killed child was replaced: the learner itself says that it has finished
+    def _end(self, now_s: float, ended: Ended) -> Finding | None:
+        code, end = ended.code, self._exits.get(ended.code)
+        finished = end is End.FINISHED
+        why = self._unfinished(now_s, ended) if finished else None
+        if why is not None or (finished and _says_so(self._beat, code)):
+            return why  # a killed child was replaced: the learner itself says that it has finished
         killed_in = self._ends.killed_in()
-        if ended.oom_killed or (killed_in and code in (Exit.FINISHED, KILLED)):
+        if ended.oom_killed or (killed_in and (finished or code == KILLED)):
             words = f"the kernel killed the agent, or a child of it, for memory ({exit_in_words(code)})"
             return self._finding(Cause.AGENT_HOST_OOM, words, code, killed_in)
-        if code in (Exit.FINISHED, Exit.STOPPED):
+        if end in (End.FINISHED, End.STOPPED):
             return None
-        if code == Exit.OUT_OF_MEMORY or self._ran_out in RAN_OUT:
+        if end is End.OUT_OF_MEMORY or self._ran_out in RAN_OUT:
             return self._out_of_memory(code)
-        if code not in _OTHER_ENDS:
+        if end is None:
             return self._crash(code)
-        cause, words = _OTHER_ENDS[code]
+        cause, words = _OTHER_ENDS[end]
         said = f": {self._failure.rstrip('.')}" if self._failure and cause is Cause.MISCONFIGURATION else ""
         return self._finding(cause, f"{words} ({exit_in_words(code)}){said}", code)
 
+    def _unfinished(self, now_s: float, ended: Ended) -> Finding | None:
+        """Return why an end with a code that says so isn't the end of its work; None if it may be."""
+        said = f"the agent ended ({exit_in_words(ended.code)})"
+        if ended.left and now_s - (now_s if self._started_s is None else self._started_s) < AT_ONCE_S:
+            words = (
+                f"{said} at once and left {ended.left} running, ended since: it puts itself into the background, "
+                "expected a command that runs until its work is done; have it stay in the foreground"
+            )
+            return self._finding(Cause.MISCONFIGURATION, words, ended.code)
+        words = f"{said} without {ended.undone}, by which it shows that it is done"
+        return self._finding(Cause.AGENT_CRASH, words, ended.code) if ended.undone else None
+
     def _crash(self, code: int) -> Finding:
         """Return the cause of an end without a known exit code: by the free memory, else by the agent's error."""
-        crash = self._finding(Cause.AGENT_CRASH, f"the agent crashed ({exit_in_words(code)})", code)
+        said = f": {self._said.rstrip('.')}" if self._said else ""
+        crash = self._finding(Cause.AGENT_CRASH, f"the agent crashed ({exit_in_words(code)}){said}", code)
         on_cpu = self._beat is not None and not self._beat.device.startswith("cuda")
         # A failed GPU allocation doesn't end a process by these signals; users and guards of host memory send them.
         kinds = {PoolKind.RAM} if on_cpu or code in (KILLED, ENDED) else {PoolKind.VRAM, PoolKind.RAM}
@@ -180,6 +201,11 @@ class Agent:
             exit_code=code,
             numbers=numbers,
         )
+
+
+def _says_so(beat: Heartbeat | None, code: int) -> bool:
+    """Return whether the last heartbeat says that the learner ended as its exit code does."""
+    return beat is not None and beat.phase is Phase.FINISHED and beat.exit_code == code
 
 
 def _lack(refused: CannotFit) -> str:

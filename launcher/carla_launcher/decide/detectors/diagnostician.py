@@ -37,7 +37,7 @@ class Diagnostician:
         self._gap_s = config.watch.gap_s
         self._kills = OomKills(config.watch.sign_s)
         self._drive = Drive(config, expectations, self._kills)
-        self._agent = Agent(config, self._kills)
+        self._agent = Agent(config, self._kills, expectations.exits)
         self.holders = Holders(config.memory.slope_window_s)
         self._leaks, self._bands = Leaks(config), Bands(config)
         self._shortages = Shortages(config, self.holders, self._bands.expected_mib)

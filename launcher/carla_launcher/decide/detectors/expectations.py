@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from carla_run.configuration.program_life import End
 
 BandKey = tuple[str, str, str]
 """Owner (simulator, agent), name of pool, and the agent's phase: warming, updating, evaluating or empty for any."""
@@ -27,7 +30,9 @@ class Expectations:
     Attributes:
         timeout_s: time after which the client gives up a call.
         collector_margin_s: time after that at which the agent replaces a hung collector itself.
+        exits: what the agent's exit codes say; any other one is a crash.
     """
 
     timeout_s: float
     collector_margin_s: float
+    exits: Mapping[int, End]

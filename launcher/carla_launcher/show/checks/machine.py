@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from carla_launcher.act.compose import project
+from carla_launcher.options import RunOptions
 
 COMMAND_LIMIT_S = 15.0
 """Time limit for each program that a check runs."""
@@ -81,6 +82,7 @@ class Machine:
         stack: folder of the Compose files and of ``.env``.
         config: the agent's configuration, for the disk space of a run.
         ports: the simulator's three ports; None for those of CARLA_PORTS, else 2000 to 2002.
+        asked: what a run would be asked for, as far as it names a command.
     """
 
     stack: Path
@@ -91,6 +93,7 @@ class Machine:
     run: Callable[[tuple[str, ...], Mapping[str, str], float], Ran] = run
     pci: Path = Path("/sys/bus/pci/devices")
     shm: Path = Path("/dev/shm")
+    asked: RunOptions = field(default_factory=RunOptions)
 
     def ask(self, *command: str, limit_s: float = COMMAND_LIMIT_S) -> Ran:
         """Run a command and return its result."""

@@ -1,0 +1,126 @@
+"""A program's life, as its file describes it: how it starts again, what shows that it lives, saves and is done.
+
+Paths are relative to the folder in which the program runs.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from carla_run.configuration.section import Section
+
+
+class End(str, Enum):
+    """What an exit code says."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """On request, and its checkpoint is written."""
+    BAD_ARGUMENTS = "bad_arguments"
+    BAD_CONFIGURATION = "bad_configuration"
+    NO_SIMULATOR = "no_simulator"
+    OUT_OF_MEMORY = "out_of_memory"
+
+
+def _one_of(section: Section, name: str, keys: tuple[str, ...]) -> None:
+    given = [key for key in keys if getattr(section, key)]
+    if len(given) != 1:
+        said = " and ".join(given) or "none of them"
+        raise ValueError(f"{name} has {said}; expected one of {', '.join(keys)}")
+
+
+class Resume(Section):
+    """How the program starts when this isn't its first start in the run."""
+
+    words: tuple[str, ...] = Field((), description="Added to the command.")
+    command: tuple[str, ...] = Field((), description="In place of the command.")
+
+    @model_validator(mode="after")
+    def _is_one_way(self) -> Resume:
+        _one_of(self, "resume", ("words", "command"))
+        return self
+
+
+class Done(Section):
+    """What shows that the program has finished its work, beside an exit code that says so."""
+
+    file: Path = Field(description="Must exist; an end without it counts as a crash.")
+
+
+class Alive(Section):
+    """What counts as progress, and how long the program may go without any."""
+
+    file: Path | None = Field(None, description="Progress is each change of this file.")
+    folder: Path | None = Field(None, description="Progress is each change of a file in this folder.")
+    log: str | None = Field(
+        None,
+        description="Progress is each line of its output that this regular expression finds. With a group, the group "
+        "is the training step, and only another step is progress.",
+    )
+    steps: int | None = Field(None, ge=1, description="How many steps there are to be, for the time left.")
+    within_s: float = Field(gt=0, description="Without progress for this long, it hangs.")
+    first_within_s: float | None = Field(
+        None, gt=0, description="Until the first progress after a start. Default: within_s, but at least 600."
+    )
+
+    @property
+    def first_limit_s(self) -> float:
+        """How long the first progress may take."""
+        return self.first_within_s or max(self.within_s, 600.0)
+
+    @field_validator("log")
+    @classmethod
+    def _can_fail(cls, pattern: str | None) -> str | None:
+        try:
+            found = re.compile(pattern or "-")
+        except re.error as error:
+            raise ValueError(f"alive.log is {pattern!r}; expected a regular expression ({error})") from None
+        if found.search("") is not None:
+            raise ValueError(f"alive.log is {pattern!r}, which every line fits: it can't fail")
+        return pattern
+
+    @model_validator(mode="after")
+    def _is_one_sign(self) -> Alive:
+        _one_of(self, "alive", ("file", "folder", "log"))
+        if self.first_limit_s < self.within_s:
+            raise ValueError(f"alive.first_within_s is {self.first_limit_s:g}; expected at least alive.within_s")
+        return self
+
+
+class Checkpoint(Section):
+    """How the program is asked for a checkpoint while it runs, and what shows that the checkpoint is there."""
+
+    signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT"] | None = Field(None, description="Sent to the program.")
+    touch: Path | None = Field(None, description="File that is made, or touched, to ask.")
+    shows: Path = Field(description="File or folder whose next change shows that the checkpoint is there.")
+
+    @model_validator(mode="after")
+    def _is_one_way(self) -> Checkpoint:
+        _one_of(self, "checkpoint", ("signal", "touch"))
+        return self
+
+
+class Setting(Section):
+    """How a value of a rung reaches the program at its next start."""
+
+    word: str | None = Field(
+        None,
+        description="Option of its command: `--batch-size`, or with a `=` at its end `train.batch_size=`. What the "
+        "command has there is replaced, else it is added.",
+    )
+    environment: str | None = Field(None, description="Variable of its environment.")
+    yaml: Path | None = Field(
+        None, description="Its YAML file: a copy with the value is given to the command in the file's place."
+    )
+    key: str | None = Field(None, description="Dotted key in that YAML file. Default: the rung's key.")
+    value: Any = Field(None, description="What it is without any rung, where the command or the YAML doesn't say.")
+
+    @model_validator(mode="after")
+    def _is_one_way(self) -> Setting:
+        _one_of(self, "a setting", ("word", "environment", "yaml"))
+        return self

@@ -1,0 +1,140 @@
+"""A command that runs in the agent's place: the words, variables and files of each of its starts.
+
+Owns how a value of a rung reaches it. Starts nothing; the words go to no shell, and its environment is written nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from carla_run import keys
+from carla_run.configuration.program_file import ProgramFile
+from carla_run.configuration.program_life import Setting
+from carla_run.files import write_whole
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as it was asked for.
+
+    Attributes:
+        words: with their placeholders.
+        file: what is known of the program.
+        folder: in which it runs.
+    """
+
+    words: Words
+    file: ProgramFile
+    folder: Path
+
+    def start(
+        self, resume: bool, overrides: Mapping[str, Any], places: Mapping[str, str], copies: Path
+    ) -> tuple[Words, dict[str, str]]:
+        """Return the words of a start, and the variables that it adds to the environment.
+
+        Args:
+            resume: it was started in this run before.
+            overrides: values of the present rung, by key.
+            places: what the placeholders stand for, by name.
+            copies: folder for a YAML file of the program with other values.
+
+        Raises:
+            OSError: such a copy can't be written, or its original read.
+        """
+        words = self.words
+        if resume and self.file.resume is not None:
+            words = self.file.resume.command or (*words, *self.file.resume.words)
+        variables: dict[str, str] = {}
+        in_files: dict[Path, dict[str, Any]] = {}
+        for key, value in overrides.items():
+            setting = self.file.settings.get(key, Setting(word=f"--{key}"))
+            if setting.word:
+                words = with_word(words, setting.word, text_of(value))
+            elif setting.environment:
+                variables[setting.environment] = text_of(value)
+            elif setting.yaml:
+                in_files.setdefault(setting.yaml, {})[setting.key or key] = value
+        for path, values in in_files.items():
+            words = self._with_copy(words, path, values, copies)
+        return tuple(filled_in(word, places) for word in words), variables
+
+    def value(self, key: str) -> Any:
+        """Return what a key is without any rung; None where nothing says it."""
+        setting = self.file.settings.get(key, Setting(word=f"--{key}"))
+        found = None
+        if setting.word:
+            found = word_in(self.words, setting.word)
+        elif setting.yaml:
+            found = keys.at(_read(self.folder / setting.yaml), setting.key or key)
+        return setting.value if found is None else found
+
+    def _with_copy(self, words: Words, path: Path, values: Mapping[str, Any], copies: Path) -> Words:
+        content = _read(self.folder / path)
+        for key, value in values.items():
+            _set(content, key, value)
+        copy = copies / path.name
+        write_whole(copy, yaml.safe_dump(content, sort_keys=False))
+        return tuple(str(copy) if self.is_file(word, path) else word for word in words)
+
+    def is_file(self, word: str, path: Path) -> bool:
+        """Return whether a word of the command names a file of the program file."""
+        return self.folder / word == self.folder / path
+
+
+def filled_in(word: str, places: Mapping[str, str]) -> str:
+    """Return a word with its placeholders filled in; any other braces stay."""
+    for name, value in places.items():
+        word = word.replace(f"{{{name}}}", value)
+    return word
+
+
+def text_of(value: Any) -> str:
+    """Return a value as a command line or a variable has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def word_in(words: Words, option: str) -> Any:
+    """Return the value that the words give an option, as YAML reads it; None where they don't."""
+    for place, word in reversed([*enumerate(words)]):
+        name, equals, value = word.partition("=")
+        if word == option and place + 1 < len(words) and not option.endswith("="):
+            return yaml.safe_load(words[place + 1])
+        if equals and option.rstrip("=") == name:
+            return yaml.safe_load(value)
+    return None
+
+
+def with_word(words: Words, option: str, value: str) -> Words:
+    """Return the words with an option at a value: replaced where they have it, else added."""
+    name = option.rstrip("=")
+    found = list(words)
+    for place, word in enumerate(words):
+        if word == name and place + 1 < len(words) and not option.endswith("="):
+            found[place + 1] = value
+            return tuple(found)
+        if word.startswith(f"{name}="):
+            found[place] = f"{name}={value}"
+            return tuple(found)
+    return (*words, f"{option}{value}") if option.endswith("=") else (*words, option, value)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _set(content: dict[str, Any], key: str, value: Any) -> None:
+    *sections, name = key.split(".")
+    for each in sections:
+        content = content.setdefault(each, {})
+    content[name] = value

@@ -1,0 +1,247 @@
+"""A command that writes no heartbeat, as it shows from outside: its process, its output, what its file calls progress.
+
+Writes the heartbeat in its place, so that status, report and page read one file whichever program runs. A program that
+writes it itself, by the contract's library, is left to. Starts, stops and judges nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from carla_launcher.observe.agent import AgentMonitor
+from carla_launcher.observe.observation import AgentSeen, Ended, Program
+from carla_launcher.observe.tail import Tail
+from carla_run.configuration.program_file import ProgramFile
+from carla_run.configuration.program_life import Alive, End
+from carla_run.events import Failed, MemoryPool
+from carla_run.files import write_whole
+from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
+from carla_run.memory.errors import Meaning, meaning_of
+from carla_run.paths import RunPaths
+from carla_run.readers import last_lines
+
+LAST_LINES = 100
+"""Of its output, in which an error is looked for once it has ended."""
+POOLS = {Meaning.HOST: MemoryPool.HOST, Meaning.DEVICE: MemoryPool.DEVICE}
+
+
+class CommandMonitor:
+    """Looks at one process of the command after another; as ``AgentMonitor``.
+
+    Attributes:
+        reports: the program writes its heartbeat itself.
+    """
+
+    def __init__(
+        self, run: RunPaths, file: ProgramFile, folder: Path, log: Path, say: Callable[[str], None] = print
+    ) -> None:
+        self._run, self._file, self._folder, self._log, self._say = run, file, folder, log, say
+        self._named = False
+        self._reporting = AgentMonitor(run)
+        self.reports = False
+        self._sign = Sign(file.alive, folder, log)
+        self._program: Program | None = None
+        self._beat: Heartbeat | None = None
+        self._moved_s = 0.0
+        self._stood = self._wrote = _written(run)
+
+    @property
+    def pid(self) -> int:
+        """The process of the command that was looked at last; 0 without one."""
+        return 0 if self._program is None else self._program.pid
+
+    @property
+    def step(self) -> int:
+        """The newest step that was read."""
+        return self._sign.step
+
+    def restart_age(self, now_s: float) -> None:
+        """Count the time without progress from now."""
+        self._reporting.restart_age(now_s)
+        self._moved_s = now_s
+
+    def look(self, now_s: float, program: Program | None) -> AgentSeen:
+        """Return what it is now; ``program`` is None if there is none."""
+        if program is not self._program:
+            self._program, self._moved_s, self._beat = program, now_s, None
+            self._stood = _written(self._run)
+            self._sign.begin()
+        if self._is_reporting(program):
+            return self._reporting.look(now_s, program)
+        self._reporting.look(now_s, program)
+        if program is None:
+            self._name_idle_progress()
+            return AgentSeen(running=False)
+        ended = program.poll()
+        if self._sign.look():
+            self._moved_s = now_s
+        self._write(program, ended)
+        failed = () if ended is None else tuple(self._failure(ended))
+        seen_ended = None if ended is None else self._judged(ended)
+        beat = self._beat if self._sign.seen or ended is not None else None
+        return AgentSeen(ended is None, seen_ended, beat, now_s - self._moved_s, failed, program.pid)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._reporting.close()
+        self._sign.close()
+
+    def _is_reporting(self, program: Program | None) -> bool:
+        """Return whether another than this monitor has written the heartbeat since the process began."""
+        if program is not None and not self.reports:
+            found = _written(self._run)
+            self.reports = found is not None and found not in (self._stood, self._wrote)
+        return self.reports
+
+    def _name_idle_progress(self) -> None:
+        """Say that what counts as progress also comes without the program."""
+        if not self._named and self._sign.changes_by_itself():
+            self._named = True
+            self._say(
+                f"alive: {self._sign.path} changes while the command isn't running, so it can't show that the command "
+                "lives: name what only the command writes"
+            )
+
+    def _write(self, program: Program, ended: Ended | None) -> None:
+        """Write what is known as a heartbeat would be."""
+        finished = ended is not None and self._file.exits.get(ended.code) is End.FINISHED and not self._undone()
+        phase = Phase.FINISHED if finished else Phase.UPDATING if self._sign.seen else Phase.STARTING
+        self._beat = Heartbeat(
+            time=round(time.time(), 3),
+            pid=program.pid,
+            phase=phase,
+            step=self._sign.step,
+            total_steps=0 if self._file.alive is None else self._file.alive.steps or 0,
+            updates=self._sign.count,
+            episode=0,
+            device="cuda",
+            batch=0,
+            micro_batch=0,
+            ticks=0,
+            tick_outstanding_s=0.0,
+            collector_restarts=0,
+            exit_code=0 if finished else None,
+        )
+        self._wrote = self._beat.time, self._beat.pid
+        with contextlib.suppress(OSError):
+            write_whole(self._run.heartbeat, self._beat.json(), durable=False)
+
+    def _failure(self, ended: Ended) -> list[dict[str, object]]:
+        """Return what its last words say of memory, as the event of a program that reports."""
+        words = last_lines(self._log, LAST_LINES)
+        meaning = meaning_of(words)
+        last = words.rpartition("\n")[2]
+        if ended.code in self._file.exits and not self._undone():
+            return []
+        pool = None if meaning is None else POOLS.get(meaning)
+        lost = meaning is Meaning.GPU_LOST
+        return [Failed(exit_code=ended.code, error="", pool=pool, gpu_lost=lost, cause=last).row()]
+
+    def _judged(self, ended: Ended) -> Ended:
+        finished = self._file.exits.get(ended.code) is End.FINISHED
+        undone = self._undone()
+        shows = self._file.done is not None and not undone
+        return replace(ended, undone=undone, left=0 if shows else ended.left) if finished else ended
+
+    def _undone(self) -> str:
+        """Return what would show that it is done, and isn't there; empty if nothing is missing."""
+        done = self._file.done
+        return "" if done is None or (self._folder / done.file).exists() else str(done.file)
+
+
+def _written(run: RunPaths) -> tuple[float, int] | None:
+    """Return when and by which process the heartbeat was written; None without one."""
+    found = read_heartbeat(run.heartbeat)
+    return None if found is None else (found.time, found.pid)
+
+
+class Sign:
+    """What counts as progress of one process after another.
+
+    Attributes:
+        path: whose changes are progress; None where its output is looked at.
+        seen: since the start of the process.
+        step: the newest that was read; 0 before the first.
+        count: how often there was progress, in all.
+    """
+
+    def __init__(self, alive: Alive | None, folder: Path, log: Path) -> None:
+        self._alive = alive
+        named = None if alive is None else alive.file or alive.folder
+        self.path = None if named is None else folder / named
+        self._idle: object = None
+        self._pattern = re.compile(alive.log) if alive is not None and alive.log else None
+        self._tail = Tail(log, from_end=True)
+        self._stamp = stamp(self.path)
+        self.seen, self.step, self.count = alive is None, 0, 0
+
+    def begin(self) -> None:
+        """Forget that there was any: another process begins."""
+        self.seen = self._alive is None
+        self._stamp, self._idle = stamp(self.path), None
+
+    def changes_by_itself(self) -> bool:
+        """Return whether the path has changed since the last look at which no process ran either."""
+        now = stamp(self.path)
+        before, self._idle = self._idle, now
+        return before is not None and now != before
+
+    def look(self) -> bool:
+        """Return whether there was progress since the look before."""
+        moved = self._alive is None or self._read_log() or self._read_path()
+        self.seen = self.seen or moved
+        self.count += moved
+        return moved
+
+    def close(self) -> None:
+        """Let go of the log."""
+        self._tail.close()
+
+    def _read_log(self) -> bool:
+        if self._pattern is None:
+            return False
+        found = [match for line in self._tail.look() if (match := self._pattern.search(line))]
+        if not found or not self._pattern.groups:
+            return bool(found)
+        step = as_step(found[-1][1])
+        moved = step is not None and (step != self.step or not self.seen)
+        self.step = self.step if step is None else step
+        return moved
+
+    def _read_path(self) -> bool:
+        now = stamp(self.path)
+        moved, self._stamp = now != self._stamp and now is not None, now
+        return moved
+
+
+def as_step(text: str | None) -> int | None:
+    """Return a step as programs print it: with separators, as 1e5, or with a fraction; None for anything else."""
+    try:
+        return int(float((text or "").replace(",", "").replace("_", "")))
+    except (ValueError, OverflowError):
+        return None
+
+
+def stamp(path: Path | None) -> object:
+    """Return what changes when a file, or anything in a folder, does; None where there is nothing."""
+    if path is None:
+        return None
+    if not path.is_dir():
+        return _stamp(path)
+    files = (Path(parent) / name for parent, _, names in os.walk(path) for name in names)
+    found = [(str(each), _stamp(each)) for each in files]
+    return len(found), hash(tuple(sorted(found)))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

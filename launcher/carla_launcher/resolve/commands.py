@@ -1,0 +1,247 @@
+"""A command in the agent's place: what is asked for, checked, and what it takes of memory as far as that is known.
+
+Its sizes are measured: the first run plans with what the program file believes, or with nothing, and each run remembers
+the peak with each set of values that it ran with. A rung frees what was measured, and until then what is believed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from carla_launcher.act.command import Command
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.ladder import of_program
+from carla_launcher.observe.pools import PoolKind, Provenance
+from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
+from carla_launcher.resolve import watermarks
+from carla_launcher.rungs.rung import Rung, summed
+from carla_launcher.sizes import DEVICE, Sizes, SizesOf, Values, key_of
+from carla_run.configuration import program_file
+from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
+from carla_run.readers import number, read_object
+
+ANY_MIB = float(2**20)
+"""Of which only differences count: more than any program takes."""
+UNKNOWN_MIB = 1024.0
+"""What a rung is taken to free of a program whose peak is unknown, where its file says nothing."""
+PLACES = ("host", "port", "tm_port")
+DETACHED = ("-d", "--detach")
+
+
+def command_of(options: RunOptions) -> Command | None:
+    """Return the command that runs in the agent's place; None for the agent.
+
+    Raises:
+        RefusedError: it can't be started, or its program file can't be used with it.
+    """
+    if not options.command:
+        return None
+    file = file_of(options)
+    command = Command(options.command, file, options.cwd or Path.cwd())
+    _refuse_missing(command)
+    _refuse_places(command, options)
+    for key, setting in file.settings.items():
+        if setting.yaml is not None:
+            _refuse_yaml(command, key, setting.yaml)
+    return command
+
+
+def limits_with(limits: LauncherConfig, file: ProgramFile) -> LauncherConfig:
+    """Return the launcher's configuration with the times that a program file says of its program."""
+    alive, watch = file.alive, limits.watch
+    agent = {} if alive is None else {"beat_limit_s": alive.within_s, "warming_limit_s": alive.first_limit_s}
+    agent |= {} if file.stop_grace_s is None else {"stop_grace_s": file.stop_grace_s}
+    failed = max(1, math.ceil(file.simulator_hangs_after_s / watch.check_every_s))
+    return limits.model_copy(
+        update={
+            "agent": limits.agent.model_copy(update=agent),
+            "watch": watch.model_copy(update={"checks_failed": failed}),
+        }
+    )
+
+
+def file_of(options: RunOptions) -> ProgramFile:
+    """Return the program file of a command, an empty one where none is named.
+
+    Raises:
+        ProgramFileError: it can't be used.
+    """
+    return ProgramFile() if options.program is None else program_file.load(options.program)
+
+
+def _refuse_missing(command: Command) -> None:
+    if not command.folder.is_dir():
+        raise RefusedError(f"{command.folder}: there is no such folder; name the command's with --cwd.")
+    programs = {command.words[0], *(command.file.resume.command[:1] if command.file.resume is not None else ())}
+    for name in programs:
+        where = command.folder / name if os.sep in name else name
+        if shutil.which(where) is None:
+            known = "can't be executed" if Path(where).exists() else "isn't there"
+            raise RefusedError(f"{name}: the command {known}; expected a program of PATH, or the path of one.")
+    if command.words[0].rpartition(os.sep)[2] in ("docker", "podman") and set(DETACHED) & set(command.words):
+        raise RefusedError(f"`{command.words[0]} run -d` goes into the background: leave -d out.")
+
+
+def _refuse_places(command: Command, options: RunOptions) -> None:
+    named = [f"{{{name}}}" for name in PLACES if any(f"{{{name}}}" in word for word in command.words)]
+    if named and options.simulator is SimulatorKind.NONE:
+        raise RefusedError(f"The command names {', '.join(named)}, and --simulator none has none: leave either out.")
+
+
+def _refuse_yaml(command: Command, key: str, path: Path) -> None:
+    if not (command.folder / path).is_file():
+        raise RefusedError(f"settings.{key}.yaml is {path}, which isn't in {command.folder}; name the program's file.")
+    if not any(command.is_file(word, path) for word in command.words):
+        raise RefusedError(f"settings.{key}.yaml is {path}, and no word of the command names it: name it there.")
+
+
+@dataclass(frozen=True)
+class _Peak:
+    values: Values
+    mib: Mapping[PoolKind, float]
+    run: str = ""
+
+
+class CommandSizes:
+    """What a command takes with the values of its rungs.
+
+    Attributes:
+        program: its file; what its rungs are believed to free is in the sizes.
+    """
+
+    def __init__(self, command: Command) -> None:
+        self._command, self._file = command, command.file
+        self.program = command.file.model_copy(
+            update={"rungs": tuple(each.model_copy(update={"frees_mib": {}}) for each in command.file.rungs)}
+        )
+        self._base: Values = {}
+        self._peaks: dict[str, _Peak] = {}
+
+    def config(self) -> Values:
+        """Return what the keys of its rungs are without any.
+
+        Raises:
+            RefusedError: a rung takes less of something that nothing gives.
+        """
+        found: dict[str, Any] = {}
+        for rung in self._file.rungs:
+            for key, wanted in rung.values.items():
+                value = self._command.value(key)
+                if value is None and isinstance(wanted, list) and wanted:
+                    value = wanted[0]
+                if value is None and wanted in (HALF, FEWER):
+                    raise RefusedError(
+                        f"Rung {rung.name} has `{key}: {wanted}`, and nothing says what {key} is: give it in the "
+                        f"command, or as `settings.{key}.value`."
+                    )
+                found[key] = value
+        return {**found, DEVICE: "auto"}
+
+    def sizes_by(self, runs: Path, config: Values) -> SizesOf:
+        """Return its sizes by what runs in this folder measured with the same command."""
+        self._base = config
+        for run in watermarks.newest_first(runs, "launcher.json"):
+            state = read_object(run.launcher_state)
+            if tuple((state.get("options") or {}).get("command") or ()) == self._command.words:
+                for row in state.get("command_peaks_mib") or ():
+                    self._remember(row, run.path.name)
+        return self._sizes
+
+    def frees_by(self, sizes_of: SizesOf) -> SizesOf:  # noqa: ARG002 - the agent's go by it
+        """Return sizes of which only the differences count: what a rung frees is believed where no peak is known."""
+
+        def differences(variants: Sequence[Values]) -> list[Sizes]:
+            return [Sizes(each, {kind: ANY_MIB - mib for kind, mib in self._freed(each).items()}) for each in variants]
+
+        return differences
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what isn't known of it."""
+        if not self._sizes([{}])[0].unknown:
+            return ()
+        return ("what the command takes of memory isn't known yet: the run measures it",)
+
+    def measured(self, values: Values, mib: Mapping[PoolKind, float]) -> None:
+        """Take note of a peak with these values."""
+        self._peaks[key_of({**self._base, **values})] = _Peak({**self._base, **values}, mib)
+
+    def _remember(self, row: Any, run: str) -> None:
+        values, mib = (row.get(key) if isinstance(row, dict) else None for key in ("values", "mib"))
+        if not isinstance(values, dict) or not isinstance(mib, dict):
+            return
+        known = {kind: found for kind in PoolKind if (found := number(mib.get(kind.value))) is not None}
+        self._peaks.setdefault(key_of(values), _Peak(values, known, run))
+
+    def _sizes(self, variants: Sequence[Values]) -> list[Sizes]:
+        return [self._size(each) for each in variants]
+
+    def _size(self, values: Values) -> Sizes:
+        full = {**self._base, **values}
+        if full.get(DEVICE) != self._base.get(DEVICE) and not any(DEVICE in rung.values for rung in self._file.rungs):
+            return Sizes(values, refusal="Its program file has no rung that sets device.")
+        peak = self._peaks.get(key_of(full))
+        if peak is not None:
+            return self._known(values, peak.mib, peak.run)
+        base = self._base_mib()
+        freed = self._freed(values)
+        return self._known(values, {kind: max(0.0, round(mib - freed.get(kind, 0.0), 1)) for kind, mib in base.items()})
+
+    @staticmethod
+    def _known(values: Values, mib: Mapping[PoolKind, float], measured_by: str | None = None) -> Sizes:
+        """Return sizes with these peaks; ``measured_by`` is the run that measured them, None for an estimate."""
+        how = {} if measured_by is None else dict.fromkeys(mib, Provenance.MEASURED)
+        phases = {kind: {"updating": amount} for kind, amount in mib.items()}
+        unknown = frozenset({PoolKind.VRAM, PoolKind.RAM} - mib.keys())
+        return Sizes(values, mib, how, by_phase=phases, unknown=unknown, run=measured_by or "")
+
+    def _base_mib(self) -> Mapping[PoolKind, float]:
+        """Return the peak without any rung, as far as it is known."""
+        believed = {PoolKind(kind): mib for kind, mib in self._file.memory.items()}
+        measured = self._peaks.get(key_of(self._base))
+        return believed if measured is None else {**believed, **measured.mib}
+
+    def _freed(self, values: Values) -> dict[PoolKind, float]:
+        """Return what values free against none: as measured with the most of them, the rest as believed."""
+        full = {**self._base, **values}
+        believed = self._believed(full)
+        start = self._peaks.get(key_of(self._base))
+        if start is None:
+            return believed
+        parts = (each for each in self._peaks.values() if self._is_part(each, full))
+        best = max(parts, key=lambda each: sum(self._places(each.values)), default=start)
+        real = {kind: mib - best.mib[kind] for kind, mib in start.mib.items() if kind in best.mib}
+        beyond = summed(believed, {kind: -mib for kind, mib in self._believed(best.values).items()})
+        return summed(dict.fromkeys(believed, 0.0), real, beyond)
+
+    def _is_part(self, peak: _Peak, full: Values) -> bool:
+        """Return whether a peak was measured no further down any rung than these values are."""
+        return all(one <= other for one, other in zip(self._places(peak.values), self._places(full), strict=True))
+
+    def _places(self, full: Values) -> list[int]:
+        """Return how far down each rung values are, in steps."""
+        return [self._steps_taken(rung, full) for rung in map(of_program, self._file.rungs)]
+
+    def _believed(self, full: Values) -> dict[PoolKind, float]:
+        freed = {PoolKind.VRAM: 0.0, PoolKind.RAM: 0.0}
+        for own, steps in zip(self._file.rungs, self._places(full), strict=True):
+            each = {PoolKind(kind): mib for kind, mib in own.frees_mib.items()} or {
+                PoolKind(pool): self._half(PoolKind(pool)) for pool in own.pools if pool != PoolKind.DISK.value
+            }
+            freed = summed(freed, {kind: steps * mib for kind, mib in each.items()})
+        return freed
+
+    def _half(self, kind: PoolKind) -> float:
+        known = self._file.memory.get(kind.value)
+        measured = self._peaks.get(key_of(self._base))
+        peak = known if measured is None else measured.mib.get(kind, known)
+        return UNKNOWN_MIB if peak is None else round(peak / 2, 1)
+
+    def _steps_taken(self, rung: Rung, full: Values) -> int:
+        sets = enumerate(rung.sets(self._base), start=1)
+        return max((place for place, values in sets if values.items() <= full.items()), default=0)

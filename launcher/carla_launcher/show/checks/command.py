@@ -1,0 +1,65 @@
+"""Checks of a command that is to run in the agent's place, in its own interpreter."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from carla_launcher.act.command import Command
+from carla_launcher.resolve.commands import CommandSizes, command_of
+from carla_launcher.show.checks.machine import Finding, Machine, ok, problem, unknown
+from carla_run.exits import ExitError
+
+_CLIENT = "from importlib.metadata import version; import carla; carla.Client; print(version('carla'))"
+_TORCH = "import torch; print(torch.__version__, 'sees a card' if torch.cuda.is_available() else 'sees no card')"
+LIMIT_S = 45.0
+"""For an import of torch on a busy machine."""
+
+
+def command(machine: Machine) -> Finding:
+    """Return whether the command and its program file can be used."""
+    found = _command(machine)
+    if isinstance(found, Finding):
+        return found
+    try:
+        CommandSizes(found).config()
+    except ExitError as error:
+        return problem(str(error), "")
+    return ok(_program(found))
+
+
+def client(machine: Machine) -> Finding:
+    """Return which ``carla`` client the command's Python has."""
+    return _asked(machine, _CLIENT, "carla", "pip install carla into it, if it drives CARLA by itself")
+
+
+def torch(machine: Machine) -> Finding:
+    """Return whether the command's Python has a PyTorch that sees the card."""
+    return _asked(machine, _TORCH, "torch", "")
+
+
+def _command(machine: Machine) -> Command | Finding:
+    try:
+        found = command_of(machine.asked)
+    except ExitError as error:
+        return problem(str(error), "")
+    return unknown("none is given", "doctor -- python train.py") if found is None else found
+
+
+def _asked(machine: Machine, question: str, module: str, install: str) -> Finding:
+    found = _command(machine)
+    if isinstance(found, Finding):
+        return unknown("not asked: the command can't be started", "")
+    if not Path(found.words[0]).name.startswith("python"):
+        return unknown(f"not asked: {found.words[0]} is no Python", "")
+    asked = machine.ask(_program(found), "-c", question, limit_s=LIMIT_S)
+    if asked.code == 0:
+        return ok(asked.out)
+    if "ModuleNotFoundError" in asked.said:
+        return unknown(f"{_program(found)} has no {module}", install)
+    return problem(asked.said, install)
+
+
+def _program(found: Command) -> str:
+    name = found.words[0]
+    return shutil.which(str(found.folder / name) if "/" in name else name) or name

@@ -1,0 +1,196 @@
+"""What is seen of a command that writes no heartbeat: what its file calls progress, and its last words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carla_launcher.act.command_requests import CommandRequests
+from carla_launcher.observe.command import CommandMonitor, as_step
+from carla_launcher.observe.observation import AgentSeen, Ended
+from carla_run.configuration import program_file
+from carla_run.heartbeat import Phase, read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.requests import Result
+from tests.unit.beats import BEAT
+
+
+@dataclass
+class Process:
+    """A command's process."""
+
+    log: Path
+    pid: int = 7
+    ended: Ended | None = None
+
+    def poll(self) -> Ended | None:
+        return self.ended
+
+    def pids(self) -> frozenset[int]:
+        return frozenset({self.pid})
+
+
+@dataclass
+class Seen:
+    """A run's folder, its command, and the looks at it."""
+
+    folder: Path
+    now_s: float = 0.0
+    told: list[AgentSeen] = field(default_factory=list)
+
+    def begin(self, values: Any) -> None:
+        self.run = RunPaths(self.folder / "run")
+        self.run.logs.mkdir(parents=True, exist_ok=True)
+        log = self.run.logs / "agent.log"
+        log.touch()
+        self.file = program_file.validate(values, "train.yaml")
+        self.monitor = CommandMonitor(self.run, self.file, self.folder, log)
+        self.process = Process(log)
+
+    def look(self, *lines: str) -> AgentSeen:
+        with self.process.log.open("a") as log:
+            log.writelines(f"{line}\n" for line in lines)
+        self.now_s += 1
+        return self.monitor.look(self.now_s, self.process)
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Seen:
+    return Seen(tmp_path)
+
+
+def phases_and_ages(seen: Seen, acts: list[Callable[[], Any] | str | None]) -> list[tuple[str | None, float]]:
+    found = []
+    for act in acts:
+        if callable(act):
+            act()
+        now = seen.look(*([act] if isinstance(act, str) else []))
+        found.append((None if now.beat is None else str(now.beat.step), now.beat_age_s))
+    return found
+
+
+def test_without_a_sign_it_lives_as_long_as_it_runs(seen: Seen) -> None:
+    seen.begin({})
+    assert phases_and_ages(seen, [None, None]) == [("0", 0), ("0", 0)]
+
+
+def test_only_another_step_in_its_output_is_progress(seen: Seen) -> None:
+    seen.begin({"alive": {"log": r"step\s+([\d,]+)", "within_s": 9}})
+    found = phases_and_ages(seen, ["hello", "step 1,200 of 9", "step 1200", "nothing", "step 1300"])
+    assert found == [(None, 0), ("1200", 0), ("1200", 1), ("1200", 2), ("1300", 0)]
+
+
+@pytest.mark.parametrize("sign", ["file", "folder"])
+def test_a_change_of_a_file_is_progress(seen: Seen, sign: str) -> None:
+    (seen.folder / "saved").mkdir()
+    weights = seen.folder / "saved" / "weights"
+    seen.begin({"alive": {sign: "saved/weights" if sign == "file" else "saved", "within_s": 9}})
+    found = phases_and_ages(seen, [None, lambda: weights.write_text("1"), None, lambda: weights.write_text("12")])
+    assert [age for _, age in found] == [0, 0, 1, 0]
+    assert [beat is not None for beat, _ in found] == [False, True, True, True]
+
+
+def test_another_process_has_to_show_progress_again(seen: Seen) -> None:
+    seen.begin({"alive": {"log": r"step (\d+)", "within_s": 9}})
+    assert seen.look("step 7").beat is not None
+    seen.process = Process(seen.process.log, 8)
+    assert seen.look().beat is None
+    beat = seen.look("step 7").beat  # from its checkpoint
+    assert beat is not None
+    assert beat.step == 7
+
+
+def test_a_sign_that_comes_without_the_program_is_named(seen: Seen, capsys: pytest.CaptureFixture[str]) -> None:
+    seen.begin({"alive": {"folder": "saved", "within_s": 9}})
+    (seen.folder / "saved").mkdir()
+    for content in ("1", "12", "123"):
+        (seen.folder / "saved" / "log").write_text(content)
+        seen.monitor.look(1.0, None)
+    assert capsys.readouterr().out.count("changes while the command isn't running, so it can't show") == 1
+
+
+def test_status_and_report_read_a_heartbeat_of_it(seen: Seen) -> None:
+    seen.begin({"alive": {"log": r"step (\d+)", "within_s": 9, "steps": 100}})
+    seen.look("step 7")
+    beat = read_heartbeat(seen.run.heartbeat)
+    assert beat is not None
+    assert (beat.step, beat.total_steps, beat.phase) == (7, 100, Phase.UPDATING)
+
+
+def test_one_that_reports_is_left_to_it(seen: Seen) -> None:
+    seen.begin({})
+    seen.look()
+    assert not seen.monitor.reports
+    seen.run.heartbeat.write_text(replace(BEAT, pid=7, step=41, time=5.0).json())
+    found = seen.look().beat
+    assert seen.monitor.reports
+    assert found is not None
+    assert found.step == 41
+    assert read_heartbeat(seen.run.heartbeat) == replace(BEAT, pid=7, step=41, time=5.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "pool"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "device"),
+        ("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to", "device"),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array", "host"),
+        ("ValueError: no", None),
+    ],
+)
+def test_what_ran_out_is_read_from_its_last_words(seen: Seen, words: str, pool: str | None) -> None:
+    seen.begin({})
+    seen.look("Traceback (most recent call last):")
+    seen.process.ended = Ended(1)
+    (event,) = seen.look(words).events
+    assert (event["event"], event["pool"], event["cause"]) == ("failed", pool, words)
+
+
+@pytest.mark.parametrize(("done", "undone"), [(False, "out/result.json"), (True, "")])
+def test_an_end_without_what_shows_it_is_none(seen: Seen, done: bool, undone: str) -> None:
+    seen.begin({"done": {"file": "out/result.json"}})
+    seen.look()
+    if done:
+        (seen.folder / "out").mkdir()
+        (seen.folder / "out" / "result.json").touch()
+    seen.process.ended = Ended(0)
+    ended = seen.look().ended
+    assert ended is not None
+    assert ended.undone == undone
+
+
+@pytest.mark.parametrize("way", ["signal", "touch"])
+def test_a_checkpoint_is_asked_for_and_seen(seen: Seen, way: str) -> None:
+    seen.begin({"checkpoint": {way: "SIGUSR1" if way == "signal" else "please", "shows": "saved"}})
+    seen.look()
+    sent: list[tuple[int, int]] = []
+    requests = CommandRequests(seen.run, seen.file, seen.folder, seen.monitor, lambda *args: sent.append(args))
+    number = requests.send("checkpoint")
+    assert (bool(sent), (seen.folder / "please").exists()) == (way == "signal", way == "touch")
+    assert requests.answer(number) is None
+    (seen.folder / "saved").write_text("weights")
+    answer = requests.answer(number)
+    assert answer is not None
+    assert answer.result is Result.OK
+
+
+def test_what_cant_be_asked_of_it_is_refused_at_once(seen: Seen) -> None:
+    seen.begin({})
+    seen.look()
+    requests = CommandRequests(seen.run, seen.file, seen.folder, seen.monitor, os.kill)
+    answer = requests.answer(requests.send("apply", {"a": 1}))
+    assert answer is not None
+    assert answer.result is Result.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [("12", 12), ("1,200", 1200), ("1e3", 1000), ("1_000", 1000), ("2.0", 2), ("a", None), (None, None)],
+)
+def test_a_step_is_read_as_programs_print_it(text: str | None, step: int | None) -> None:
+    assert as_step(text) == step

@@ -1,0 +1,196 @@
+"""A command in the agent's place: its words, what is refused of it, and what its rungs free until that is measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from carla_launcher import config
+from carla_launcher.act.command import Command
+from carla_launcher.decide.ladder import build_ladder, with_program
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
+from carla_launcher.resolve.commands import CommandSizes, command_of, limits_with
+from carla_launcher.sizes import CPU, DEVICE
+from carla_run.configuration import program_file
+from carla_run.configuration.program_file import ProgramFile, ProgramFileError
+from carla_run.exits import ExitError
+from tests.conftest import REPOSITORY
+
+VRAM, RAM = PoolKind.VRAM, PoolKind.RAM
+BATCH = {"name": "less", "values": {"batch": [256, 128, 64]}}
+PLACES = {"host": "127.0.0.1", "port": "2000", "tm_port": "8000", "gpu": "0"}
+
+
+def file_with(**values: Any) -> ProgramFile:
+    return program_file.validate(values, "train.yaml")
+
+
+def command(*words: str, folder: Path = Path(), **values: Any) -> Command:
+    return Command(words or ("train",), file_with(**values), folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "setting", "expected"),
+    [
+        (("train", "--batch", "256"), {"word": "--batch"}, ("train", "--batch", "128")),
+        (("train", "--batch=256", "-v"), {"word": "--batch"}, ("train", "--batch=128", "-v")),
+        (("train",), {"word": "--batch"}, ("train", "--batch", "128")),
+        (("train", "t.batch=256"), {"word": "t.batch="}, ("train", "t.batch=128")),
+        (("train",), {"word": "t.batch="}, ("train", "t.batch=128")),
+        (("train",), {"environment": "BATCH"}, ("train",)),
+    ],
+)
+def test_a_rungs_value_reaches_the_program(words: tuple[str, ...], setting: Any, expected: tuple[str, ...]) -> None:
+    started = command(*words, settings={"batch": setting}).start(False, {"batch": 128}, PLACES, Path())
+    assert started == (expected, {"BATCH": "128"} if "environment" in setting else {})
+
+
+def test_a_key_of_its_yaml_is_changed_in_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text("optim: {batch: 256, lr: 0.1}\n")
+    asked = command(
+        *("train", "--config", "conf.yaml"),
+        folder=tmp_path,
+        settings={"batch": {"yaml": "conf.yaml", "key": "optim.batch"}},
+    )
+    copies = tmp_path / "run"
+    copies.mkdir()
+    words, _ = asked.start(False, {"batch": 64}, PLACES, copies)
+    assert words == ("train", "--config", str(copies / "conf.yaml"))
+    assert yaml.safe_load((copies / "conf.yaml").read_text()) == {"optim": {"batch": 64, "lr": 0.1}}
+    assert (asked.value("batch"), (tmp_path / "conf.yaml").read_text()) == (256, "optim: {batch: 256, lr: 0.1}\n")
+
+
+def test_only_its_own_placeholders_are_filled_in_and_resume_words_added() -> None:
+    asked = command("train", "{host}:{port}", '{"lr": {x}}', resume={"words": ["--load", "{tm_port}"]})
+    assert asked.start(False, {}, PLACES, Path())[0] == ("train", "127.0.0.1:2000", '{"lr": {x}}')
+    assert asked.start(True, {}, PLACES, Path())[0][3:] == ("--load", "8000")
+    other = command("train", resume={"command": ["again"]})
+    assert other.start(True, {}, PLACES, Path())[0] == ("again",)
+
+
+@pytest.mark.parametrize(
+    ("words", "values", "expected"),
+    [
+        (("no-such-program",), {}, "no-such-program: the command isn't there"),
+        (("./train.yaml",), {}, "./train.yaml: the command can't be executed"),
+        (("docker", "run", "-d", "x"), {}, "goes into the background"),
+        ((sys.executable, "{port}"), {}, "The command names {port}, and --simulator none has none"),
+        ((sys.executable,), {"settings": {"a": {"yaml": "b.yaml"}}}, "settings.a.yaml is b.yaml, which isn't in"),
+        ((sys.executable,), {"settings": {"a": {"yaml": "train.yaml"}}}, "no word of the command names it"),
+        ((sys.executable,), {"resume": {"command": ["no-such"]}}, "no-such: the command isn't there"),
+    ],
+)
+def test_a_command_that_cant_be_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], values: Any, expected: str
+) -> None:
+    (tmp_path / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "train.yaml").write_text(json.dumps(values))
+    asked = RunOptions(command=words, program=tmp_path / "train.yaml", cwd=tmp_path, simulator=SimulatorKind.NONE)
+    with pytest.raises(RefusedError) as refused:
+        command_of(asked)
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"alive": {"log": ".*", "within_s": 9}}, "alive.log is '.*', which every line fits: it can't fail"),
+        ({"alive": {"log": "(", "within_s": 9}}, "alive.log is '('; expected a regular expression"),
+        ({"alive": {"log": "a"}}, "`alive.within_s` is missing"),
+        ({"alive": {"within_s": 9}}, "alive has none of them; expected one of file, folder, log"),
+        ({"alive": {"log": "a", "file": "b", "within_s": 9}}, "alive has file and log; expected one of"),
+        ({"alive": {"file": "b", "within_s": 9, "first_within_s": 3}}, "alive.first_within_s is 3; expected at least"),
+        ({"checkpoint": {"shows": "a"}}, "checkpoint has none of them; expected one of signal, touch"),
+        ({"settings": {"a": {}}}, "a setting has none of them; expected one of word, environment, yaml"),
+        ({"resume": {}}, "resume has none of them; expected one of words, command"),
+        ({"exits": {"0": "well"}}, "`exits.0` is 'well'; expected 'finished', 'stopped'"),
+        ({"done": {}}, "`done.file` is missing"),
+        ({"memory": {"vram": 0}}, "`memory.vram` is 0; expected more than 0"),
+    ],
+)
+def test_a_mistake_in_a_program_file_is_one_sentence(values: Any, expected: str) -> None:
+    with pytest.raises(ProgramFileError) as refused:
+        file_with(**values)
+    assert expected in str(refused.value)
+
+
+def test_a_rung_that_takes_less_of_nothing_is_refused() -> None:
+    sizes = CommandSizes(command("train", rungs=[{"name": "less", "values": {"batch": "half"}}]))
+    with pytest.raises(ExitError, match="nothing says what batch is: give it in the command, or as"):
+        sizes.config()
+
+
+def sizes_of(tmp_path: Path, **values: Any) -> CommandSizes:
+    sizes = CommandSizes(command("train", "--batch", "256", rungs=[{**BATCH, **values}], memory={"ram": 3000}))
+    sizes.sizes_by(tmp_path, {**sizes.config(), DEVICE: CPU})
+    return sizes
+
+
+def peaks(sizes: CommandSizes, tmp_path: Path) -> list[float]:
+    base = {**sizes.config(), DEVICE: CPU}
+    return [each.mib[RAM] for each in sizes.sizes_by(tmp_path, base)([{}, {"batch": 128}, {"batch": 64}])]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [({"frees_mib": {"ram": 400}}, [3000, 2600, 2200]), ({}, [3000, 1500, 0])],
+)
+def test_a_rung_frees_what_is_believed(tmp_path: Path, values: Any, expected: list[float]) -> None:
+    assert peaks(sizes_of(tmp_path, **values), tmp_path) == expected
+
+
+def test_what_was_measured_corrects_a_wrong_belief(tmp_path: Path) -> None:
+    sizes = sizes_of(tmp_path, frees_mib={"ram": 400})
+    sizes.measured({}, {RAM: 2000.0})
+    assert peaks(sizes, tmp_path) == [2000, 1600, 1200]
+    sizes.measured({"batch": 128}, {RAM: 1900.0})
+    assert peaks(sizes, tmp_path) == [2000, 1900, 1500]
+
+
+def test_a_later_run_of_the_same_command_remembers(tmp_path: Path) -> None:
+    for words, run in ((["train", "--batch", "256"], "a"), (["other"], "b")):
+        row = {"values": {"batch": 256, "device": "cpu"}, "mib": {"ram": 1000.0 if run == "a" else 9.0, "vram": 0}}
+        (tmp_path / run).mkdir()
+        state = {"options": {"command": words}, "command_peaks_mib": [row]}
+        (tmp_path / run / "launcher.json").write_text(json.dumps(state))
+    assert peaks(sizes_of(tmp_path, frees_mib={"ram": 400}), tmp_path) == [1000, 600, 200]
+
+
+def test_a_ladder_has_its_rungs_though_no_peak_is_known(tmp_path: Path) -> None:
+    sizes = CommandSizes(command("train", rungs=[{**BATCH, "frees_mib": {"vram": 300}}]))
+    base = {**sizes.config(), DEVICE: "cuda"}
+    rungs = with_program(config.load().ladder, sizes.program)
+    ladder = build_ladder(rungs, base, None, sizes.frees_by(sizes.sizes_by(tmp_path, base)))
+    found = [(str(step), dict(step.frees_mib)) for step in ladder[VRAM] if step.rung == "less"]
+    assert found == [("less (batch = 128)", {VRAM: 300.0}), ("less (batch = 64)", {VRAM: 300.0})]
+
+
+def test_the_times_of_a_program_file_hold_for_its_run() -> None:
+    limits = limits_with(config.load(), file_with(alive={"log": "a", "within_s": 9}, stop_grace_s=1))
+    assert (limits.agent.beat_limit_s, limits.agent.warming_limit_s, limits.agent.stop_grace_s) == (9, 600, 1)
+    assert limits_with(config.load(), ProgramFile()).agent == config.load().agent
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "examples" / "programs").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_the_examples_can_be_used_as_they_are(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text("data: {batch_size: 32, num_workers: 4}\n")
+    words = (sys.executable, "train.py", "--config", "conf.yaml", "--batch-size", "256")
+    found = command_of(RunOptions(command=words, program=path, cwd=tmp_path))
+    assert found is not None
+    sizes = CommandSizes(found)
+    base = {**sizes.config(), DEVICE: "cuda"}
+    ladder = build_ladder(
+        with_program(config.load().ladder, sizes.program), base, None, sizes.frees_by(sizes.sizes_by(tmp_path, base))
+    )
+    names = {step.rung for steps in ladder.values() for step in steps}
+    assert names >= {rung.name for rung in found.file.rungs}

@@ -1,0 +1,172 @@
+"""``run``: a program that knows nothing of this project, with the real client, among faults of all kinds."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
+from tests.wire.launched import Launched, own_limits
+
+PROGRAM = str(REPOSITORY / "tests" / "wire" / "stepping_program.py")
+STEPS = 60
+FILE = """
+resume: {words: [--resume]}
+alive: {log: 'step (\\d+)', within_s: 30, first_within_s: 60, steps: 60}
+done: {file: result.txt}
+stop_grace_s: 5
+simulator_hangs_after_s: 3
+"""
+SOON = {"watch.check_every_s": 1, "watch.interval_s": 0.5, "simulator.restarts.first_delay_s": 0.1}
+
+Fault = Callable[[Launched], None]
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Launched]:
+    """Return a run that isn't started yet; ended after the test."""
+    (tmp_path / "train.yaml").write_text(FILE)
+    run = Launched(tmp_path)
+    yield run
+    run.end()
+
+
+def start(launched: Launched, *words: str, simulator: str = "carla-lite", file: str = "train.yaml") -> None:
+    folder = launched.runs.parent
+    options = ("--simulator", simulator, "--cwd", str(folder), *own_limits(folder, SOON))
+    named = ("--program", str(folder / file)) if file else ()
+    launched.run_command(*options, *named, "--", *(words or (sys.executable, PROGRAM, "--port", "{port}")))
+
+
+def driven(launched: Launched) -> list[int]:
+    return [int(line) for line in (launched.runs.parent / "driven.txt").read_text().split()]
+
+
+def pid_of(launched: Launched, program: str) -> int:
+    return int(launched.state[program]["pid"])
+
+
+def until_step(launched: Launched, step: int) -> None:
+    launched.until(lambda: launched.beat.get("step", 0) >= step and launched.beat.get("phase") == "updating")
+
+
+def kill_simulator(launched: Launched) -> None:
+    os.kill(pid_of(launched, "simulator"), signal.SIGKILL)
+
+
+def hang_simulator(launched: Launched) -> None:
+    os.kill(pid_of(launched, "simulator"), signal.SIGSTOP)
+
+
+def kill_program(launched: Launched) -> None:
+    os.kill(pid_of(launched, "agent"), signal.SIGKILL)
+
+
+def kill_launcher(launched: Launched) -> None:
+    launched.process.kill()
+    launched.process.wait()
+    launched.run_command()
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (kill_simulator, "simulator_crash"),
+        pytest.param(hang_simulator, "simulator_hang", marks=pytest.mark.long),
+        pytest.param(kill_program, "agent_crash", marks=pytest.mark.long),
+        pytest.param(kill_launcher, "", marks=pytest.mark.long),
+    ],
+)
+def test_a_fault_costs_what_lay_past_the_last_checkpoint(launched: Launched, fault: Fault, cause: str) -> None:
+    start(launched)
+    until_step(launched, 22)
+    processes = psutil.Process(launched.process.pid).children(recursive=True)
+    fault(launched)
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    steps = driven(launched)
+    again = next(step for before, step in itertools.pairwise(steps) if step <= before)
+    assert (again > 20, (again - 1) % 10) == (True, 0)  # from the last checkpoint
+    assert sorted(set(steps)) == list(range(1, STEPS + 1))
+    assert len(steps) < STEPS + 10
+    found = {row["diagnosis"] for row in launched.events("finding")}
+    assert found == ({cause} if cause else set())
+    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
+    assert not left
+    assert (launched.run / "report.html").exists()
+
+
+DAEMON = "import os, time\nif os.fork() == 0:\n os.setsid()\n time.sleep(60)"
+CHILDREN = "import subprocess\nsubprocess.Popen(['sleep', '60'])\nopen('result.txt', 'w').close()"
+PATIENT_S = {"agent.restarts.budget": 1, "agent.restarts.first_delay_s": 0.1, "watch.interval_s": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("script", "file", "code", "said"),
+    [
+        (DAEMON, "", 65, "and left 1 running, ended since: it puts itself into the background"),
+        (CHILDREN, "done: {file: result.txt}", 0, "the agent finished"),
+        ("pass", "done: {file: result.txt}", 70, "without result.txt, by which it shows that it is done"),
+        ("input()", "", 70, "EOFError: EOF when reading a line, and its 1 restarts are spent"),
+        ("raise SystemExit(7)", "exits: {0: finished, 7: bad_configuration}", 65, "refused its configuration"),
+        ("raise MemoryError", "", 70, "the agent ran out of host memory (exit code 1), and its 1 restarts are spent"),
+    ],
+)
+def test_an_odd_end_is_one_clear_sentence(tmp_path: Path, script: str, file: str, code: int, said: str) -> None:
+    (tmp_path / "train.yaml").write_text(file)
+    launched = Launched(tmp_path)
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
+    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", script)
+    output = launched.output()
+    assert (launched.process.returncode, said in output) == (code, True), output
+    assert not [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(tmp_path)]
+
+
+GREEDY = """
+import sys, time
+batch = int(sys.argv[2])
+held = bytearray(batch * 2**20)
+for step in range(20):
+    print("step", step, flush=True)
+    time.sleep(0.1)
+    if batch > 64 and step == 12:
+        raise MemoryError
+"""
+RUNGS = """
+alive: {log: 'step (\\d+)', within_s: 30}
+settings: {batch: {word: --batch}}
+rungs: [{name: less, values: {batch: [128, 64]}, frees_mib: {ram: 40}}]
+"""
+
+
+@pytest.mark.long
+def test_memory_that_ran_out_is_a_rung_and_the_next_plan_knows(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(RUNGS)
+    launched = Launched(tmp_path)
+    soon = own_limits(tmp_path, {**PATIENT_S, "restore.settle_s": 0.5})
+    words = ("--", sys.executable, "-c", GREEDY, "--batch", "128")
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"), *soon)
+    launched.run_command(*options, *words)
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    assert "gives way by less (batch = 64)" in output
+    batch, half = (row["mib"]["ram"] for row in launched.state["command_peaks_mib"])
+    assert batch > half + 50  # and not the 40 that were believed
+    planned = subprocess.run(
+        [*launched.program, "plan", "--json", "--runs-dir", str(launched.runs), *options, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    items = json.loads(planned.stdout)["asked"]["items_mib"]["ram"]
+    assert {"what": "agent at its peak", "mib": batch, "known": "measured"} in items

@@ -36,6 +36,7 @@ from measuring import machine
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from carla_run.event_log import JsonLines
 from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
@@ -53,7 +54,6 @@ from carla_td3.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, D
 from carla_td3.evaluation.metrics import limit_s
 from carla_td3.evaluation.routes import completed, drive_again_if_lost
 from carla_td3.evaluation.video import VideoSummary, record, side_by_side
-from carla_td3.telemetry.events import JsonLines
 
 ROUTES = Path(__file__).parent / "nocrash"
 TEST_TOWN = "Lite:seed=800,size=400"

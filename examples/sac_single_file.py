@@ -1,13 +1,14 @@
 """Soft actor-critic (Haarnoja et al. 2018) on ``CarlaTD3/Driving-v0`` in one file, to read and to change.
 
 Start a simulator (``python -m carla_lite``), then ``python examples/sac_single_file.py``. It drives where CARLA_HOST
-and CARLA_PORT say. The replay keeps a frame stack once a step, 28 kB, and the weights are saved at the end.
+and CARLA_PORT say. The replay keeps a frame stack once a step, 28 kB. It reports to a launcher, where one started it.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import carla_td3.env  # noqa: F401 (registers the environment)
+from carla_run import run
 
 Observation = dict[str, NDArray[Any]]
 
@@ -40,6 +42,9 @@ class Settings:
     seed: int = 0
     patience_s: float = 60.0
     weights: str = "runs/sac.pt"
+    save_every: int = 5_000
+    begin_with: str = ""
+    """Weights, and their step, to begin with; if the file isn't there, from nothing."""
 
 
 class Features(nn.Module):
@@ -165,6 +170,25 @@ class Learner:
                 target.lerp_(online, self.settings.tau)
         return float(loss.detach())
 
+    def save(self, path: Path, step: int) -> None:
+        """Write the weights so that a kill leaves the old file or the new one."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"new-{path.name}")
+        torch.save({"step": step, **{name: each.state_dict() for name, each in self.networks.items()}}, new)
+        new.replace(path)
+
+    def load(self, path: Path) -> int:
+        """Take up weights; return their step."""
+        saved = torch.load(path, weights_only=True)
+        for name, each in self.networks.items():
+            each.load_state_dict(saved[name])
+        return int(saved["step"])
+
+    @property
+    def networks(self) -> dict[str, nn.Module]:
+        """Those that are saved, by name."""
+        return {"actor": self.actor, "critics": self.critics, "targets": self.targets}
+
     def act(self, observation: Observation, device: torch.device) -> NDArray[np.float32]:
         """Return a drawn action."""
         with torch.no_grad():
@@ -180,42 +204,54 @@ def step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     optimizer.step()
 
 
-def train(settings: Settings) -> None:
+def train(settings: Settings, report: run.Report) -> None:
     """Drive and learn, and save the weights."""
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     env = gymnasium.make("CarlaTD3/Driving-v0", simulator={"patience_s": settings.patience_s})
     learner, replay = Learner(settings, device), Replay(settings.capacity)
+    path, before = Path(settings.weights), Path(settings.begin_with)
+    number = first = learner.load(before) if before.is_file() else 0
     try:
         observation, _ = env.reset(seed=settings.seed)
         replay.begin(observation)
         env.action_space.seed(settings.seed)
         earned = loss = 0.0
-        for number in range(1, settings.steps + 1):
-            warm = number > settings.warm_up
-            action = learner.act(observation, device) if warm else env.action_space.sample()
+        while number < settings.steps and not report.stop_asked:
+            number += 1
+            warm = number - first > settings.warm_up
+            action = learner.act(observation, device) if warm or first else env.action_space.sample()
             observation, reward, terminated, truncated, info = env.step(action)
             replay.add(action, float(reward), observation, terminated)
             earned += float(reward)
             if warm:
                 loss = learner.update(replay.sample(settings.batch, rng, device))
+            report.step(number)
             if terminated or truncated:
                 print(f"step {number}: {info['end']}, return {earned:.1f}, loss {loss:.3f}", flush=True)
+                report.step(number, reward=earned, **{"train/loss": loss})
                 replay.end()
                 earned = 0.0
                 observation, _ = env.reset()
                 replay.begin(observation)
+            wanted = [each for each in report.requests() if each.kind in ("checkpoint", "stop")]
+            if wanted or number % settings.save_every == 0:
+                learner.save(path, number)
+                report.saved(path.name)
+            for each in wanted:
+                each.done()
     finally:
         env.close()
-    path = Path(settings.weights)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"actor": learner.actor.state_dict(), "critics": learner.critics.state_dict()}, path)
-    print(f"{settings.steps} steps; the weights are in {path}.")
+    learner.save(path, number)
+    print(f"{number} steps; the weights are in {path}.")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for each in fields(Settings):
         parser.add_argument(f"--{each.name.replace('_', '-')}", type=type(each.default), default=each.default)
-    train(Settings(**vars(parser.parse_args())))
+    settings = Settings(**vars(parser.parse_args()))
+    with run.report(settings.steps, sigterm=True) as report:
+        train(settings, report)
+    sys.exit(report.exit_code)

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from carla_run.files import user_name
+from carla_run.memory.errors import FULL
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 
 

@@ -50,7 +50,7 @@ def publish(final: Path, write: Callable[[Path], None]) -> None:
 def _clear_leftovers(root: Path) -> None:
     """Remove what a kill during :func:`publish` left, and put a replaced directory back."""
     for replaced in root.glob(f"{_REPLACED}*"):
-        before = root / replaced.name.removeprefix(_REPLACED)
+        before = root / _name(replaced)
         if before.exists():
             shutil.rmtree(replaced)
         else:
@@ -80,4 +80,4 @@ def newest_first(root: Path, pattern: str) -> list[Path]:
 
 
 def _name(path: Path) -> str:
-    return path.name.removeprefix(_REPLACED)
+    return path.name[len(_REPLACED) :] if path.name.startswith(_REPLACED) else path.name

@@ -120,6 +120,7 @@ class Heartbeat:
     Attributes:
         time: seconds since 1970.
         pid: process id in the agent's namespace; in a container it differs from the host's.
+        total_steps: that there are to be; 0 where that is unknown.
         episode: number of finished episodes.
         cuda: None if CUDA wasn't asked for.
         gave_way: the event that lowered device or micro-batch below the configured one; None if none did.
@@ -136,15 +137,15 @@ class Heartbeat:
     pid: int
     phase: Phase
     step: int
-    total_steps: int
-    updates: int
-    episode: int
-    device: str
-    batch: int
-    micro_batch: int
-    ticks: int
-    tick_outstanding_s: float
-    collector_restarts: int
+    total_steps: int = 0
+    updates: int = 0
+    episode: int = 0
+    device: str = ""
+    batch: int = 0
+    micro_batch: int = 0
+    ticks: int = 0
+    tick_outstanding_s: float = 0.0
+    collector_restarts: int = 0
     cuda: Optional[Cuda] = None
     gave_way: Optional[str] = None
     update_ms: Optional[float] = None

@@ -34,15 +34,16 @@ class StopRequests:
             return ""
         return "Ctrl-C" if self.signal is signal.SIGINT else self.signal.name
 
-    def install(self, *, closing_terminal: bool = False) -> None:
-        """Handle SIGINT and SIGTERM; call from the main thread.
+    def install(self, *, interrupt: bool = True, closing_terminal: bool = False) -> None:
+        """Handle SIGTERM; call from the main thread.
 
         SIGINT is handled even if it is ignored, as in a script's background jobs, so that ``kill -INT`` works.
 
         Args:
+            interrupt: SIGINT as well.
             closing_terminal: handle SIGHUP as well, unless the process was started to ignore it (nohup).
         """
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGTERM, signal.SIGINT) if interrupt else (signal.SIGTERM,):
             signal.signal(number, self._on_signal)
         if closing_terminal and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._on_signal)

@@ -36,10 +36,10 @@ FORBIDDEN = {
 EXCEPT = {"carla_lite": [("carla_lite.testing.worlds", "carla")]}
 """What runs in a client's process."""
 
-MEMORY = "carla_run.memory"
+NVML = "carla_run.memory.nvml"
 WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")
 CONFIGURATION = "carla_run.configuration"
-"""The only room of the contract with packages: the others run under ``python -S``, too."""
+"""With NVML's module what needs packages in the contract: the others run under ``python -S``, too."""
 
 LOOKS_ONLY = {"observe": {"observe"}, "plugins.reserve": {"plugins.reserve", "observe", "hooks"}}
 """The launcher's rooms that know nothing of its others."""
@@ -76,13 +76,13 @@ def test_a_room_imports_only_what_it_may(package: str) -> None:
 
 
 def test_the_contract_is_below_all_and_its_core_needs_the_standard_library_only() -> None:
-    packages = {CONFIGURATION: {"pydantic", "pydantic_core", "yaml"}, MEMORY: {"pynvml"}}
+    packages = {CONFIGURATION: {"pydantic", "pydantic_core", "yaml"}, NVML: {"pynvml"}}
     for module, path in modules("carla_run").items():
         entered = set(imports(path))
-        beside = {"carla_run", *packages.get(room(module), ())}
+        own = {each: needed for each, needed in packages.items() if module.startswith(each)}
+        beside = {"carla_run"}.union(*own.values())
         assert {name.split(".")[0] for name in entered} <= sys.stdlib_module_names | beside, module
-        outside = [each for each in packages if each != room(module)]
-        assert not [name for name in entered if name.startswith(tuple(outside))], module
+        assert not [name for name in entered if name.startswith(tuple(packages.keys() - own))], module
 
 
 def imported(package: str) -> nx.DiGraph[str]:

@@ -1,4 +1,4 @@
-"""Both distributions, each in an environment that has what it asks for and nothing more, used outside any checkout."""
+"""The distributions, each in an environment that has what it asks for and nothing more, used outside any checkout."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,8 +27,8 @@ replay: {capacity: 1000}
 training: {total_steps: 60, warmup_steps: 50, log_every_steps: 50, learner_threads: 1}
 evaluation: {every_steps: 0, final_episodes: 0, baselines: false, video: false}
 """
-OURS, LITE = "carla-td3-lowmem", "carla-lite"
-PROJECTS = {OURS: ".", LITE: "carla/lite"}
+OURS, LITE, REPORT = "carla-td3-lowmem", "carla-lite", "carla-run"
+PROJECTS = {OURS: ".", LITE: "carla/lite", REPORT: "contract"}
 COPIED = ("agent", "launcher", "contract", "carla/lite", "pyproject.toml", "README.md", "LICENSE")
 
 
@@ -133,15 +134,25 @@ def test_a_distribution_starts_alone(
     assert not list((tmp_path / "venv").glob("lib/*/site-packages/torch*")), "a base install is light"
 
 
-def test_both_have_one_version(build: Build) -> None:
+def test_all_have_one_version(build: Build) -> None:
     names = [build(project).name.split("-")[:2] for project in PROJECTS]
     assert {version for _, version in names} == {(REPOSITORY / "carla/lite/VERSION").read_text().strip()}
+
+
+def test_a_trainer_gets_what_reports_and_needs_nothing_else(build: Build) -> None:
+    with zipfile.ZipFile(build(REPORT)) as wheel:
+        names = wheel.namelist()
+        (about,) = [wheel.read(name).decode() for name in names if name.endswith("METADATA")]
+    assert {"carla_run/run.py", "carla_run/memory/errors.py", "carla_run/py.typed"} <= set(names)
+    assert not [name for name in names if "configuration" in name]
+    assert "Requires-Python: >=3.8" in about
+    assert "Requires-Dist" not in about
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory, build: Build) -> Environment:
     folder = tmp_path_factory.mktemp("installed")
-    found = Environment(folder, *map(build, PROJECTS), extras=("agent", "lite", "launcher", "web"))
+    found = Environment(folder, build(OURS), build(LITE), extras=("agent", "lite", "launcher", "web"))
     (found.folder / "own.yaml").write_text(CONFIG, encoding="utf-8")
     return found
 

@@ -132,12 +132,12 @@ def train(
     )
     chosen = _allocate_by(resolved)
     with prepare(run, resume):
+        from carla_run.event_log import EventLog
         from carla_td3.memory.preflight import admit
         from carla_td3.td3.kernels import arithmetic
         from carla_td3.td3.replay.frames import FrameStack
         from carla_td3.td3.replay.layout import privileged_numbers
         from carla_td3.td3.replay.resize_replay import resize_rings
-        from carla_td3.telemetry.events import EventLog
         from carla_td3.trainer.loop import TrainingLoop
 
         log = EventLog(run.agent_events).append

@@ -12,6 +12,7 @@ from collections.abc import Generator
 
 from rich.console import Console
 
+from carla_run.event_log import EventLog
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
@@ -26,7 +27,6 @@ from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.layout import META, Layout, privileged_numbers
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay
 from carla_td3.td3.replay.resize_replay import resize_replay
-from carla_td3.telemetry.events import EventLog
 from carla_td3.telemetry.progress import ProgressLine
 from carla_td3.trainer.towns import Station, Towns
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from carla_run.event_log import JsonLines
 from carla_run.keys import leaves
 from carla_run.readers import inner, read_lines
 from carla_td3.env.route import Route
 from carla_td3.evaluation.metrics import Evaluation, RouteResult
-from carla_td3.telemetry.events import JsonLines
 
 DRIVER, SETTINGS = "driver", "settings"
 _RESULT = TypeAdapter(RouteResult)

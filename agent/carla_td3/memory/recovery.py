@@ -17,8 +17,8 @@ from typing import TypeVar
 import torch
 
 from carla_run.exits import Exit
-from carla_run.memory.errors import allocator_is_broken
-from carla_td3.exits import MEMORY, AgentError, DeviceIsFull, exhausted_pool, never_full
+from carla_run.memory.errors import DeviceIsFull, allocator_is_broken, never_full
+from carla_td3.exits import MEMORY, AgentError, exhausted_pool
 from carla_td3.memory import heap
 
 T = TypeVar("T")

@@ -1,19 +1,16 @@
-"""The heartbeat: ``agent.json`` once a second, from a thread of the learner.
+"""The learner's heartbeat: what stands in ``agent.json``, and the memory that is read at each beat.
 
-Owns that file and the beat, at which memory is read too. Reads figures that others set, never waits for them, and
-never stops training: a failed write is forgotten.
+Reads figures that others set, and never waits for them.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from carla_run.files import write_whole
+from carla_run import pulse
 from carla_run.heartbeat import (
     CollectorBeat,
     CollectorFigures,
@@ -27,7 +24,6 @@ from carla_run.paths import RunPaths
 from carla_td3.exchange.status import Snapshot, Status
 from carla_td3.memory.watermarks import Watermarks
 
-INTERVAL_S = 1.0
 CONNECTS = (Phase.STARTING, Phase.WARMING, Phase.COLLECTING)
 """Phases in which collectors that connect, all of them, keep the learner waiting."""
 
@@ -55,43 +51,16 @@ class Vitals:
     exit_code: int | None = None
 
 
-class Pulse:
-    """The thread. Use as a context manager: the last line is written when it ends."""
+class Pulse(pulse.Pulse):
+    """The thread, with the learner's figures."""
 
     def __init__(self, run: RunPaths, vitals: Vitals, statuses: Sequence[Status], memory: Watermarks) -> None:
-        self._run = run
         self._vitals = vitals
         self._statuses = statuses
         self._memory = memory
-        self._failed = False
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        super().__init__(run.heartbeat, self._now)
 
-    def __enter__(self) -> Pulse:
-        self._write()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-        self._write()
-
-    def _beat(self) -> None:
-        while not self._end.wait(INTERVAL_S):
-            self._write()
-
-    def _write(self) -> None:
-        try:
-            write_whole(self._run.heartbeat, self._figures().json(), durable=False)
-        except OSError:
-            pass
-        except Exception:  # of a card that fails, say: whatever it is, silence would be taken for a hang
-            if not self._failed:
-                traceback.print_exc()
-            self._failed = True
-
-    def _figures(self) -> Heartbeat:
+    def _now(self) -> Heartbeat:
         vitals, collectors = self._vitals, [status.read() for status in self._statuses]
         waiting = all(each.state is CollectorState.CONNECTING for each in collectors) and vitals.phase in CONNECTS
         phase = Phase.WAITING_FOR_SIMULATOR if waiting else vitals.phase

@@ -19,9 +19,9 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-
 from torch.utils.tensorboard import FileWriter
 from torch.utils.tensorboard.summary import hparams
 
+from carla_run.event_log import JsonLines
 from carla_run.keys import leaves
 from carla_td3.exchange.messages import EpisodeEnded
-from carla_td3.telemetry.events import JsonLines
 
 FINAL_FIGURES = (
     *("rollout/ep_rew_mean", "rollout/success_rate", "eval/mean_reward", "eval/success_rate"),

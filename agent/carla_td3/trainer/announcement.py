@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
+from carla_run.event_log import EventLog
 from carla_run.keys import leaves
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig, dump
 from carla_td3.run_directory import provenance, read_overrides, save_config
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer.pacing import Counters
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from carla_run.heartbeat import Phase
+from carla_run.listener import Standing
 from carla_td3.trainer.checkpoint import CheckpointError
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.pacing import Counters
 from carla_td3.trainer.reporter import Reporter
-from carla_td3.trainer.requests import Standing
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from carla_run.event_log import EventLog
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.cuda import choose_device, limit_memory
@@ -32,7 +33,6 @@ from carla_td3.td3.placement import HOST
 from carla_td3.td3.replay.replay import Replay, ReplayError
 from carla_td3.td3.replay.resampling import adapted
 from carla_td3.td3.replay.sampling import Rings
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.batches import Batches
 from carla_td3.trainer.pacing import Counters, Pacing, resumed

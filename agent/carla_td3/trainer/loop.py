@@ -13,10 +13,12 @@ from rich.console import Console
 from carla_run.events import Failed, MemoryPool
 from carla_run.exits import Exit
 from carla_run.heartbeat import Phase, read_heartbeat
+from carla_run.listener import Standing
+from carla_run.memory.errors import gpu_is_lost
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
 from carla_td3.exchange.status import Status
-from carla_td3.exits import AgentError, exhausted_pool, exit_code, gpu_is_lost
+from carla_td3.exits import AgentError, exhausted_pool, exit_code
 from carla_td3.memory.preflight import Admitted
 from carla_td3.trainer.announcement import announce
 from carla_td3.trainer.checkpoint_store import CheckpointStore
@@ -24,7 +26,7 @@ from carla_td3.trainer.fleet import Fleet
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.pacing import Action, Counters, Plan, decide, learning_rate, phase, step_limit
 from carla_td3.trainer.reporter import Reporter
-from carla_td3.trainer.requests import Requests, Standing, patched
+from carla_td3.trainer.requests import Requests, patched
 
 WAIT_S = 0.001
 """The learner's look at the collectors when it has nothing to do; a report ends the wait earlier."""

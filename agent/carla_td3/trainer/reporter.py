@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
+from carla_run.event_log import EventLog
 from carla_run.heartbeat import Phase
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig
 from carla_td3.exchange.messages import Driving, EpisodeEnded, Evaluated
 from carla_td3.exchange.status import Status
 from carla_td3.memory.watermarks import Watermarks
-from carla_td3.telemetry.events import EventLog
 from carla_td3.telemetry.heartbeat import Pulse, Vitals
 from carla_td3.telemetry.metrics import Episodes, Metrics
 from carla_td3.telemetry.progress import ProgressLine, Shown

@@ -1,20 +1,18 @@
 """Requests to a running training: each new one is handed to it, and answered when it is done.
 
 Owns the choice of what may change in a running process, and the answers' wording. Knows the training only as the few
-things that can be asked of it, and no file but through ``carla_run.requests``.
+things that can be asked of it, and no file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from carla_run.paths import RunPaths
-from carla_run.requests import Answer, Inbox, Request, RequestKind, Result, Unfit
+from carla_run.listener import Listener, Standing
+from carla_run.requests import RequestKind, Result
 from carla_td3 import config, layered_yaml
 from carla_td3.config import AgentConfig, ConfigError, dump
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer.checkpoint import CheckpointError
 
 APPLICABLE = (
@@ -23,16 +21,6 @@ APPLICABLE = (
 )
 """Keys whose change in mid-run is exact: the tensors move, gradients add up to the batch's, and the rest is pace.
 Anything else is part of what is learned or built once, and needs a new process."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a training stands, for an answer."""
-
-    steps: int
-    updates: int
-    checkpoint: str | None
-    """Name of the checkpoint that holds the present updates; None if they aren't saved."""
 
 
 class Training(Protocol):
@@ -58,57 +46,21 @@ class Training(Protocol):
         """End as after SIGTERM, soon."""
 
 
-class Requests:
-    """The requests of one run."""
-
-    def __init__(self, run: RunPaths, events: EventLog) -> None:
-        self._inbox = Inbox(run)
-        self._events = events
-        self._open: Request | None = None
-
-    def begin(self, standing: Standing) -> None:
-        """Refuse what an earlier process left unanswered: a forgotten drain or stop must not hold up a new start."""
-        self._refuse(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
+class Requests(Listener):
+    """The requests of one training."""
 
     def obey(self, training: Training) -> None:
         """Do what is newly asked for, if anything; a stop is answered at the end of the run."""
-        found = self._inbox.poll()
-        if isinstance(found, Unfit):
-            self._refuse(found, "", training.standing)
-        if not isinstance(found, Request):
+        request = self.take(training.standing)
+        if request is None:
             return
-        self._open = found
-        self._events.append("requested", found.kind, id=found.id, values=found.values)
         try:
-            _ACTIONS[found.kind](training, found.values, f"request {found.id}")
+            _ACTIONS[request.kind](training, request.values, f"request {request.id}")
         except (ConfigError, CheckpointError) as error:
-            self._refuse(found, str(error), training.standing)
+            self.answer(request, Result.REFUSED, str(error), training.standing)
         else:
-            if found.kind is not RequestKind.STOP:
-                self._answer(found, Result.OK, _DONE[found.kind], training.standing)
-
-    def end(self, standing: Standing, failure: str | None = None) -> None:
-        """Answer what is still open, for the run has ended: well, or with a failure."""
-        for request in (self._open, self._inbox.poll()):
-            if isinstance(request, Request) and request.kind is RequestKind.STOP and failure is None:
-                self._answer(request, Result.OK, _DONE[RequestKind.STOP], standing)
-            else:
-                self._refuse(request, failure or "The run has ended.", standing)
-
-    def _refuse(self, request: Request | Unfit | None, sentence: str, standing: Standing) -> None:
-        """Refuse what was asked, if anything; what is no request has a sentence already, and maybe no id."""
-        if isinstance(request, Unfit) and request.id is None:
-            self._events.append("request_unreadable", request.sentence)
-        elif request is not None:
-            words = request.sentence if isinstance(request, Unfit) else sentence
-            self._answer(request, Result.REFUSED, words, standing)
-
-    def _answer(self, request: Request | Unfit, result: Result, sentence: str, standing: Standing) -> None:
-        if isinstance(request, Request):
-            self._open = None
-        assert request.id is not None
-        self._inbox.answer(Answer(request.id, request.kind, result, sentence, **asdict(standing)))
-        self._events.append("request_answered", sentence, id=request.id, kind=request.kind, result=result)
+            if request.kind is not RequestKind.STOP:
+                self.answer(request, Result.OK, _DONE[request.kind], training.standing)
 
 
 def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:
@@ -145,5 +97,4 @@ _DONE = {
     RequestKind.DRAIN: "A checkpoint is written and the simulator given back; the agent waits for resume.",
     RequestKind.RESUME: "A collector is started.",
     RequestKind.APPLY: "The agent goes on with these values.",
-    RequestKind.STOP: "The run has ended.",
 }

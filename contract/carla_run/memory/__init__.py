@@ -1,5 +1,5 @@
 """Memory readings for agent and launcher: processes, control groups, disks and GPUs; and the meaning of error messages.
 
-All modules need only the standard library, except ``nvml``, which needs ``nvidia-ml-py``. No other module of
-``carla_run`` imports this package.
+All modules need only the standard library, except ``nvml``, which needs ``nvidia-ml-py`` and is imported only within
+this package.
 """

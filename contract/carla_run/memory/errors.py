@@ -6,9 +6,17 @@ of other programs has none. Only this module reads them.
 
 from __future__ import annotations
 
+import errno
 import re
+from typing import Callable, Optional
 
 from carla_run.enums import StrEnum
+from carla_run.events import MemoryPool
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Error numbers of a disk, or a user's share of it, that is full."""
+DeviceIsFull = Callable[[], bool]
+"""Says, now, whether a device has less free than is kept in reserve."""
 
 
 class Meaning(StrEnum):
@@ -75,3 +83,39 @@ def surely_out_of_memory(words: str) -> str:
 def allocator_is_broken(words: str) -> bool:
     """Return whether this process can't allocate any more GPU memory."""
     return re.search(_BROKEN, words) is not None
+
+
+def never_full() -> bool:
+    """Say no: for where nobody computes on a device."""
+    return False
+
+
+def exhausted_pool(error: BaseException, device_is_full: DeviceIsFull = never_full) -> Optional[MemoryPool]:
+    """Return which memory ran out, of the forms that this takes (facts.md section 3); None if none did.
+
+    Args:
+        error: as it was caught.
+        device_is_full: asked only about the forms that a broken card has in common with a full one.
+    """
+    if isinstance(error, OSError):
+        full = MemoryPool.DISK if error.errno in FULL else None
+        return MemoryPool.HOST if error.errno == errno.ENOMEM else full
+    if isinstance(error, MemoryError):
+        return MemoryPool.HOST
+    return _torchs_pool(error, device_is_full) if isinstance(error, RuntimeError) else None
+
+
+def _torchs_pool(error: RuntimeError, device_is_full: DeviceIsFull) -> Optional[MemoryPool]:
+    # torch's own class by its name, whatever it says: each allocator words it differently.
+    if "OutOfMemoryError" in {each.__name__ for each in type(error).__mro__}:
+        return MemoryPool.DEVICE
+    meaning = meaning_of(str(error))
+    if meaning is Meaning.HOST:
+        return MemoryPool.HOST
+    is_device = meaning is Meaning.DEVICE or (meaning is Meaning.DEVICE_IF_FULL and device_is_full())
+    return MemoryPool.DEVICE if is_device else None
+
+
+def gpu_is_lost(error: BaseException) -> bool:
+    """Return whether an error says that the driver can't use the GPU any more."""
+    return isinstance(error, RuntimeError) and meaning_of(str(error)) is Meaning.GPU_LOST

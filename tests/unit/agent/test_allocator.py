@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carla_run.event_log import EventLog
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_td3 import config
@@ -21,7 +22,6 @@ from carla_td3.config import MemoryConfig
 from carla_td3.layered_yaml import ConfigError
 from carla_td3.memory import preflight
 from carla_td3.memory.allocator import SHIPPED, VARIABLES, Choice, Platform, build, parse, prepare, render
-from carla_td3.telemetry.events import EventLog
 from tests.crowd import PATIENCE_S
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from carla_run.event_log import EventLog
 from carla_run.paths import RunPaths
 from carla_td3 import config, cuda
 from carla_td3.config import AgentConfig
@@ -23,7 +24,6 @@ from carla_td3.td3 import executor
 from carla_td3.td3.kernels import arithmetic
 from carla_td3.td3.kernels.arithmetic import computed, cpu_gains_by_bfloat16, cpu_has_bfloat16
 from carla_td3.td3.td3 import TD3
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer.announcement import announce
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.pacing import Counters

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from carla_run.event_log import EventLog
 from carla_run.exits import Exit
 from carla_run.heartbeat import Cuda
 from carla_run.paths import RunPaths
@@ -19,7 +20,6 @@ from carla_td3.exits import AgentError
 from carla_td3.memory import free, preflight
 from carla_td3.memory.allocator import Choice
 from carla_td3.memory.estimate import MIB, Free
-from carla_td3.telemetry.events import EventLog
 
 CHOICE = Choice("expandable_segments:True", "a test")
 ROOMY = 2**40

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from carla_run.event_log import EventLog
 from carla_run.heartbeat import MemoryFigures, Phase
 from carla_run.paths import RunPaths
 from carla_td3 import config
@@ -17,7 +18,6 @@ from carla_td3.memory import estimate, free, preflight, previous_crash
 from carla_td3.memory.allocator import Choice
 from carla_td3.memory.estimate import MIB, Free
 from carla_td3.memory.previous_crash import SUSPECT_SHARE, PreviousCrash, with_less
-from carla_td3.telemetry.events import EventLog
 from tests.unit.beats import BEAT
 
 BATCH = 256

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from carla_run.events import MemoryPool
 from carla_run.exits import Exit
+from carla_run.memory.errors import gpu_is_lost
 from carla_td3.config import ConfigError, Offload
-from carla_td3.exits import AgentError, exit_code, gpu_is_lost, is_out_of_memory, sentence
+from carla_td3.exits import AgentError, exit_code, is_out_of_memory, sentence
 from carla_td3.memory.recovery import CALM_PHASES, Recovery, Shortage
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.failing import CPU_FORM, CUDA_FORM, Failing

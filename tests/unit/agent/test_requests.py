@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 import torch
 
+from carla_run.event_log import EventLog
 from carla_run.exits import Exit, ExitError
+from carla_run.listener import Standing
 from carla_run.paths import RunPaths
 from carla_run.requests import Answer, Inbox, Request, RequestKind, Result, Unfit, await_answer, send
 from carla_td3 import config
 from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.exits import AgentError
 from carla_td3.run_directory import prepare
-from carla_td3.telemetry.events import EventLog
 from carla_td3.trainer.checkpoint import CheckpointError
 from carla_td3.trainer.learner import Learner
-from carla_td3.trainer.requests import Requests, Standing, patched
+from carla_td3.trainer.requests import Requests, patched
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 

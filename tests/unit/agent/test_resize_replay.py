@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from carla_run.event_log import EventLog
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_td3.exits import AgentError
@@ -24,7 +25,6 @@ from carla_td3.td3.replay.layout import Layout
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
 from carla_td3.td3.replay.resize_replay import resize, resize_replay
 from carla_td3.td3.replay.ring import locked
-from carla_td3.telemetry.events import EventLog
 from tests.crowd import PATIENCE_S
 from tests.disks import fill as fill_disk
 from tests.disks import small_disk

@@ -14,6 +14,8 @@ import pytest
 import torch
 from rich.console import Console
 
+from carla_run import pulse
+from carla_run.event_log import EventLog, JsonLines
 from carla_run.heartbeat import CollectorState, Phase
 from carla_run.memory.processes import held_mib
 from carla_run.paths import RunPaths
@@ -21,8 +23,6 @@ from carla_run.readers import read_lines
 from carla_td3.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
 from carla_td3.exchange.status import Status
 from carla_td3.memory.watermarks import Watermarks
-from carla_td3.telemetry import heartbeat
-from carla_td3.telemetry.events import EventLog, JsonLines
 from carla_td3.telemetry.heartbeat import Pulse, Vitals
 from carla_td3.telemetry.metrics import Episodes, Metrics
 from carla_td3.telemetry.progress import ProgressLine, Shown
@@ -233,16 +233,17 @@ def test_the_heartbeat_lists_several_collectors_and_sums_them(tmp_path: Path) ->
     assert beat["collectors"][1] == second
 
 
-def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_a_heartbeat_that_cannot_be_written_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     memory = Watermarks(torch.device("cpu"))
     with Pulse(RunPaths(tmp_path / "absent"), Vitals(), [Status(tmp_path / "status.bin")], memory):
         pass
+    assert capfd.readouterr().err.count("can't be written (No such file or directory); the work goes on.") == 1
 
 
 def test_the_heartbeat_goes_on_after_whatever_a_reading_raises(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(pulse, "INTERVAL_S", 0.01)
     run, memory, failed = RunPaths(tmp_path), Watermarks(torch.device("cpu")), list[str]()
 
     def read(phase: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from carla_run.event_log import EventLog
 from carla_run.events import (
     AgentEvent,
     CannotFit,
@@ -24,7 +25,6 @@ from carla_run.events import (
     decisive,
 )
 from carla_run.heartbeat import Cuda
-from carla_td3.telemetry.events import EventLog
 from tests.conftest import REPOSITORY
 
 EVENTS: tuple[Decisive, ...] = (

@@ -25,12 +25,12 @@ from carla_launcher.observe.observation import Ended, Sign
 from carla_launcher.observe.observer import RunObserver
 from carla_launcher.observe.pools import Reading
 from carla_launcher.observe.simulator import Questions
+from carla_run.event_log import EventLog
 from carla_run.heartbeat import CollectorFigures, CollectorState, Phase, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.paths import RunPaths as AgentRun
 from carla_td3.exchange.status import Status
 from carla_td3.memory.watermarks import Watermarks
-from carla_td3.telemetry.events import EventLog
 from carla_td3.telemetry.heartbeat import Pulse as Writer
 from carla_td3.telemetry.heartbeat import Vitals
 from tests.conftest import StartServer

@@ -1,4 +1,4 @@
-"""The event log, ``agent-events.jsonl``: why things happened, one JSON object a line.
+"""Files of JSON lines that a training appends to: its events, ``agent-events.jsonl``, and its metrics.
 
 A disk that refuses a line never stops training: the line is lost, and that is said once on stderr.
 """
@@ -10,9 +10,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Mapping
 
 from carla_run.events import Decisive, log_by
 from carla_run.records import plain

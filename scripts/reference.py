@@ -23,10 +23,13 @@ from carla_launcher.config import SHIPPED, load
 from carla_lite import coverage
 from carla_lite.command import app as lite_app
 from carla_lite.support import Status
+from carla_run.configuration import routes_section
+from carla_run.configuration.routes_section import RoutesFile
 from carla_td3.__main__ import app as agent_app
 from carla_td3.config import AgentConfig
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
+EXAMPLES = FOLDER.parent / "examples" / "programs"
 LONGEST = 120
 """Longest default value that is shown in a table."""
 MADE = "<!-- Made by scripts/reference.py. Change the code, not this page. -->\n"
@@ -77,6 +80,12 @@ def pages() -> dict[str, str]:
             "The default values are in `launcher/carla_launcher/launcher.yaml`. `--launcher-config FILE` uses another "
             "file, which must contain every key.",
             load(SHIPPED),
+        ),
+        "reference/evaluation-file.md": configuration(
+            "An evaluation's program file",
+            "`carla-launcher routes --program FILE` reads it. The column `default` has the values of "
+            "`examples/programs/leaderboard.yaml`, and where that says nothing the default.",
+            RoutesFile(routes=routes_section.load(EXAMPLES / "leaderboard.yaml")),
         ),
         "reference/commands.md": "\n".join(
             [

@@ -191,6 +191,21 @@ class RunPaths:
         """The report."""
         return self.path / "report.html"
 
+    @property
+    def routes_journal(self) -> Path:
+        """What an evaluation by `routes` gave out and what came of it, one JSON object a line."""
+        return self.path / "routes.jsonl"
+
+    @property
+    def drives(self) -> Path:
+        """The folder of an evaluation's drives: one for each item, and in it one for each drive, by its number."""
+        return self.path / "drives"
+
+    @property
+    def results(self) -> Path:
+        """The folder of an evaluation's results, a file for each item that has one."""
+        return self.path / "results"
+
     def holds_a_run(self) -> bool:
         """Return whether the folder has collected steps or a checkpoint."""
         return any(map(_holds_rows, (self.replay, *self.rings().values()))) or (self.checkpoints / "latest").exists()

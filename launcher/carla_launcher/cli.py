@@ -23,6 +23,7 @@ from carla_launcher.config import DEFAULT_CONFIG
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.options import JobOptions, RunOptions
 from carla_launcher.resolve.resuming import default_name, limits_of
+from carla_launcher.routes import evaluation
 from carla_launcher.show import dashboard, report_process
 from carla_launcher.show import doctor as doctor_command
 from carla_launcher.show.checks.machine import Machine
@@ -247,6 +248,50 @@ def simulator(
 
 
 @app.command()
+@asking(
+    RunOptions,
+    "program simulator simulators quality map seed simulator_host port gpu share_gpu on_event status as_json run_name "
+    "runs_dir launcher_config simulator_args",
+    helps={
+        "map": "Map that carla-lite starts with. Default: the launcher's configuration's.",
+        "seed": "Of carla-lite.",
+        "on_event": "A shell command that gets each end of a drive, and other news, as JSON on its standard input.",
+        "simulator_args": "Passed on to the simulator; repeat for each word.",
+    },
+)
+def routes(
+    options: RunOptions,
+    *,
+    program: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The evaluation's program file, whose `routes` says how.")
+    ] = None,
+    simulators: Annotated[int, typer.Option(min=1, max=64, help="Simulators side by side, an item in each.")] = 1,
+    status: Annotated[bool, typer.Option("--status", help="Print where the evaluation stands; drive nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs; implies --status.")] = False,
+    run_name: Annotated[
+        str | None, typer.Option("--run-name", callback=_fits, help="Default: the program file's name.")
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+) -> int:
+    """Give the items of an evaluation out, one by one, and keep each result.
+
+    A crash costs its item once: it is driven again in a fresh simulator. One that leaves no result twice is named and
+    left. The same command goes on after any end, a kill of the launcher included; another --run-name begins again.
+
+    Ctrl-C or SIGTERM ends the drive that is under way, which counts for nothing. Exit codes: 0 all items have a result,
+    2 usage, 65 configuration, 69 no simulator, 70 items are left without a result, 71 the disk is full, 75 stopped on
+    request.
+    """
+    name = run_name or ("" if program is None else program.stem)
+    if name and (status or as_json):
+        evaluation.status(RunPaths(runs_dir / name), as_json)
+        return Exit.FINISHED
+    if program is None:
+        raise typer.BadParameter("--program is missing: give the evaluation's program file; --run-name does to look.")
+    return evaluation.run(RunPaths(runs_dir / name), program, options, simulators, _say).code
+
+
+@app.command()
 def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: OfTheRun = None) -> None:
     """Stop a run: the agent, which writes a checkpoint, then the simulator and the launcher. Can be repeated safely."""
     run = _existing(run_name, runs_dir)
@@ -283,7 +328,9 @@ def status(
 ) -> None:
     """Show a run's state: simulator, agent, memory, restarts."""
     run = _existing(run_name, runs_dir)
-    if as_json:
+    if run.routes_journal.exists():
+        evaluation.status(run, as_json)
+    elif as_json:
         print(json.dumps(dashboard.status(run, time.time()), indent=1))
     elif once:
         dashboard.show(run)

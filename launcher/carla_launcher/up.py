@@ -64,7 +64,7 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
         wanted = asked.options
         for note in (*asked.notes, *filter(None, [prepared.resolved.note]), *prepared.planned.notes):
             say(note)
-        _refuse_taken_ports(prepared.spec, first_start=asked.before is None)
+        refuse_taken_ports(prepared.spec, first_start=asked.before is None)
         to_terminal = sys.stdout.isatty()
         page = open_page.enter_context(
             hooks.page_beside(run_, wanted.dashboard_port, say, wanted.launcher_config, to_terminal=to_terminal)
@@ -128,7 +128,7 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
         lock.release()
 
 
-def _refuse_taken_ports(spec: RunSpec, first_start: bool) -> None:
+def refuse_taken_ports(spec: RunSpec, first_start: bool) -> None:
     """Refuse if another program uses a port of the run's simulators; its own containers may, to be taken over."""
     if not spec.simulator.ours or (spec.in_containers and not first_start):
         return

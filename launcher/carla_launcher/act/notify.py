@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, BinaryIO
 
 from carla_run.events import LauncherEvent
@@ -50,14 +50,14 @@ LAST_WORDS_S = 5.0
 class Notifier:
     """Runs the command at important events; a listener of the journal."""
 
-    def __init__(self, command: str, hung_s: float = HUNG_S) -> None:
-        self._command, self._hung_s = command, hung_s
+    def __init__(self, command: str, hung_s: float = HUNG_S, news: Collection[str] = NEWS) -> None:
+        self._command, self._hung_s, self._news = command, hung_s, news
         self._running: dict[subprocess.Popen[bytes], float] = {}
         """Each with its start time."""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Start the command if the event is important, unless too many commands run."""
-        if event["event"] not in NEWS or not self._has_room():
+        if event["event"] not in self._news or not self._has_room():
             return
         named = {"LAUNCHER_EVENT": "event", "LAUNCHER_CAUSE": "cause", "LAUNCHER_INCIDENT": "incident"}
         variables = {variable: _variable(event.get(key, "")) for variable, key in named.items()}

@@ -202,17 +202,17 @@ class Repairs:
         if failed:
             self._run.agent.kill(cause)
         else:
-            yield from self._put_agent_stopped(cause)
+            yield from self._checkpoint_and_stop_agent(cause)
         self._run.agent.back_off(self._run.now_s + delay_s)
         yield from self._run.back_off(self._run.agent)
         fresh = self._run.spec.wants_fresh_simulator and self._run.simulator.started_s < self._run.agent.started_s
         if self._run.simulator_is_dead or fresh or (simulator_too and self._run.spec.simulator.ours):
-            self._run.lose_simulator("the agent gets a fresh one" if fresh else "it is of no use")
+            self._run.lose_simulator("the agent gets a fresh one" if fresh else "it failed")
             yield from self.have_simulator()
         yield from self.have_room()
         self.start_agent(resume=True)
 
-    def _put_agent_stopped(self, cause: str) -> Script:
+    def _checkpoint_and_stop_agent(self, cause: str) -> Script:
         if self._run.agent_listens:
             yield from self._run.ask("checkpoint")
         yield from self._run.stop_agent(cause)
@@ -282,8 +282,8 @@ class Repairs:
         if failed:
             yield from self._run.stop_agent(cause)
         else:
-            yield from self._put_agent_away(cause)
-        self._agent_away = True
+            yield from self._checkpoint_and_stop_agent(cause)
+        self._agent_stopped = True
 
     def _restart_simulator(self, cause: str, delay_s: float) -> None:
         self._run.count_restart(self._run.simulator, cause, delay_s)
@@ -307,7 +307,7 @@ class Repairs:
         """Do the actions of rungs, with at most one restart of each program; a program that has ended is restarted."""
         if Act.FRESH_SIMULATOR in acts or self._run.simulator_is_dead:
             if Act.FRESH_AGENT in acts:
-                yield from self._put_agent_stopped(cause)
+                yield from self._checkpoint_and_stop_agent(cause)
             yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
             if not self._run.spec.reconnects:
                 return  # the agent was started again with it

@@ -36,7 +36,7 @@ def test_the_run_is_held_until_its_report_is_written(tmp_path: Path, monkeypatch
     runtime = SimpleNamespace(clear=lambda: None, close=lambda: None)
     monkeypatch.setattr(StopRequests, "install", lambda *_, **__: None)  # this process's signals are pytest's
     monkeypatch.setattr(up, "prepare", lambda *_: prepared)
-    monkeypatch.setattr(up, "_refuse_taken_ports", lambda *_, **__: None)
+    monkeypatch.setattr(up, "refuse_taken_ports", lambda *_, **__: None)
     monkeypatch.setattr(up, "_cards_held", lambda *_: contextlib.nullcontext(()))
     monkeypatch.setattr(up, "_runtime", lambda *_: runtime)
     monkeypatch.setattr(up, "_supervise", lambda *_: Ending(0, "the agent finished"))

@@ -1,0 +1,193 @@
+"""The part of a program file that an evaluation has: its items, how one is driven, and what the end of a drive means.
+
+Owns the schema. An item is what the program evaluates at a time: a route, a scenario, a seed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from carla_run.configuration import model_file
+from carla_run.configuration.section import Section
+from carla_run.exits import Exit, ExitError
+
+PLACES = ("item", "host", "port", "tm_port", "result", "folder", "gpu")
+_PLACE = re.compile(r"\{([a-z_]+)\}")
+
+
+class ItemSource(Section):
+    """Where the items come from: one of these keys."""
+
+    names: tuple[str | int, ...] | None = Field(None, description="The items themselves.")
+    routes_xml: Path | None = Field(None, description="File of the Leaderboard's: the `id` of each of its routes.")
+    lines_of: Path | None = Field(None, description="A file: each line that isn't empty.")
+    command: tuple[str, ...] | None = Field(None, min_length=1, description="A command: each line that it prints.")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> ItemSource:
+        given, known = [name for name, value in self if value is not None], ", ".join(type(self).model_fields)
+        if len(given) != 1:
+            raise ValueError(f"items has {', '.join(given) or 'no key'}; expected one of {known}")
+        return self
+
+
+class Shows(Section):
+    """What shows that a drive ended in one way: everything that is given must hold.
+
+    `again` is looked at first, then `failed`, then `done`; where none holds, the drive left no result.
+    """
+
+    exit_codes: tuple[int, ...] | None = Field(None, description="Its exit code is one of these; signal n is 128 + n.")
+    result: bool | None = Field(None, description="Whether the file `{result}` is there, and isn't empty.")
+    result_has: str | None = Field(None, description="Regular expression that is found in that file.")
+    output_has: str | None = Field(None, description="Regular expression that is found in the end of what it printed.")
+    sure: bool = Field(
+        False,
+        description="It counts even where the simulator was lost or the time limit ended the drive: what it goes by "
+        "can't follow from that. The program then has `stop_grace_s` to end by itself after a loss.",
+    )
+
+    @field_validator("result_has", "output_has")
+    @classmethod
+    def _is_a_pattern(cls, pattern: str | None, info: ValidationInfo) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(
+                f"{info.field_name} is {pattern!r}, expected a regular expression of Python's: {error}"
+            ) from None
+        return pattern
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Shows:
+        known = ("exit_codes", "result", "result_has", "output_has")
+        if all(getattr(self, name) is None for name in known):
+            raise ValueError(f"expected one of {', '.join(known)}: without any, every end would be meant")
+        return self
+
+    @property
+    def of_result(self) -> bool:
+        """Return whether it goes by the result's file."""
+        return self.result is not None or self.result_has is not None
+
+
+class DrivenSimulator(Section):
+    """The simulator that items are driven in, and when it is started again between two drives, though it answers."""
+
+    by_program: bool = Field(
+        False, description="The program starts its simulator itself, at `{port}`: none is started or watched for it."
+    )
+    every: int | None = Field(None, ge=1, description="After so many drives; null: it serves as many as it can.")
+    after_failure: bool = Field(
+        True, description="After a drive without a result: it may have left a world that waits for its ticks."
+    )
+    most_mib: dict[Literal["vram", "ram"], float] = Field({}, description="When it holds more than this.")
+
+
+class Routes(Section):
+    """How an evaluation is given out, item by item."""
+
+    items: ItemSource
+    command: tuple[str, ...] = Field(
+        min_length=1,
+        description="What drives one item, word by word; no shell reads it. In its words `{item}`, `{host}`, `{port}` "
+        "(of the simulator), `{tm_port}` (free, for a Traffic Manager), `{result}` (a file that it writes), `{folder}` "
+        "(of this drive) and `{gpu}` (index of its card) stand for what they name.",
+    )
+    folder: Path | None = Field(
+        None, description="Where it runs, and from where relative paths go. Default: the program file's folder."
+    )
+    environment: dict[str, str] = Field({}, description="Variables laid over the launcher's, with the same words.")
+    result: str = Field("result.json", description="Name of the file that `{result}` stands for.")
+    time_limit_s: float | None = Field(None, gt=0, description="Of one drive; it is ended then. null: none.")
+    stop_grace_s: float = Field(10.0, ge=0, description="Between SIGTERM and SIGKILL.")
+    done: Shows | None = Field(
+        None,
+        description="Shows that the item is done. Default: exit code 0, and the result's file if `{result}` is used.",
+    )
+    failed: Shows | None = Field(
+        None, description="Shows a failure of the driver's, which is kept as the item's result; it wins over `done`."
+    )
+    again: Shows | None = Field(
+        None, description="Shows that what it left is no result, whatever else does; wins over both."
+    )
+    drives: int = Field(
+        2,
+        ge=1,
+        description="So often an item is driven without a result; then it is named, and left. Stops don't count.",
+    )
+    give_up_after: int | None = Field(
+        10, ge=1, description="Drives in a row without a result, of whichever items: the evaluation ends. null: never."
+    )
+    simulator: DrivenSimulator = DrivenSimulator()
+
+    @field_validator("result")
+    @classmethod
+    def _is_a_name(cls, result: str) -> str:
+        if not result or PurePath(result).name != result or result == "log.txt":
+            raise ValueError(f"result is {result!r}, expected the name of a file in the drive's folder, as result.json")
+        return result
+
+    @model_validator(mode="after")
+    def _fills_in_what_there_is(self) -> Routes:
+        used = set(self._places())
+        if odd := sorted(used - {*PLACES}):
+            raise ValueError(f"command or environment has {{{odd[0]}}}; known are {{{'}, {'.join(PLACES)}}}")
+        if "item" not in used:
+            raise ValueError("command has no {item}: each of its drives would be the same")
+        by_file = [name for name in ("done", "failed", "again") if (shows := getattr(self, name)) and shows.of_result]
+        if by_file and not used & {"result", "folder"}:
+            raise ValueError(f"{by_file[0]} goes by the result's file, but command has no {{result}}: let it say where")
+        return self
+
+    @property
+    def shows_done(self) -> Shows:
+        """Return what shows that an item is done."""
+        return self.done or Shows(exit_codes=(0,), result=True if "result" in self._places() else None)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Return whether a drive may come to a result after its simulator was lost."""
+        return any(shows is not None and shows.sure for shows in (self.failed, self.done))
+
+    def words(self, places: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the command of one drive; ``places`` has a value for each of ``PLACES``."""
+        return tuple(_filled(word, places) for word in self.command)
+
+    def variables(self, places: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of one drive likewise."""
+        return {name: _filled(value, places) for name, value in self.environment.items()}
+
+    def _places(self) -> Iterator[str]:
+        for word in (*self.command, *self.environment.values()):
+            yield from _PLACE.findall(word)
+
+
+class RoutesFile(Section):
+    """A program file, as far as an evaluation goes by it."""
+
+    routes: Routes
+
+
+class RoutesFileError(ExitError):
+    """A program file that can't be used; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
+
+
+def load(path: Path) -> Routes:
+    """Return the checked part of a file.
+
+    Raises:
+        RoutesFileError: it is missing, isn't YAML, or a key or value is wrong.
+    """
+    return model_file.read(path, RoutesFile, RoutesFileError, "examples/programs/leaderboard.yaml").routes
+
+
+def _filled(word: str, places: Mapping[str, str]) -> str:
+    return _PLACE.sub(lambda found: places[found[1]], word)

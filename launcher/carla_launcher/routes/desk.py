@@ -1,0 +1,197 @@
+"""Gives items out, and keeps what comes of them: which is driven next, in which folder, with which result.
+
+Owns the journal and the folders of drives and results. What an end means is ``verdict``'s to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from carla_launcher.decide.decisions import Ending
+from carla_launcher.observe.observation import Ended
+from carla_launcher.routes.journal import JournalError, RouteJournal
+from carla_launcher.routes.progress import RouteEvent, Standing, cut_off
+from carla_launcher.routes.verdict import KEPT, DriveEnd, Outcome, Verdict, Why
+from carla_run.configuration.routes_section import Routes
+from carla_run.exits import Exit
+from carla_run.files import open_to_read
+from carla_run.paths import RunPaths
+from carla_run.signals import StopRequests
+
+RESULT_BYTES, OUTPUT_BYTES = 2**20, 2**16
+"""How much of a result's beginning and an output's end the program file's expressions are looked for in."""
+NOT_STARTED = 127
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A drive that was given out.
+
+    Attributes:
+        number: from 1 on, of its item.
+        folder: of this drive only, made and empty.
+        result: the file that its program is to write.
+    """
+
+    item: str
+    number: int
+    folder: Path
+    result: Path
+
+    @property
+    def log(self) -> Path:
+        """What it prints."""
+        return self.folder / "log.txt"
+
+    def __str__(self) -> str:
+        return f"{self.item}, drive {self.number}"
+
+    def end(self, ended: Ended | None, cut: Why | None, simulator: str) -> DriveEnd:
+        """Return how it ended, with what it left; ``ended`` is None where it couldn't be started."""
+        code, killed = (NOT_STARTED, False) if ended is None else (ended.code, ended.oom_killed)
+        left = None
+        with contextlib.suppress(OSError), open_to_read(self.result) as file:
+            left = file.read(RESULT_BYTES).decode(errors="replace") or None
+        return DriveEnd(code, cut, simulator, left, _end_of(self.log), killed)
+
+
+class Desk:
+    """All of an evaluation's items.
+
+    Attributes:
+        over: why it ends before all is driven; None while nothing says so.
+    """
+
+    def __init__(
+        self, run: RunPaths, items: tuple[str, ...], rules: Routes, journal: RouteJournal, stop: StopRequests
+    ) -> None:
+        """Close what a launcher that is gone left open; say which items there are."""
+        self.over: Ending | None = None
+        self._run, self._rules, self._journal, self._stop = run, rules, journal, stop
+        self._in_a_row = 0
+        for row in cut_off(journal.progress):
+            journal.add(RouteEvent(row.pop("event")), **row)
+        if (journal.progress.items, journal.progress.most) != (items, rules.drives):
+            journal.add(RouteEvent.ITEMS, items=items, drives=rules.drives)
+
+    @property
+    def stopping(self) -> bool:
+        """Return whether nothing more is given out, and what is driven ends."""
+        return self._stop.count > 0 or self.over is not None
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether an item waits to be driven."""
+        return not self.stopping and self._journal.progress.next_item() is not None
+
+    @property
+    def may_have_work(self) -> bool:
+        """Return whether one may come to wait: others are under way."""
+        return not self.stopping and bool(self._journal.progress.under_way())
+
+    def take(self, simulator: int) -> Assignment | None:
+        """Give the next item out, to be driven in one of several simulators; None if none waits.
+
+        Raises:
+            JournalError: the disk refuses it.
+        """
+        if not self.has_work or (item := self._journal.progress.next_item()) is None:
+            return None
+        number = len(self._journal.progress.of(item)) + 1
+        folder = self._run.drives / file_name(item) / str(number)
+        self._journal.add(
+            RouteEvent.DRIVE_STARTS,
+            item=item,
+            drive=number,
+            simulator=simulator,
+            folder=str(folder.relative_to(self._run.path)),
+        )
+        drive = Assignment(item, number, folder, folder / self._rules.result)
+        try:
+            self._kept(drive).unlink(missing_ok=True)  # of a launcher that was killed before it had written that
+            shutil.rmtree(folder, ignore_errors=True)  # of a journal that was taken away
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise JournalError(f"{folder} can't be made ({error.strerror}): make room, then start again.") from None
+        return drive
+
+    def give_back(
+        self,
+        drive: Assignment,
+        verdict: Verdict,
+        exit_code: int,
+        took_s: float,
+        peak_mib: Mapping[str, Mapping[str, float]],
+    ) -> Standing:
+        """Keep what a drive left, and return where its item stands now.
+
+        Raises:
+            JournalError: the disk refuses it.
+        """
+        kept = self._keep(drive) if verdict.outcome in KEPT and drive.result.is_file() else ""
+        self._journal.add(
+            RouteEvent.DRIVE_ENDED,
+            verdict.sentence,
+            item=drive.item,
+            drive=drive.number,
+            outcome=verdict.outcome.value,
+            why=None if verdict.why is None else verdict.why.value,
+            exit_code=exit_code,
+            took_s=round(took_s, 2),
+            result=kept,
+            peak_mib=peak_mib,
+        )
+        self._count(drive, verdict)
+        return self._journal.progress.standing(drive.item)
+
+    def _keep(self, drive: Assignment) -> str:
+        """Copy a result to where all results are; it is there whole, or not at all."""
+        there = self._kept(drive)
+        beside = there.with_name(f".{there.name}.{os.getpid()}")
+        try:
+            there.parent.mkdir(exist_ok=True)
+            with drive.result.open("rb") as source, beside.open("wb") as copy:
+                shutil.copyfileobj(source, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+            beside.rename(there)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise JournalError(f"{there} can't be written ({error.strerror}): make room, then start again.") from None
+        return str(there.relative_to(self._run.path))
+
+    def _kept(self, drive: Assignment) -> Path:
+        return self._run.results / (file_name(drive.item) + drive.result.suffix)
+
+    def _count(self, drive: Assignment, verdict: Verdict) -> None:
+        if verdict.outcome is Outcome.UNDONE:
+            return
+        self._in_a_row = self._in_a_row + 1 if verdict.outcome is Outcome.AGAIN else 0
+        if self._rules.give_up_after is not None and self._in_a_row >= self._rules.give_up_after:
+            why = f"{self._in_a_row} drives in a row left no result, the last one ({drive}) because {verdict.sentence}"
+            self.over = Ending(Exit.BUDGET_SPENT, f"{why}; its log is {drive.log}")
+
+
+def file_name(item: str) -> str:
+    """Return an item as the name of a file: itself if it is one, else what is left of it and a digest."""
+    if _FILE_NAME.fullmatch(item):
+        return item
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", item).strip("-.")[:60]
+    return f"{plain}-{hashlib.sha256(item.encode()).hexdigest()[:10]}".lstrip("-")
+
+
+def _end_of(log: Path) -> str:
+    try:
+        with open_to_read(log) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - OUTPUT_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,242 @@
+"""One simulator and what is driven in it, one item after another; both are programs that others start and watch.
+
+Owns the order of these: a simulator that answers, a drive, what its end means, and whether the simulator serves on.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+from carla_launcher.act.program import Life, Script, SupervisedProcess, Waiting
+from carla_launcher.act.runtime import Child, Role, StartError
+from carla_launcher.decide.decisions import Ending
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.detectors.simulator import Simulator
+from carla_launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
+from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
+from carla_launcher.observe.simulator import SimulatorMonitor
+from carla_launcher.routes.desk import Assignment, Desk
+from carla_launcher.routes.progress import RouteEvent, Standing
+from carla_launcher.routes.setting import Setting
+from carla_launcher.routes.verdict import KEPT, Outcome, Why, judge, why_fresh
+from carla_run.exits import Exit
+
+REFUSED = (Exit.USAGE, Exit.BAD_CONFIG, Exit.NO_SIMULATOR)
+"""A simulator that ends so at its start does so again."""
+OWNERS = {OwnerKind.SIMULATOR: "simulator", OwnerKind.AGENT: "program"}
+KINDS = (PoolKind.VRAM, PoolKind.RAM)
+
+
+class Lane:
+    """One simulator, and the drives in it."""
+
+    def __init__(self, number: int, desk: Desk, setting: Setting) -> None:
+        """Start nothing yet."""
+        self._number, self._desk, self._set = number, desk, setting
+        spec, config, spread = setting.spec, setting.config, random.Random()
+        self._address, self._ours = spec.address_of(number), spec.simulator.ours
+        self._simulator = SupervisedProcess(
+            setting.simulators if self._ours else None,
+            Role.SIMULATOR,
+            config.simulator,
+            number,
+            start_limit=spec.simulator.start_limit(config.simulator),
+            draw=lambda: spread.uniform(-1.0, 1.0),
+        )
+        self._program = SupervisedProcess(setting.drives, Role.AGENT, config.agent, number)
+        self._ask = setting.questions(number)
+        log = spec.run.logs / (f"simulator-{number}.log" if number else "simulator.log")
+        self._monitor = SimulatorMonitor(self._address, self._ask, not self._ours, log if self._ours else None)
+        self._kills = OomKills(config.watch.sign_s)
+        self._detector = Simulator(config, self._kills)
+        self._looked_s = float("-inf")
+        self._served, self._left_a_result, self._lost = 0, True, ""
+        self._held: dict[str, dict[str, float]] = {}
+        self._peaks: dict[str, dict[str, float]] = {}
+
+    def run(self) -> Script:
+        """Drive what is given out until nothing is left, or a stop is asked for; the simulator ends after that."""
+        while self._desk.has_work or self._desk.may_have_work:
+            if not self._desk.has_work:
+                yield
+                continue
+            yield from self._have_simulator()
+            if self._simulator.is_up and (drive := self._desk.take(self._number)) is not None:
+                yield from self._drive(drive)
+        yield from self._simulator.stop(self._now_s, self._set.cut_short)
+        self.close()
+
+    def close(self) -> None:
+        """End both at once, if they live."""
+        self._program.forget()
+        self._simulator.forget()
+        self._monitor.close()
+
+    def _now_s(self) -> float:
+        return time.monotonic()
+
+    # The simulator
+
+    def _have_simulator(self) -> Script:
+        """Have one that answers, a fresh one where that is due."""
+        if self._set.rules.simulator.by_program:
+            self._simulator.up(self._now_s())
+            return
+        if self._simulator.life is Life.UP:
+            why = self._lost or self._why_fresh() or (yield from self._find_lost())
+            if not why:
+                return
+            yield from self._put_away(why)
+        while not self._desk.stopping:
+            match self._simulator.look(self._now_s(), self._quality, self._starts):
+                case Life.STARTING if (child := self._simulator.child) is not None:
+                    self._tell(RouteEvent.SIMULATOR_STARTED, pid=child.pid, log=str(child.log))
+                case Life.UP:
+                    self._is_up()
+                    return
+                case Finding() as finding:
+                    self._start_failed(finding)
+            yield
+
+    @property
+    def _quality(self) -> str | None:
+        return self._set.spec.simulator.quality(self._set.config.simulator)
+
+    def _starts(self, now_s: float, _child: Child | None) -> tuple[SimulatorSeen, Finding | None]:
+        return self._look(now_s, in_use=not self._ours)
+
+    def _is_up(self) -> None:
+        took_s = self._now_s() - self._simulator.started_s
+        self._simulator.failures, self._served, self._left_a_result, self._lost = 0, 0, True, ""
+        self._tell(RouteEvent.SIMULATOR_HEALTHY, took_s=round(took_s, 2))
+        self._set.say(f"{self._simulator.name} at {self._address} answers and ticks after {took_s:.1f} s")
+
+    def _start_failed(self, finding: Finding) -> None:
+        said, budget = self._simulator.last_output(), self._set.config.simulator.restarts.budget
+        wait_s = self._simulator.fail(finding, self._now_s())
+        if self._simulator.life is Life.GIVEN_UP:
+            self._desk.over = Ending(Exit.BAD_CONFIG, finding.sentence)
+        elif finding.exit_code in REFUSED or self._simulator.failures > budget:
+            self._desk.over = Ending(Exit.NO_SIMULATOR, f"{finding.sentence}: {said}" if said else finding.sentence)
+        else:
+            self._tell(RouteEvent.SIMULATOR_RESTART, finding.sentence, delay_s=round(wait_s, 2))
+            self._set.say(f"{finding.sentence}; it is started again in {wait_s:.1f} s")
+
+    def _why_fresh(self) -> str:
+        if not self._ours:
+            return ""
+        return why_fresh(self._set.rules.simulator, self._served, self._left_a_result, self._held.get("simulator", {}))
+
+    def _find_lost(self) -> Waiting[str]:
+        """Return what happened to the simulator, by its process and its answers; empty if it answers."""
+        if self._set.rules.simulator.by_program:
+            return ""
+        for _ in range(self._set.config.watch.checks_failed):
+            _, found = self._look(self._now_s(), in_use=True)
+            if found is not None:
+                return found.sentence
+            health = self._ask.ready(True)
+            if health.ok:
+                return ""
+            until_s = self._now_s() + self._set.config.watch.dying_s
+            while self._now_s() < until_s and self._simulator.ended is None:
+                yield
+        _, found = self._look(self._now_s(), in_use=True)
+        return f"the simulator doesn't answer any more: {health.problem}" if found is None else found.sentence
+
+    def _put_away(self, why: str) -> Script:
+        self._tell(RouteEvent.SIMULATOR_RESTART, why)
+        self._set.say(f"{self._simulator.name} is {'started again' if self._ours else 'waited for'}: {why}")
+        if not self._lost:
+            yield from self._simulator.stop(self._now_s, self._set.cut_short)
+        self._simulator.forget()
+        if self._lost:
+            self._simulator.back_off(self._now_s() + self._set.config.simulator.restarts.first_delay_s)
+
+    # A drive
+
+    def _drive(self, drive: Assignment) -> Script:
+        """Drive an item once, and give back what came of it."""
+        self._peaks, started_s = {}, self._now_s()
+        cut = self._start(drive)
+        while cut is None and self._program.lives and not self._lost:
+            yield
+            cut = self._cut(started_s) if self._program.lives else None
+            self._lost = self._lost_by_now() if cut is None else ""
+        yield from self._end_program()
+        end = drive.end(self._program.ended, cut, self._lost)
+        if not end.simulator and cut is not Why.STOPPED:  # it may have written a score for what it couldn't drive
+            self._lost = yield from self._find_lost()
+            end = replace(end, simulator=self._lost)
+        verdict = judge(end, self._set.rules)
+        self._served, self._left_a_result = self._served + 1, verdict.outcome in KEPT
+        stands = self._desk.give_back(drive, verdict, end.exit_code, self._now_s() - started_s, self._peaks)
+        follows = {Standing.OPEN: ": it is driven again", Standing.LEFT: f": left; its log is {drive.log}"}
+        again = follows.get(stands, "") if verdict.outcome is Outcome.AGAIN else ""
+        self._set.say(f"{drive}: {verdict.sentence}{again}")
+
+    def _start(self, drive: Assignment) -> Why | None:
+        self._set.drives.lay(self._number, self._set.program(drive, self._address))
+        self._program.forget()
+        try:
+            self._program.start(self._now_s())
+        except StartError as error:
+            self._set.say(str(error))
+            return Why.NOT_STARTED
+        self._set.say(f"{drive} starts at {self._address}, log {drive.log}")
+        return None
+
+    def _end_program(self) -> Script:
+        """End what drives; one that may have come to a result before its simulator was lost has time to write it."""
+        waits_s = self._set.rules.stop_grace_s if self._lost and self._set.rules.ends_by_itself else 0.0
+        until_s = self._now_s() + waits_s
+        while self._program.lives and self._now_s() < until_s and not self._desk.stopping:
+            yield
+        yield from self._program.stop(self._now_s, self._set.cut_short)
+
+    def _cut(self, started_s: float) -> Why | None:
+        limit_s = self._set.rules.time_limit_s
+        if self._desk.stopping:
+            return Why.STOPPED
+        return Why.TIME_LIMIT if limit_s is not None and self._now_s() - started_s >= limit_s else None
+
+    def _lost_by_now(self) -> str:
+        """Return what happened to the simulator, looked at once an interval and at its end; empty for nothing."""
+        due = self._now_s() - self._looked_s >= self._set.config.watch.interval_s
+        if not due and self._simulator.ended is None:
+            return ""
+        _, found = self._look(self._now_s(), in_use=True)
+        return "" if found is None else found.sentence
+
+    def _look(self, now_s: float, in_use: bool) -> tuple[SimulatorSeen, Finding | None]:
+        """Look at the simulator and at memory; a world that others tick is never ticked."""
+        self._looked_s = now_s
+        reading = self._set.memory.read(self._simulator.pids(), self._program.pids())
+        self._note(reading)
+        if self._set.rules.simulator.by_program:
+            return SimulatorSeen(False), None
+        seen = self._monitor.look(now_s, self._simulator.child, in_use)
+        self._kills.look(now_s, reading)
+        observed = Observation(now_s, reading, seen, AgentSeen(self._program.lives))
+        found = next(iter(self._detector.look(observed, ticks_go_on=False)), None)
+        if found is None and seen.ended is not None:
+            found = Finding(Cause.SIMULATOR_CRASH, f"the simulator ended ({seen.ended})", exit_code=seen.ended.code)
+        return seen, found
+
+    def _note(self, reading: Reading) -> None:
+        for kind, name in OWNERS.items():
+            held = {of.value: sum(pool.held_by(kind) for pool in _machines(reading, of)) for of in KINDS}
+            self._held[name] = {of: round(mib, 1) for of, mib in held.items() if mib}
+            peaks = self._peaks.setdefault(name, {})
+            peaks |= {of: max(peaks.get(of, 0.0), mib) for of, mib in self._held[name].items()}
+
+    def _tell(self, event: RouteEvent, cause: str = "", **fields: object) -> None:
+        self._set.journal.add(event, cause, simulator=self._number, **fields)
+
+
+def _machines(reading: Reading, kind: PoolKind) -> list[Pool]:
+    """Return the pools of one kind, without those of single containers, which are counted in the machine's."""
+    return [pool for pool in reading.of(kind) if not pool.name.startswith("ram:")]

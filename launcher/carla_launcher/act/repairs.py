@@ -199,7 +199,7 @@ class Repairs:
         if failed:
             self._run.agent.kill(cause)
         else:
-            yield from self._put_agent_stopped(cause)
+            yield from self._checkpoint_and_stop_agent(cause)
         self._run.agent.back_off(self._run.now_s + delay_s)
         yield from self._run.back_off(self._run.agent)
         if self._run.simulator_is_dead or (simulator_too and self._run.spec.simulator.ours):
@@ -208,7 +208,7 @@ class Repairs:
         yield from self.have_room()
         self.start_agent(resume=True)
 
-    def _put_agent_stopped(self, cause: str) -> Script:
+    def _checkpoint_and_stop_agent(self, cause: str) -> Script:
         if self._run.agent_listens:
             yield from self._run.ask("checkpoint")
         yield from self._run.stop_agent(cause)
@@ -293,7 +293,7 @@ class Repairs:
         """Do the actions of rungs, with at most one restart of each program; a program that has ended is restarted."""
         if Act.FRESH_SIMULATOR in acts or self._run.simulator_is_dead:
             if Act.FRESH_AGENT in acts:
-                yield from self._put_agent_stopped(cause)
+                yield from self._checkpoint_and_stop_agent(cause)
             yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
         if Act.FRESH_AGENT in acts or not self._run.agent.lives:
             yield from self.replace_agent(cause, failed=not self._run.agent.lives)

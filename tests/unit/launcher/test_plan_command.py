@@ -279,7 +279,7 @@ def test_a_refusal_by_estimate_and_measure_names_both(reported: Any, runs: Path)
     beat(runs / "night", "cpu", host=30_000.0, reserved=None)
     code, plan = reported(reading(vram=4096), quality="Low", device="cpu")
     assert code == Exit.OUT_OF_MEMORY
-    assert "What CARLA at Low takes is an estimate" in plan["reason"]
+    assert "The memory of CARLA at Low is an estimate" in plan["reason"]
     assert "agent at its peak in ram" in plan["reason"].partition("Earlier runs measured: ")[2]
     assert "(run night)" in plan["reason"]
 

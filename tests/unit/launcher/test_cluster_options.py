@@ -55,7 +55,7 @@ def test_the_count_of_collectors_is_the_agent_s() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"cluster": HERE, "simulator_host": "box"}, "leave either out"),
+        ({"cluster": HERE, "simulator_host": "box"}, "give one of them"),
         ({"cluster": HERE, "runtime": RuntimeKind.COMPOSE}, "docker-compose.cluster.yml"),
         ({"cluster": "10.0.0.1:6379"}, "RAY_AUTH_MODE=token"),
     ],

@@ -245,7 +245,7 @@ def test_all_images_that_are_missing_are_named_before_anything_is_asked_of_one(
     ("fields", "expected"),
     [
         ({"config": Path("/etc/hostname")}, "/etc/hostname: the agent's container sees"),
-        ({"simulator": CarlaLite("/a/towns/mine.xodr")}, "The map /.*/towns/mine.xodr is a file here"),
+        ({"simulator": CarlaLite("/a/towns/mine.xodr")}, "The map /.*/towns/mine.xodr is a file of this machine"),
     ],
 )
 def test_what_no_container_sees_is_refused(

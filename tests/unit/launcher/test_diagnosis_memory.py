@@ -238,7 +238,7 @@ def test_leaving_the_band_is_told_once_and_again_after_a_return() -> None:
         (200, Cause.OUT_OF_BAND),
         (400, Cause.OUT_OF_BAND),
     ]
-    assert reported[0][1].sentence == "the agent holds 1500 MiB of vram:0 while updating, 1200 were measured before"
+    assert reported[0][1].sentence == "the agent holds 1500 MiB of vram:0 while updating, 1200 MiB were measured before"
 
 
 def test_falling_out_of_the_band_is_told_too() -> None:

@@ -24,6 +24,7 @@ from carla_lite import coverage
 from carla_lite.command import app as lite_app
 from carla_lite.support import Status
 from carla_run.configuration import routes_section
+from carla_run.configuration.program_file import ProgramFile
 from carla_run.configuration.routes_section import RoutesFile
 from carla_td3.__main__ import app as agent_app
 from carla_td3.config import AgentConfig
@@ -46,6 +47,7 @@ COVERAGE_LEAD = """
     `vehicle.*` means all vehicles, with an attribute all that have it. How vehicles and collisions are modelled is in
     [carla-lite-model.md](carla-lite-model.md), which of other people's programs run in [programs.md](programs.md).
 """
+REQUIRED = "required"
 WORDS = {
     int: "integer",
     float: "number",
@@ -86,6 +88,13 @@ def pages() -> dict[str, str]:
             "`carla-launcher routes --program FILE` reads it. The column `default` has the values of "
             "`examples/programs/leaderboard.yaml`, and where that says nothing the default.",
             RoutesFile(routes=routes_section.load(EXAMPLES / "leaderboard.yaml")),
+        ),
+        "reference/program-file.md": configuration(
+            "The program file",
+            "What a launcher can't guess of a program that trains: `carla-launcher run --program FILE -- COMMAND`. "
+            "Every key of the top level may be left out. Paths are relative to the folder in which the command runs. "
+            "Examples are in `examples/programs/`; the agent's own is `agent/carla_td3/program.yaml`.",
+            ProgramFile(),
         ),
         "reference/commands.md": "\n".join(
             [
@@ -136,9 +145,9 @@ def sections(prefix: str, model: type[BaseModel], values: Mapping[str, Any]) -> 
     """Yield the lines of a section and of those below it; a section that is left out shows its own defaults."""
     below = {name: found for name, field in model.model_fields.items() if (found := section(field)) is not None}
     rows = [
-        row(f"{prefix}{name}", field, values[name])
+        row(f"{prefix}{name}", field, values.get(name, REQUIRED))
         for name, field in model.model_fields.items()
-        if name not in below or values[name] is None
+        if name not in below or values.get(name) is None
     ]
     yield from [
         "",
@@ -148,7 +157,8 @@ def sections(prefix: str, model: type[BaseModel], values: Mapping[str, Any]) -> 
     ]
     yield from ["", "| key | value | default | meaning |", "|---|---|---|---|", *rows]
     for name, found in below.items():
-        yield from sections(f"{prefix}{name}.", found, values[name] or found().model_dump(mode="json"))
+        shown = values.get(name) if isinstance(values.get(name), Mapping) else None
+        yield from sections(f"{prefix}{name}.", found, shown or found.model_construct().model_dump(mode="json"))
 
 
 def section(field: FieldInfo) -> type[BaseModel] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -22,7 +23,7 @@ def main() -> None:
     given = parser.parse_args()
     saved = Path("checkpoint.json")
     step = int(json.loads(saved.read_text())) if given.resume and saved.exists() else 0
-    tick = _world(given.port) if given.port else lambda: None
+    tick: Callable[[], object] = _world(given.port) if given.port else lambda: None
     held = bytearray(given.batch * 2**20)
     with Path("driven.txt").open("a") as driven:
         while step < given.steps:
@@ -37,7 +38,7 @@ def main() -> None:
     Path("result.txt").write_text(f"{step}\n")
 
 
-def _world(port: int):  # type: ignore[no-untyped-def]
+def _world(port: int) -> Callable[[], object]:
     import carla
 
     client = carla.Client("127.0.0.1", port)
@@ -46,7 +47,8 @@ def _world(port: int):  # type: ignore[no-untyped-def]
     settings = world.get_settings()
     settings.synchronous_mode, settings.fixed_delta_seconds = True, 0.05
     world.apply_settings(settings)
-    return world.tick
+    tick: Callable[[], object] = world.tick
+    return tick
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ CHILDREN = "import subprocess\nsubprocess.Popen(['sleep', '60'])\nopen('result.t
 PATIENT_S = {"agent.restarts.budget": 1, "agent.restarts.first_delay_s": 0.1, "watch.interval_s": 0.2}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "file", "code", "said"),
     [
@@ -119,7 +120,12 @@ PATIENT_S = {"agent.restarts.budget": 1, "agent.restarts.first_delay_s": 0.1, "w
         ("pass", "done: {file: result.txt}", 70, "without result.txt, by which it shows that it is done"),
         ("input()", "", 70, "EOFError: EOF when reading a line, and its 1 restarts are used up"),
         ("raise SystemExit(7)", "exits: {0: finished, 7: bad_configuration}", 65, "refused its configuration"),
-        ("raise MemoryError", "", 70, "the agent ran out of host memory (exit code 1), and its 1 restarts are used up"),
+        (
+            "raise MemoryError",
+            "",
+            71,
+            "the agent ran out of host memory (exit code 1), and no rung of the ladder is left",
+        ),
     ],
 )
 def test_an_odd_end_is_one_clear_sentence(tmp_path: Path, script: str, file: str, code: int, said: str) -> None:
@@ -170,3 +176,22 @@ def test_memory_that_ran_out_is_a_rung_and_the_next_plan_knows(tmp_path: Path) -
     )
     items = json.loads(planned.stdout)["asked"]["items_mib"]["ram"]
     assert {"what": "agent at its peak", "mib": batch, "known": "measured"} in items
+
+
+STUBBORN = (
+    "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(99)"
+)
+
+
+def test_one_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("{stop_grace_s: 1, alive: {log: ready, within_s: 60}}")
+    launched = Launched(tmp_path)
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
+    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", STUBBORN)
+    launched.until(lambda: launched.events("verified"))
+    launched.process.send_signal(signal.SIGTERM)
+    output = launched.output()
+    assert launched.process.returncode == 75, output
+    assert "the agent is killed: its grace is over" in output
+    assert "run --runs-dir" in output
+    assert "--resume" in output

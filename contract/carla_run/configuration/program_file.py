@@ -52,7 +52,9 @@ class ProgramRung(Section):
     loses: Loses = Field(Loses.EXPERIMENT, description="What it costs, in the order in which rungs are taken.")
     cost: str = Field("", description="What it costs, in words for users.")
     frees_mib: dict[Memory, float] = Field(
-        {}, description="MiB that it frees in each pool; negative if it costs. Left out: as the footprint says."
+        {},
+        description="MiB that it frees in each pool; negative if it costs. Left out: as the footprint says; without a "
+        "footprint, half of the program's peak until it is measured.",
     )
     allowed: bool = Field(True, description="false: taken only if --policy names it.")
     by_itself: tuple[str, ...] = Field(

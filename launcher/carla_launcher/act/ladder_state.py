@@ -293,15 +293,19 @@ class LadderState:
         self._forecast.measured(values, {PoolKind(kind): mib for kind, mib in row["mib"].items()})
 
     def _wanted_more(self, findings: tuple[Finding, ...], seen: Observation) -> None:
-        """Take note that a program that ran out of memory takes more than it was seen to hold."""
+        """Take note that a program that ran out of memory takes more than it was seen to hold, while it can take less.
+
+        Where it can't, a start with the same values is tried as often as the budget allows, and waits for nothing.
+        """
         for finding in findings:
             kind = policy.RAN_OUT.get(finding.cause)
-            if finding.owner == "agent" and kind is not None and finding.incident != self._ran_out_in:
-                self._ran_out_in = finding.incident
-                known = self.agent_needs().get(kind) or 0.0
-                free = min((pool.free.mib or 0.0 for pool in seen.memory.of(kind)), default=0.0)
-                wanted_mib = max(finding.deficit_mib, self._config.memory.oom_step_mib[kind])
-                self._keep_peak({kind: known + wanted_mib if known else free + wanted_mib})
+            if finding.owner != "agent" or kind is None or finding.incident == self._ran_out_in:
+                continue
+            self._ran_out_in = finding.incident
+            wanted_mib = max(finding.deficit_mib, self._config.memory.oom_step_mib[kind])
+            known_mib = self.agent_needs().get(kind)
+            if known_mib and any(step.values for step in self.ground(seen).open_steps().get(kind, ())):
+                self._keep_peak({kind: known_mib + wanted_mib})
 
     def doubt(self, findings: tuple[Finding, ...], seen: Observation | None = None) -> None:
         """Mark the figures of a program that leaked, grew or ran out of memory: later runs don't plan with them."""

@@ -258,9 +258,10 @@ class Supervisor:
 
     def _ends_so_when_stopped(self, code: int) -> bool:
         """Return whether a program may say by this code that it was stopped, and not that it has finished."""
-        command, tells = self._run.spec.command, self._effects.requests.tells_how_it_ended
-        shows = tells or command is None or command.file.done is not None
-        return self._exits.get(code) is End.FINISHED and not shows
+        command = self._run.spec.command
+        if command is None or command.file.done is not None or self._exits.get(code) is not End.FINISHED:
+            return False
+        return not self._effects.requests.tells_how_it_ended
 
     def _stopped(self) -> None:
         assert self.ending is not None

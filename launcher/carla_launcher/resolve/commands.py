@@ -21,7 +21,7 @@ from carla_launcher.observe.pools import PoolKind, Provenance
 from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
 from carla_launcher.resolve import watermarks
 from carla_launcher.rungs.rung import Rung, summed
-from carla_launcher.sizes import DEVICE, Sizes, SizesOf, Values, key_of
+from carla_launcher.sizes import CPU, DEVICE, Sizes, SizesOf, Values, key_of
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
 from carla_run.readers import number, read_object
@@ -163,7 +163,8 @@ class CommandSizes:
 
     def notes(self) -> tuple[str, ...]:
         """Return what isn't known of it."""
-        if not self._sizes([{}])[0].unknown:
+        without_card = {PoolKind.VRAM} if self._base.get(DEVICE) == CPU else set()
+        if not self._sizes([{}])[0].unknown - without_card:
             return ()
         return ("what the command takes of memory isn't known yet: the run measures it",)
 

@@ -252,3 +252,16 @@ def test_exit_code_of_an_instant_end_is_kept(tmp_path: Path) -> None:
             assert shim.wait(PATIENCE_S) == 65
         finally:
             shim.kill()
+
+
+def test_a_log_keeps_its_newest_part_of_whatever_is_printed(tmp_path: Path) -> None:
+    log, shims = tmp_path / "agent.log", Shims()
+    script = "for n in range(50_000): print('line', n)\nprint('x' * 500_000, end='')"
+    child = shims.start(Program(Role.AGENT, (sys.executable, "-c", script), log, 1.0, most_log_bytes=200_000))
+    until(lambda: child.poll() is not None)
+    shims.close()
+    first, *_, last = log.read_text().splitlines()
+    assert log.stat().st_size < 200_000 + process_shim.LONGEST_LINE
+    assert first.startswith("[launcher: ")
+    assert first.endswith(" older bytes are left out]")
+    assert last == "x" * process_shim.LONGEST_LINE

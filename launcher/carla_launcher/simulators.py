@@ -63,11 +63,11 @@ class Simulator(ABC):
         """Return the key and the value in seconds of the time limit for its start."""
         return f"simulator.{self.limit_key}", getattr(limits, self.limit_key)
 
-    def quality(self, limits: SimulatorLimits) -> str | None:  # noqa: ARG002 - CARLA's goes by them
+    def quality(self, limits: SimulatorLimits) -> str | None:  # noqa: ARG002 - CARLA's uses them
         """Return the quality that it starts with; None if it has none."""
         return None
 
-    def town(self, limits: SimulatorLimits) -> tuple[str, int] | None:  # noqa: ARG002 - carla-lite's goes by them
+    def town(self, limits: SimulatorLimits) -> tuple[str, int] | None:  # noqa: ARG002 - carla-lite's uses them
         """Return the map and the seed that it starts with; None if the agent loads the map."""
         return None
 

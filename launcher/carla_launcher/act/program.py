@@ -60,12 +60,12 @@ class SupervisedProcess:
     """A program that is started, watched, stopped and started again.
 
     Attributes:
-        life: where it stands.
-        child: its process or container; one that has ended stays until it is forgotten.
-        last: what it was last started with.
-        started_s: when that was, or when it was adopted; of the clock that all of it goes by.
-        due_s: when it is to be started next.
-        failures: without a stable time between them.
+        life: the state of the program.
+        child: its process or container; after its end it is kept until ``forget``.
+        last: options of the last start.
+        started_s: time of the last start or adoption, by the same clock as ``now_s``.
+        due_s: time of the next start.
+        failures: failures in a row without a stable time between them.
     """
 
     def __init__(

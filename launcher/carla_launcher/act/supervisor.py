@@ -94,8 +94,8 @@ class Supervisor:
             yield from self._repairs.have_room()
             self._repairs.start_agent(self._run.spec.resume)
         elif self._effects.requests.started_with() != self._ladder.overrides:
-            yield from self._repairs.replace_agent("the agent that was left stands on another rung")
-        self._journal.handle("")  # a launcher that was killed is made good but for the agent's word
+            yield from self._repairs.replace_agent("the agent that still ran was started with other steps")
+        self._journal.handle("")  # the killed launcher's incident is over, except for the agent's report
         while True:
             if self._monitor.fresh:
                 yield from self._decide_by(self._monitor.take())

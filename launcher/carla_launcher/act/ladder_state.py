@@ -304,7 +304,7 @@ class LadderState:
             self._ran_out_in = finding.incident
             wanted_mib = max(finding.deficit_mib, self._config.memory.oom_step_mib[kind])
             known_mib = self.agent_needs().get(kind)
-            if known_mib and any(step.values for step in self.ground(seen).open_steps().get(kind, ())):
+            if known_mib and any(step.values for step in self.context(seen).open_steps().get(kind, ())):
                 self._keep_peak({kind: known_mib + wanted_mib})
 
     def doubt(self, findings: tuple[Finding, ...], seen: Observation | None = None) -> None:

@@ -105,8 +105,8 @@ def test_a_refusal_is_of_the_pool_that_it_names_wherever_the_last_agent_computed
     assert (found.deficit_mib, found.exit_code, found.pool) == (264, 71, "disk" if pool == "disk" else "")
     where = " in runs/night" if pool == "disk" else ""
     assert found.sentence == (
-        f"the agent needs more {short} than is free (exit code 71): 700 MiB are needed{where} and a "
-        "reserve of 64 MiB, 500 MiB are free"
+        f"the agent needs more {short} than is free (exit code 71): 700 MiB and a reserve of 64 MiB "
+        f"are needed{where}, 500 MiB are free"
     )
 
 

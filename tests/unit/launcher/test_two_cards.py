@@ -87,7 +87,7 @@ def test_a_refusal_of_the_agent_s_card_rests_on_no_figure_of_the_simulator() -> 
     found = planned(8192, 120, policy=["micro_batches"])
     assert found.start is None
     assert "short in vram:1" in found.reason
-    assert "What CARLA" not in found.reason
+    assert "The memory of CARLA" not in found.reason
 
 
 def test_the_plan_shows_both_cards() -> None:

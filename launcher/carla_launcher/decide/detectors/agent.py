@@ -211,6 +211,6 @@ def _says_so(beat: Heartbeat | None, code: int) -> bool:
 def _lack(refused: CannotFit) -> str:
     where = f" in {refused.folder}" if refused.folder else ""
     return (
-        f": {refused.needed_mib:.0f} MiB are needed{where} and a reserve of {refused.reserve_mib:.0f} MiB, "
+        f": {refused.needed_mib:.0f} MiB and a reserve of {refused.reserve_mib:.0f} MiB are needed{where}, "
         f"{refused.free_mib:.0f} MiB are free"
     )

@@ -1,6 +1,6 @@
-"""Hooks of the documentation's site (mkdocs.yml): the README is its first page, and results are files beside it.
+"""Hooks of mkdocs (mkdocs.yml): the README becomes the site's first page, and benchmark results are copied to it.
 
-In the repository a page links to ``../benchmarks/results/…`` and the README to ``docs/…``; on the site these are
+In the repository a page links to ``../benchmarks/results/…`` and the README to ``docs/…``; on the site these links are
 ``results/…`` and ``…``.
 """
 
@@ -29,7 +29,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Turn links that leave the folder of the documents into links of the site, or into text."""
+    """Turn links out of the docs folder into links of the site, or into text."""
     up = "../" * page.file.src_uri.count("/")
     out = re.escape("" if page.file.src_uri == "index.md" else f"{up}../")
 
@@ -42,6 +42,6 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
 
 
 def of_readme(text: str) -> str:
-    """Return the README with its links as they are in the folder of the documents."""
+    """Return the README with links as from the docs folder."""
     linked = re.sub(r"\]\(docs/", "](", text)
     return re.sub(r"\[([^\]]+)\]\((CONTRIBUTING|CHANGELOG|LICENSE)[^)]*\)", r"\1", linked)

@@ -1,6 +1,6 @@
-"""Write docs/reference, configuration and commands as pydantic and typer know them, and docs/coverage.md.
+"""Write docs/reference (configurations and commands, from pydantic and typer) and docs/coverage.md.
 
-Run: ``python scripts/reference.py``; a test fails while a page isn't what this makes.
+Run ``python scripts/reference.py`` after a change. A test fails while a page is out of date.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WORDS = {
     Path: "path",
     type(None): "`null`",
 }
-"""YAML's words for Python's types."""
+"""Names of Python's types in YAML."""
 
 
 def main() -> None:
@@ -69,13 +69,15 @@ def pages() -> dict[str, str]:
         "coverage.md": "\n".join(covered()),
         "reference/agent-configuration.md": configuration(
             "The agent's configuration",
-            "A file names the keys that differ, `extends: NAME` a preset or file below it. `--set KEY=VALUE` and a "
-            "run's `overrides.yaml` win over environment variables, which win over the file.",
+            "A file contains only the keys that differ from these defaults; `extends: NAME` starts from a preset or "
+            "another file. `--set KEY=VALUE` and a run's `overrides.yaml` override environment variables, which "
+            "override the file.",
             AgentConfig(),
         ),
         "reference/launcher-configuration.md": configuration(
             "The launcher's configuration",
-            "The values stand in `launcher/carla_launcher/launcher.yaml`; `--launcher-config FILE` names another file.",
+            "The default values are in `launcher/carla_launcher/launcher.yaml`. `--launcher-config FILE` uses another "
+            "file, which must contain every key.",
             load(SHIPPED),
         ),
         "reference/program-file.md": configuration(
@@ -200,7 +202,7 @@ def code(value: Any, quoted: bool = True) -> str:
 
 
 def cell(text: str) -> str:
-    """Return text that stands in one cell."""
+    """Return text as one cell of a table."""
     return " ".join(text.split()).replace("|", "\\|")
 
 

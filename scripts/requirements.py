@@ -1,4 +1,4 @@
-"""Print what pip must install for some of the optional dependencies: ``requirements.py pyproject.toml agent``.
+"""Print the requirements of a project and some of its extras: ``requirements.py pyproject.toml agent``.
 
 For the Dockerfiles, whose layer of dependencies then comes before the code. On Python 3.10 it needs tomli. carla-lite,
 which is built from this repository, is replaced by its own requirements.

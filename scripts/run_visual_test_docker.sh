@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The visual test in containers: a driver on routes that it was not trained on; video, contact sheet and verdict in
-# runs/visual/.
+# The visual test in containers: drives routes that were not used in training, and writes video, contact sheet and
+# verdict into runs/visual/.
 #
 #   bash scripts/run_visual_test_docker.sh [--checkpoint runs/td3] [--steps 200] …   as scripts/test_visual_navigation.py
 #
@@ -21,8 +21,8 @@ if [ -z "${toolkit:-}" ]; then
     echo "Docker can't give a container a GPU: carla-lite and the CPU." >&2
     files+=(-f docker-compose.lite.yml)
 elif [ -n "${DISPLAY:-}" ] && command -v xauth >/dev/null; then
-    # A copy of the display's cookie that holds for any host name, since a container has its own (family ffff). Whoever
-    # the container's user is can read it; on this machine nobody else reaches into the folder.
+    # A copy of the display's cookie for any host name (family ffff), since a container has its own name. Every user in
+    # the container can read the copy; other users of this machine can't read its folder.
     folder=$(mktemp -d)
     export DISPLAY_COOKIE=$folder/cookie
     xauth nlist "$DISPLAY" | sed 's/^..../ffff/' | xauth -q -f "$DISPLAY_COOKIE" nmerge -
@@ -30,7 +30,7 @@ elif [ -n "${DISPLAY:-}" ] && command -v xauth >/dev/null; then
     files+=(-f docker-compose.visual.yml)
 fi
 
-# A project of its own: a training's simulator is left alone, and what is taken down is only what was started here.
+# Its own project, so that the simulator of a training keeps running and only these containers are removed.
 visual=(docker compose -p carla-td3-visual "${files[@]}")
 end() {
     "${visual[@]}" down --timeout 5 >/dev/null 2>&1

@@ -1,6 +1,6 @@
-"""The visual test: drive a hundred steps, watch, and leave a video, a contact sheet and a verdict.
+"""The visual test: drives a hundred steps, shows them, and writes a video, a contact sheet and a verdict.
 
-The picture comes in a window where there is a display, else by the live page, whose address is printed.
+The pictures are shown in a window if there is a display, otherwise on the live page, whose address is printed.
 """
 
 from __future__ import annotations
@@ -38,28 +38,36 @@ class Camera(str, Enum):
 @handling_errors(hard_exit)
 def main(
     *,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to drive, a tenth of a second each.")] = 100,
-    checkpoint: Annotated[Path | None, typer.Option(help="A run directory or one of its checkpoints.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to drive, of 0.1 s each.")] = 100,
+    checkpoint: Annotated[Path | None, typer.Option(help="Run directory, or one of its checkpoints.")] = None,
     pretrained: options.PretrainedName = None,
     driver: Annotated[
-        str | None, typer.Option(help="td3, pid, expert, random or stop. Default: td3 with --checkpoint, else pid.")
+        str | None,
+        typer.Option(help="Driver: td3, pid, expert, random or stop. Default: td3 with --checkpoint, else pid."),
     ] = None,
-    vehicles: Annotated[int | None, typer.Option(min=0, max=200, help="Other cars.")] = None,
-    walkers: Annotated[int | None, typer.Option(min=0, max=400, help="People on foot.")] = None,
-    lights: Annotated[bool | None, typer.Option("--lights/--green", help="Whether traffic lights change.")] = None,
-    weather: Annotated[str | None, typer.Option(help="A preset of CARLA's, as HardRainSunset.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show what the network goes by, as heat maps.")] = False,
+    vehicles: Annotated[int | None, typer.Option(min=0, max=200, help="Number of other vehicles.")] = None,
+    walkers: Annotated[int | None, typer.Option(min=0, max=400, help="Number of pedestrians.")] = None,
+    lights: Annotated[
+        bool | None, typer.Option("--lights/--green", help="Let the traffic lights change, or keep them green.")
+    ] = None,
+    weather: Annotated[str | None, typer.Option(help="Weather preset of CARLA, such as HardRainSunset.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show as heat maps which parts of the picture the network uses.")
+    ] = False,
     show: ShowOption = Show.AUTO,
     port: PagePort = 0,
     camera: Annotated[
         Camera,
-        typer.Option(help="own: the agent's; viewing: a sharper one beside it; auto: that, if `plan` has room for it."),
+        typer.Option(
+            help="Camera to show. own: the agent's; viewing: one of higher resolution; auto: viewing if it fits."
+        ),
     ] = Camera.AUTO,
     memory_limit_mib: Annotated[
-        float, typer.Option(min=1, max=1e9, help="Of agent and of simulator: more is unhealthy.")
+        float, typer.Option(min=1, max=1e9, help="Memory in MiB, of agent or simulator, above which the test fails.")
     ] = 8192,
     video: Annotated[
-        Path, typer.Option(help="Where the video goes, .mp4; the sheet (.png) and the summary (.json) lie beside it.")
+        Path,
+        typer.Option(help="MP4 file for the video. The contact sheet (.png) and summary (.json) go into its folder."),
     ] = Path("runs/visual/visual.mp4"),
     config: options.ConfigPath = None,
     settings: options.Settings = None,
@@ -68,8 +76,8 @@ def main(
 ) -> Exit:
     """Show and record a driver on routes that it wasn't trained on.
 
-    Exit codes: 0 the drive was healthy (every tick came, with its own picture, which shows something; memory under its
-    limit); 1 it wasn't; 2 usage, 65 bad configuration, 69 no simulator, 75 stopped on request, with what was driven.
+    Exit codes: 0 the drive was healthy (each tick came with a new picture that isn't blank, and memory stayed below the
+    limit); 1 it wasn't; 2 usage error, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import evaluation, visual
     from carla_td3.evaluation import overlay

@@ -31,7 +31,7 @@ LONGEST_LOG_BYTES = 4 << 20
 LIMIT_S = 1_800.0
 """Limit of a step, unless it has its own."""
 END_GRACE_S = 20.0
-"""Between SIGTERM and SIGKILL: a launcher writes a checkpoint, and ends what it started."""
+"""Time between SIGTERM and SIGKILL, in which a launcher writes a checkpoint and ends its programs."""
 TIMED_OUT, NO_PROGRAM = 124, 127
 
 
@@ -64,7 +64,7 @@ class Verification:
         """Run a step, whatever its result; its output goes to a file, the end of it to the terminal.
 
         Args:
-            name: of the step and of its file.
+            name: name of the step and of its file.
             words: the command.
             limit_s: after which it is ended, with all that it started.
             shown: show all of its output on the terminal as it comes, for long steps with a progress display.
@@ -84,17 +84,17 @@ class Verification:
     def leave_out(self, name: str, why: str) -> None:
         """Record a step that can't be run here, and why."""
         self.steps.append(Step(name, [], said=why))
-        print(f"\n--- {name}: left out: {why}", flush=True)
+        print(f"\n--- {name}: skipped: {why}", flush=True)
 
     def finish(self, runs: Path) -> int:
         """Print the result and the path of the file; return the exit code, 1 if a step went wrong."""
         packed = self._pack(runs)
         failed = [step.name for step in self.steps if step.failed]
         left_out = [step.name for step in self.steps if step.code is None]
-        print(f"\n{len(self.steps)} steps, of which went wrong: {', '.join(failed) or 'none'}.")
+        print(f"\n{len(self.steps)} steps. Failed: {', '.join(failed) or 'none'}.")
         if left_out:
-            print(f"Left out: {', '.join(left_out)}.")
-        print(f"Please send {packed} to whoever gave you this; what went wrong is as welcome as what went well.")
+            print(f"Skipped: {', '.join(left_out)}.")
+        print(f"Please send {packed} to the maintainers, whether steps failed or not.")
         return int(bool(failed))
 
     def _pack(self, runs: Path) -> Path:
@@ -110,8 +110,8 @@ class Verification:
 
 
 def begin(runs: Path) -> Verification:
-    """Return an empty verification with the versions of system and packages, in a folder of its own."""
-    folder = runs.resolve() / time.strftime("verify-gpu-%Y%m%d-%H%M%S")  # absolute: steps are run in the repository
+    """Return an empty verification with the versions of system and packages, in a new folder."""
+    folder = runs.resolve() / time.strftime("verify-gpu-%Y%m%d-%H%M%S")  # absolute: steps run in the repository
     folder.mkdir(parents=True)
     return Verification(folder, facts=_machine())
 
@@ -156,7 +156,7 @@ def _run(words: tuple[str, ...], log: int | None, limit_s: float, environment: M
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that still runs, and its group: some, as CarlaUE4.sh, hand no signal on to what they start."""
+    """End a process that still runs, and its group: CarlaUE4.sh, for one, passes no signal on to its children."""
     if process.poll() is not None:
         return
     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):

@@ -16,7 +16,7 @@ import verify_without_carla
 
 
 def main() -> int:
-    """Return the exit code: 0 all well, 1 a step failed (send the file), 65 what was given can't be, 69 no card."""
+    """Return the exit code: 0 all passed, 1 a step failed (send the file), 65 wrong options, 69 no GPU."""
     given = _parser().parse_args()
     signal.signal(signal.SIGTERM, _leave)
     if given.no_carla or given.part:
@@ -34,22 +34,21 @@ def _leave(number: int, _: object) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Run what needs a real card, and CARLA; leave one file to send back, which names nobody.",
-        epilog="CARLA is taken at CARLA_HOST:CARLA_PORT if CARLA_HOST is set, else started: by simulator.command of\n"
-        "the launcher's configuration, else by Docker. Exit codes: 0 all well, 1 a step failed (send the file), 65\n"
-        "what was given can't be, 69 there is no card, or no CARLA where --no-carla isn't given.",
+        description="Run the checks that need a GPU and CARLA, and write one file to send back. The file names no\n"
+        "user and no machine.",
+        epilog="If CARLA_HOST is set, the CARLA at CARLA_HOST:CARLA_PORT is used. Otherwise CARLA is started, by\n"
+        "simulator.command of the launcher's configuration or by Docker. Exit codes: 0 all passed, 1 a step failed\n"
+        "(send the file), 65 wrong options, 69 no GPU, or no CARLA without --no-carla.",
     )
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where the file is left")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="folder for the file")
     parser.add_argument("--gpu", type=_count, default=0, help="index of the GPU")
-    parser.add_argument(
-        "--no-carla", action="store_true", help="only what needs neither CARLA nor Docker; no installing"
-    )
+    parser.add_argument("--no-carla", action="store_true", help="run only the parts that need neither CARLA nor Docker")
     parts = tuple(verify_without_carla.PARTS)
     parser.add_argument(
-        "--part", action="append", choices=parts, default=[], help="of --no-carla, this one; repeatable"
+        "--part", action="append", choices=parts, default=[], help="run only this part of --no-carla; can be repeated"
     )
-    parser.add_argument("--launcher-config", type=Path, help="the launcher's own configuration; with CARLA only")
-    parser.add_argument("--steps", type=_count, default=1_000, help="of the run under the launcher; with CARLA only")
+    parser.add_argument("--launcher-config", type=Path, help="the launcher's configuration; with CARLA only")
+    parser.add_argument("--steps", type=_count, default=1_000, help="steps of the training run; with CARLA only")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)  # cpu: for tests
     return parser
 

@@ -41,7 +41,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 COMPOSE = ("docker", "compose", "-p", "carla-td3-verify")
 """A separate Compose project, so that nothing of the user's is stopped."""
 IMAGES = ("carla", "agent")
-"""The services that the launcher starts; it builds none."""
+"""The services that the launcher starts but doesn't build."""
 IMAGES_LIMIT_S = 6 * 3_600.0
 """CARLA's image has 20 GB: hours on a slow line, with progress on the terminal."""
 USUAL_PORT = 2000
@@ -75,7 +75,7 @@ class Where:
 
 
 def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
-    """Run everything and return the exit code; leaves the file in ``runs``."""
+    """Run everything, write the file into ``runs``, and return the exit code."""
     shipped = launcher_config or config.SHIPPED
     try:
         limits = config.load(shipped)
@@ -127,7 +127,7 @@ def verify(held: Verification, where: Where, port: int, steps: int) -> None:
     folders = ["--runs-dir", str(held.folder), *plan[2:]]
     settings = {**QUICK, "training.warmup_steps": steps // 5}
     held.run("run", *_launch(*up, *given, *folders, "--", *_assigned(settings)))
-    held.run("torch-sees-the-card", sys.executable, "-c", SEES_CUDA)  # else all gpu tests would be skipped
+    held.run("torch-sees-the-card", sys.executable, "-c", SEES_CUDA)  # otherwise all gpu tests would be skipped
     held.run("gpu-tests", *PYTEST, "-m", "gpu", "-rs")
     _read_card(held, where, "after")
 
@@ -160,7 +160,7 @@ def given_address() -> Address | None:
     """Return CARLA_HOST:CARLA_PORT; None if CARLA_HOST isn't set.
 
     Raises:
-        ValueError: with a sentence on a port that can't be.
+        ValueError: CARLA_PORT is no port; the message is one sentence.
     """
     host, port = os.environ.get("CARLA_HOST"), os.environ.get("CARLA_PORT") or str(USUAL_PORT)
     if not port.isdecimal() or not 0 < int(port) <= 65533:
@@ -169,7 +169,7 @@ def given_address() -> Address | None:
 
 
 def what_is_missing(limits: LauncherConfig, there: Address | None, gpu: int) -> list[str]:
-    """Return what this machine lacks, each with what to do."""
+    """Return what this machine lacks, each with advice."""
     missing, look = [], Nvml(gpu).read()
     if look.card is None:
         said = look.problem.rstrip(".") or "there is none here"

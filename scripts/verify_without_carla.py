@@ -1,7 +1,6 @@
 """Verifications that need a real GPU but no CARLA, part by part: for a GPU in the cloud, with any interpreter.
 
-Owns the parts: what each needs, runs and asserts. Installs nothing: a part that lacks a package is left out with a
-sentence.
+Installs nothing: a part that lacks a package is skipped with a sentence.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Limited:
 
 
 def main(runs: Path, wanted: list[str], gpu: int, device: str) -> int:
-    """Run the parts and return the exit code; leaves the file in ``runs``."""
+    """Run the parts, write the file into ``runs``, and return the exit code."""
     if problem := _interpreter():
         return _refuse(problem, CONFIGURATION)
     environment = _environment(gpu)
@@ -102,7 +101,7 @@ def _interpreter() -> str:
 
 
 def _no_card(environment: Mapping[str, str]) -> str:
-    """Return why this interpreter's torch can't compute on a card; empty if it can."""
+    """Return why this interpreter's torch can't use a GPU; empty if it can."""
     if not _is_there("torch"):
         return f"{sys.executable} has no torch, 2.11 or later is needed: call an interpreter that has it (PYTHON=…)."
     asked = subprocess.run(
@@ -118,9 +117,7 @@ def _no_card(environment: Mapping[str, str]) -> str:
     if asked.returncode == 0:
         return ""
     said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
-    return (
-        f"this needs an NVIDIA GPU that torch sees ({said[-1].rstrip('.') if said else 'torch ended without a word'})."
-    )
+    return f"this needs an NVIDIA GPU that torch sees ({said[-1].rstrip('.') if said else 'torch printed nothing'})."
 
 
 def _environment(gpu: int) -> dict[str, str]:
@@ -216,7 +213,7 @@ def _short_run(part: Limited, at_update: int, steps: int) -> None:
     more = {"PYTHONPATH": paths, "SHORTAGE_AT_UPDATE": str(at_update)}
     ended = part.run("up", "scripts/launch.py", *up, *where, "--", *changed, more=more)
     wrong = list(_wrong(run, ended, part.device, batch, steps, rehearsed=at_update == 1))
-    print(f"--- {part.name}: {' '.join(wrong) or 'as it should be.'}", flush=True)
+    print(f"--- {part.name}: {' '.join(wrong) or 'as expected.'}", flush=True)
     part.held.steps.append(Step(f"{part.name}-outcome", [], int(bool(wrong)), said=" ".join(wrong)))
 
 
@@ -230,18 +227,18 @@ def _wrong(run: Path, ended: Step, device: str, batch: int, steps: int, rehearse
     if not shortages:
         yield "Memory never ran out."
     if any(row["phase"].startswith("rehearsed") is not rehearsed for row in shortages):
-        yield f"It ran out in {', '.join(row['phase'] for row in shortages)}."
+        yield f"Memory ran out in {', '.join(row['phase'] for row in shortages)}."
     if (beat.get("step"), beat.get("device")) != (steps, device):
         yield f"The agent ended at step {beat.get('step')} of {steps} on {beat.get('device')}."
     micro_batch = beat.get("micro_batch", batch)
     if not batch // 8 <= micro_batch < batch:
-        yield f"It computed {micro_batch} of {batch} rows at once in the end."
+        yield f"The last micro-batch had {micro_batch} of {batch} rows."
     if [step.get("values") for step in state.get("taken", ())] != [{"td3.micro_batch": micro_batch}]:
-        yield f"The launcher stands on {state.get('taken')}, not on micro-batches of {micro_batch}."
+        yield f"The launcher's rung is {state.get('taken')}, expected micro-batches of {micro_batch}."
     if not adopted:
-        yield "It never adopted them."
+        yield "The launcher never adopted the micro-batches."
     if state.get("agent_restarts") != 0:
-        yield f"It started the agent again {state.get('agent_restarts')} times."
+        yield f"The launcher restarted the agent {state.get('agent_restarts')} times."
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

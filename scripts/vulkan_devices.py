@@ -77,10 +77,10 @@ class _Properties(ctypes.Structure):
 
 
 def devices() -> list[dict[str, object]]:
-    """Return name, maker and UUID of each GPU in Vulkan's order; none where no driver loads.
+    """Return name, maker and UUID of each GPU in Vulkan's order; empty if no driver loads.
 
     Raises:
-        OSError: there is no loader.
+        OSError: Vulkan's loader isn't installed.
     """
     vulkan = ctypes.CDLL(LOADER)
     application = _Application(APPLICATION, api=API_1_1)

@@ -1,8 +1,7 @@
-"""Directories that are there whole or not at all, and the one among them that counts.
+"""Atomic directories: each exists completely or not at all, and ``latest`` names the newest one.
 
-Owns the order of writing, syncing and renaming, and what a kill between any two of those steps leaves behind: the
-directory is written under a hidden name, synced, renamed, and only then named in ``latest``. Knows nothing of what the
-files hold.
+A directory is written under a hidden name, synced, renamed, and only then named in ``latest``. What a kill between two
+of these steps leaves is cleaned up later. Knows nothing of the files' content.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ _NEW, _REPLACED = ".new-", ".old-"
 
 
 def publish(final: Path, write: Callable[[Path], None]) -> None:
-    """Let a directory appear, in the place of one of the same name if there is one, and name it in ``latest``.
+    """Write a directory, replace one of the same name, and name it in ``latest``.
 
     Args:
-        final: where; its parent exists.
-        write: fills the empty directory that it is given, and syncs its files; whatever it raises undoes everything.
+        final: path of the directory; its parent exists.
+        write: fills an empty directory and syncs its files. If it raises, everything is undone.
 
     Raises:
-        OSError: disk full, read-only directory; what was published before is as it was.
+        OSError: the disk is full, or the parent is read-only; earlier directories are unchanged.
     """
     root = final.parent
     _clear_leftovers(root)
@@ -49,7 +48,7 @@ def publish(final: Path, write: Callable[[Path], None]) -> None:
 
 
 def _clear_leftovers(root: Path) -> None:
-    """Remove what a run that was killed while publishing left; what stood before it is put back."""
+    """Remove what a kill during :func:`publish` left, and put a replaced directory back."""
     for replaced in root.glob(f"{_REPLACED}*"):
         before = root / _name(replaced)
         if before.exists():
@@ -68,9 +67,9 @@ def _undo(temporary: Path, replaced: Path, final: Path) -> None:
 
 
 def newest_first(root: Path, pattern: str) -> list[Path]:
-    """Return the published directories of such names, the one that ``latest`` names first, then by falling name.
+    """Return the directories that match a pattern: the one in ``latest`` first, then by falling name.
 
-    One that was being replaced when the run was killed, between two renames, is among them under its hidden name.
+    A directory that was being replaced when the run was killed is included under its hidden name.
     """
     replaced = [path for path in root.glob(f"{_REPLACED}{pattern}") if not (root / _name(path)).exists()]
     found = sorted([*root.glob(pattern), *replaced], key=_name, reverse=True)

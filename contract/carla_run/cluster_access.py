@@ -1,6 +1,6 @@
-"""Which clusters may be used: one on this machine's loopback, or one behind a token that only its owner can read.
+"""Checks that a Ray cluster is secured: by a loopback address, or by a token in a file that only its owner can read.
 
-Who reaches a Ray cluster without a token runs what he likes on all of its nodes.
+Anyone who can reach a Ray cluster without a token can run any code on its nodes.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ AUTO = "auto"
 
 
 def refusal(address: str, environment: Mapping[str, str]) -> str:
-    """Return why a cluster isn't used, in a sentence; empty if it may be.
+    """Return why a cluster must not be used, as a sentence; empty if it may be used.
 
     Args:
         address: HOST:PORT.
-        environment: of the process that connects; Ray reads the same variables.
+        environment: environment of the connecting process; Ray reads the same variables.
     """
     if _is_loopback(address.rpartition(":")[0]):
         return ""
     if environment.get(MODE) != "token":
         return (
-            f"The cluster at {address} is open to its network: start its nodes and this with {MODE}=token and the same "
-            f"token file (`ray get-auth-token --generate`), or bind it to 127.0.0.1."
+            f"The cluster at {address} is open to its network: start its nodes and this command with {MODE}=token and "
+            f"the same token file (`ray get-auth-token --generate`), or bind it to 127.0.0.1."
         )
     if environment.get(TOKEN):
         return (
-            f"The token is in {TOKEN}, where every child process has it: put it into a file, and name that in {PATH}."
+            f"The token is in {TOKEN}, which every child process inherits: put it into a file, and name that in {PATH}."
         )
     path = Path(environment.get(PATH) or Path(environment.get("HOME", "~")).expanduser() / ".ray" / "auth_token")
     try:
@@ -39,7 +39,7 @@ def refusal(address: str, environment: Mapping[str, str]) -> str:
     except OSError as error:
         return f"The token of the cluster at {address} can't be read from {path} ({error.strerror})."
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or found.st_uid != os.getuid():
-        return f"{path} holds the cluster's token and is open to others: chmod 600 {path}, and own it."
+        return f"{path} holds the cluster's token and is open to other users: `chmod 600 {path}`, and own it."
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The base of enums whose members are words in files."""
+"""The base of enums whose values are words in files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class StrEnum(str, Enum):
-    """``enum.StrEnum``, which Python 3.10 lacks: a member is, prints and is written as its value."""
+    """``enum.StrEnum`` for Python 3.10: a member equals its value, and is printed and written as it."""
 
     def __str__(self) -> str:
         return str(self.value)

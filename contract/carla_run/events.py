@@ -1,6 +1,6 @@
-"""What happened in a run: the names in ``agent-events.jsonl`` and ``launcher-events.jsonl``.
+"""The events in ``agent-events.jsonl`` and ``launcher-events.jsonl``.
 
-Those of the agent's events that the launcher decides by have fields. Their ``cause`` is a sentence for people.
+The agent's events that affect the launcher's decisions have typed fields. ``cause`` is always a sentence for users.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class LauncherEvent(StrEnum):
 
 
 class MemoryPool(StrEnum):
-    """What can run out, as the agent sees it."""
+    """Memory that the agent can run out of."""
 
     DEVICE = "device"
     HOST = "host"
@@ -113,9 +113,9 @@ class CollectorEnd(StrEnum):
     EXIT = "exit"
     SIGNAL = "signal"
     HUNG = "hung"
-    """It gave no sign of life in time, and the learner killed it."""
+    """It sent no sign of life in time, and the learner killed it."""
     LOST = "lost"
-    """It drove on another machine, and that, or what held it there, is gone."""
+    """It drove on another machine, and the machine or its Ray actor is gone."""
 
 
 class _Event:
@@ -128,23 +128,23 @@ class _Event:
 
 @dataclass(frozen=True)
 class CollectorRestarted(_Event):
-    """A collector ended, and another is started."""
+    """A collector ended, and another one is started."""
 
     event = AgentEvent.COLLECTOR_RESTARTED
     end: CollectorEnd
     exit_code: Optional[int] = None
-    """Where it exited."""
+    """Its exit code, if it exited."""
     signal: Optional[int] = None
-    """The number, where a signal that the learner didn't send ended it."""
+    """Number of the signal that ended it, if the learner didn't send it."""
     restarts: int = 0
-    """Of all collectors."""
+    """Restarts of all collectors."""
     steps: int = 0
     collector: Optional[int] = None
-    """Its number, where there are several."""
+    """Its number, if there are several collectors."""
     cause: str = ""
 
     def row(self) -> Dict[str, Any]:
-        """Return a line of the file, without its time; without ``collector`` where there is one."""
+        """Return a line of the file, without its time, and without ``collector`` if there is only one."""
         found = super().row()
         if self.collector is None:
             del found["collector"]
@@ -152,9 +152,9 @@ class CollectorRestarted(_Event):
 
     @property
     def in_a_call(self) -> bool:
-        """Whether it ended as one does whose call to the simulator didn't come back.
+        """Whether it ended because a call to the simulator didn't return.
 
-        The learner kills it, or the time-out of its Traffic Manager aborts it.
+        Then the learner kills it, or the time-out of its Traffic Manager aborts it.
         """
         return self.end is CollectorEnd.HUNG or self.signal == signals.SIGABRT
 
@@ -168,16 +168,16 @@ class Failed(_Event):
     error: str
     """Name of the exception's class."""
     pool: Optional[MemoryPool] = None
-    """What ran out; None if nothing did."""
+    """Memory that ran out; None if none did."""
     gpu_lost: bool = False
-    """The driver can't use the GPU any more, by the error's own words."""
+    """The driver lost the GPU, according to the error."""
     steps: int = 0
     cause: str = ""
 
 
 @dataclass(frozen=True)
 class CannotFit(_Event):
-    """A start is refused for want of memory or disk; nothing was allocated."""
+    """The agent refuses to start for lack of memory or disk; nothing was allocated."""
 
     event = AgentEvent.CANNOT_FIT
     pool: MemoryPool
@@ -185,7 +185,7 @@ class CannotFit(_Event):
     free_mib: float
     reserve_mib: float
     folder: Optional[str] = None
-    """Of the disk."""
+    """Folder on the disk that is too full."""
     fitting_micro_batch: Optional[int] = None
     fitting_batch: Optional[int] = None
     fitting_replay: Optional[int] = None
@@ -194,7 +194,7 @@ class CannotFit(_Event):
 
     @property
     def missing_mib(self) -> float:
-        """What would have to be free beyond what is."""
+        """Memory that must be freed in addition."""
         return max(0.0, self.needed_mib + self.reserve_mib - self.free_mib)
 
 
@@ -205,9 +205,9 @@ class NoCuda(_Event):
     event = AgentEvent.NO_CUDA
     reason: Cuda
     device: str
-    """As configured: auto or cuda."""
+    """The configured device: auto or cuda."""
     pool: Optional[MemoryPool] = None
-    """Device, where the driver has no room to begin with."""
+    """DEVICE if the GPU has no memory left to start CUDA; otherwise None."""
     cause: str = ""
 
 
@@ -218,12 +218,12 @@ _DECISIVE: Dict[str, Type[Decisive]] = {
 
 
 def log_by(append: Callable[..., None], event: Decisive) -> None:
-    """Log an event by a function that takes its name, its cause and its fields by name."""
+    """Log an event with a function that takes its name, cause and fields as keyword arguments."""
     append(**event.row())
 
 
 def decisive(row: Mapping[str, Any]) -> Optional[Decisive]:
-    """Return a line of ``agent-events.jsonl`` as an event to decide by; None for any other, or an odd one."""
+    """Return a line of ``agent-events.jsonl`` as a typed event; None for other or invalid lines."""
     kind = _DECISIVE.get(str(row.get("event")))
     if kind is None:
         return None

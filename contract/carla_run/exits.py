@@ -1,4 +1,4 @@
-"""Exit codes of agent and launcher, and the base of the errors that end a program with a sentence and a code."""
+"""Exit codes of agent and launcher, and the base class of errors that end a program with a sentence and a code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What an exit code says. The launcher passes the agent's on."""
+    """Exit codes of agent and launcher. The launcher passes the agent's on."""
 
     FINISHED = 0
     CRASH = 1
@@ -16,14 +16,14 @@ class Exit(IntEnum):
     BUDGET_SPENT = 70
     """The launcher's restarts are used up."""
     OUT_OF_MEMORY = 71
-    """It can't fit, and nothing was allocated; or it ran out."""
+    """The run doesn't fit, and nothing was allocated; or memory ran out."""
     STOPPED = 75
     INTERRUPTED = 130
-    """Ctrl-C where nothing is to be kept, or a second one: no checkpoint of the last minutes (128 + SIGINT)."""
+    """Ctrl-C before there was anything to save, or a second Ctrl-C: no checkpoint was written (128 + SIGINT)."""
 
 
 class ExitError(Exception):
-    """Something a person must know: one sentence, and the exit code that goes with it, by class or by instance."""
+    """An error for the user: one sentence and an exit code, set by class or instance."""
 
     code: Exit = Exit.CRASH
 

@@ -1,4 +1,4 @@
-"""How tables show the figures of an evaluation: the keys of ``totals`` in ``evaluation.json``, each with its label."""
+"""Labels and formats of an evaluation's figures in tables, by the keys of ``totals`` in ``evaluation.json``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from carla_run.readers import number
 
 
 class Shown(NamedTuple):
-    """A figure's label, with its unit, and how its value is formatted."""
+    """A figure's label with its unit, and the format of its value."""
 
     label: str
     format: str
@@ -34,6 +34,6 @@ SHOWN: Dict[str, Shown] = {
 
 
 def in_table(name: str, value: Any) -> str:
-    """Return a figure's value as tables show it; a dash for what is no number."""
+    """Return a figure's value for a table; a dash if it is no number."""
     found = number(value)
     return "–" if found is None else format(found, SHOWN[name].format)

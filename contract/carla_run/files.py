@@ -1,7 +1,7 @@
-"""Writing files so that a reader, or the disk after a power cut, has the old one or the new one, never a part.
+"""Reads and writes files safely: a reader, or the disk after a power cut, has the old file or the new one, whole.
 
-A run's folder may belong to a container, or to another user than the writer: no link that others may have laid
-there is followed, and nothing is waited for.
+A run's folder may belong to a container or to another user. So no link that others could have made is followed, and
+no call blocks on a pipe.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from typing import BinaryIO
 
 ROOT = 0
 MOST_LINKS = 40
-"""On one way, as path_resolution(7) has it."""
+"""Most links in one path, as in path_resolution(7)."""
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = True, private: bool = False) -> None:
-    """Write to a temporary name beside it, then rename; of a text, what UTF-8 can't hold is written as ``?``.
+    """Write a file atomically: to a temporary name in the same folder, then rename.
 
-    Nobody but its owner can write it.
+    Only its owner can write the file.
 
     Args:
-        path: of the file.
-        content: all of it.
-        durable: wait until it is on the disk; else a crash of the machine may leave an older one, or an empty one.
-        private: only its owner can read it, too.
+        path: path of the file.
+        content: the whole content; characters that UTF-8 can't encode become ``?``.
+        durable: wait until it is on the disk; otherwise a crash of the machine may leave the old file or an empty one.
+        private: only its owner can read it as well.
 
     Raises:
-        OSError: it can't be written; the old file stands.
+        OSError: it can't be written; the old file is unchanged.
     """
     temporary, mode = f".{path.name}.{os.getpid()}", 0o600 if private else 0o644
     with folder_of(path) as folder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=folder)
-        # Whatever the umask: what a later start believes and runs must not be open to the group.
+        # Whatever the umask: the group must not be able to write what a later start may run.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -54,10 +54,10 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True, priva
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """Return a file, made if need be, that bytes can be added to; they aren't buffered.
+    """Open a file to append bytes, unbuffered; create it if needed.
 
     Raises:
-        OSError: it can't be opened, or is a link, a pipe or anything else but a file.
+        OSError: it can't be opened, or isn't a regular file.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     return os.fdopen(_opened(path, flags), "ab", buffering=0)
@@ -85,7 +85,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def open_to_read(path: Path) -> BinaryIO:
-    """Return a file to read, which isn't buffered.
+    """Open a file to read, unbuffered.
 
     Raises:
         OSError: as :func:`open_to_append`.
@@ -94,7 +94,7 @@ def open_to_read(path: Path) -> BinaryIO:
 
 
 def read_whole(path: Path) -> bytes:
-    """Return what is in a file.
+    """Return the content of a file.
 
     Raises:
         OSError: as :func:`open_to_append`.
@@ -105,7 +105,7 @@ def read_whole(path: Path) -> bytes:
 
 def _opened(path: Path, flags: int) -> int:
     with folder_of(path) as folder:
-        try:  # without waiting: opening a pipe waits for its other end
+        try:  # non-blocking, since opening a pipe waits for its other end
             descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644, dir_fd=folder)
         except OSError as error:
             if error.errno == errno.ELOOP:
@@ -121,12 +121,12 @@ def _opened(path: Path, flags: int) -> int:
 
 @contextlib.contextmanager
 def folder_of(path: Path) -> Iterator[int]:
-    """Give a descriptor of the folder that a file is in; root gets there by no link that isn't root's.
+    """Give a descriptor of a file's folder. For root, every link in the path must be root's.
 
-    Step by step: a folder that is looked at and then opened by its name may have become a link in between.
+    Opens one folder after the other, since a folder that was checked could be replaced by a link before it is opened.
 
     Raises:
-        OSError: there is none, or such a link is on the way.
+        OSError: the folder doesn't exist, or such a link is in the path.
     """
     left, links = list(reversed(path.parent.parts)), 0
     here = os.open("/" if path.is_absolute() else ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -152,7 +152,7 @@ def folder_of(path: Path) -> Iterator[int]:
 
 
 def _is_root() -> bool:
-    """Return whether this is the machine's root; that of a user namespace sees root's links as another user's."""
+    """Return whether this is the machine's root; to root of a user namespace, the real root's links are foreign."""
     mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
     return os.geteuid() == ROOT and mapped == ["0", "0", "4294967295"]
 
@@ -166,7 +166,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or a directory's names, are on the disk."""
+    """Wait until a file, or the names in a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -175,7 +175,7 @@ def sync(path: Path) -> None:
 
 
 def user_name(user: int) -> str:
-    """Return a user's name and number, for a sentence; the number only where the machine knows no name."""
+    """Return a user's name and number for a sentence; only the number if the name is unknown."""
     try:
         return f"{pwd.getpwuid(user).pw_name} ({user})"
     except KeyError:

@@ -1,4 +1,4 @@
-"""The agent's heartbeat, ``agent.json``: what it is doing, once a second."""
+"""The agent's heartbeat, ``agent.json``: its state, written once a second."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from carla_run.records import plain, record, text
 
 
 class Phase(StrEnum):
-    """What the learner is at."""
+    """State of the learner."""
 
     STARTING = "starting"
     WAITING_FOR_SIMULATOR = "waiting_for_simulator"
-    """The collector connects."""
+    """The collector is connecting."""
     WARMING = "warming"
-    """Only collecting yet."""
+    """Collecting without updates."""
     COLLECTING = "collecting"
     """Waiting for steps."""
     UPDATING = "updating"
@@ -33,15 +33,15 @@ class Phase(StrEnum):
 
 
 class CollectorState(StrEnum):
-    """What the collector is at, and so why it takes no step."""
+    """State of a collector."""
 
     STARTING = "starting"
     CONNECTING = "connecting"
     REHEARSING = "rehearsing"
-    """An evaluation, as far as that goes without driving."""
+    """Rehearsing an evaluation without driving."""
     STEPPING = "stepping"
     WAITING = "waiting"
-    """For the learner: it has taken all steps that it may."""
+    """Waiting for the learner: it has taken all allowed steps."""
     EVALUATING = "evaluating"
     RECORDING = "recording"
     STOPPING = "stopping"
@@ -50,26 +50,26 @@ class CollectorState(StrEnum):
 
 
 class Cuda(StrEnum):
-    """What the agent's PyTorch makes of CUDA."""
+    """Whether the agent's PyTorch can use CUDA."""
 
     USABLE = "usable"
     CPU_BUILD = "cpu_build"
     """This PyTorch was built without CUDA."""
     HIDDEN = "hidden"
-    """CUDA_VISIBLE_DEVICES leaves no card over."""
+    """CUDA_VISIBLE_DEVICES hides all GPUs."""
     NO_DEVICE = "no_device"
-    """The kernel shows this process no card: there is none, its driver isn't loaded, or a container lacks it."""
+    """The process has no GPU device: there is none, its driver isn't loaded, or the container lacks it."""
     REFUSED = "refused"
-    """The card is there, and the driver or its library refuses: too old, say."""
+    """There is a GPU, but the driver or its library refuses, for example since it is too old."""
 
 
 @dataclass(frozen=True)
 class CollectorFigures:
-    """The collector.
+    """A collector's process.
 
     Attributes:
-        pid: as the learner sees it; None without one.
-        state: what it is at.
+        pid: process id in the learner's namespace; None if there is no local process.
+        state: its state.
     """
 
     pid: Optional[int] = None
@@ -81,12 +81,12 @@ class CollectorBeat:
     """One of several collectors.
 
     Attributes:
-        pid: as the learner sees it; None without one.
-        state: what it is at.
-        steps: in its ring, ever.
-        ticks: of its simulator, in all of its processes of this run.
-        tick_outstanding_s: how long a call to its simulator has been out; 0 when none is.
-        restarts: of it.
+        pid: process id in the learner's namespace; None if there is no local process.
+        state: its state.
+        steps: total steps that it has written into its ring.
+        ticks: ticks of its simulator, in all of its processes of this run.
+        tick_outstanding_s: duration of the outstanding call to its simulator; 0 if there is none.
+        restarts: number of its restarts.
     """
 
     pid: Optional[int]
@@ -99,12 +99,12 @@ class CollectorBeat:
 
 @dataclass(frozen=True)
 class MemoryFigures:
-    """What the agent holds, in MiB.
+    """The agent's memory, in MiB.
 
     Attributes:
-        learner_mib: of RAM, without pages of files; likewise ``collector_mib``, of all collectors.
-        device_mib: of the GPU, by what PyTorch's allocator calls it (``reserved``, ``allocated``…); None on the CPU.
-        peak_by_phase_mib: the maxima so far.
+        learner_mib: the learner's RAM without pages of files; ``collector_mib`` is that of all collectors.
+        device_mib: GPU memory by the names of PyTorch's allocator (``reserved``, ``allocated``…); None on the CPU.
+        peak_by_phase_mib: the peaks so far, by phase.
     """
 
     learner_mib: Optional[float] = None
@@ -119,18 +119,18 @@ class Heartbeat:
 
     Attributes:
         time: seconds since 1970.
-        pid: as the agent sees itself; in a container another one than the host's.
+        pid: process id in the agent's namespace; in a container it differs from the host's.
         total_steps: that there are to be; 0 where that is unknown.
-        episode: how many have ended.
-        cuda: None where it wasn't asked for.
-        gave_way: the event of memory by which device or micro-batch is less than was asked for; None for none.
-        update_ms: of the last update; None before the first.
-        ticks: of the simulators, in all collectors of this run.
-        tick_outstanding_s: how long a call to a simulator has been out, the longest; 0 when none is.
-        collector: the first one.
-        collector_restarts: of all.
-        collectors: each by its number; empty where there is one, or where nobody asked for more.
-        exit_code: of a learner that is about to end.
+        episode: number of finished episodes.
+        cuda: None if CUDA wasn't asked for.
+        gave_way: the event that lowered device or micro-batch below the configured one; None if none did.
+        update_ms: duration of the last update; None before the first one.
+        ticks: ticks of all simulators, in all collectors of this run.
+        tick_outstanding_s: duration of the longest outstanding call to a simulator; 0 if there is none.
+        collector: the first collector.
+        collector_restarts: restarts of all collectors.
+        collectors: all collectors by number; empty if only one is configured.
+        exit_code: exit code of a learner that is about to end; otherwise None.
     """
 
     time: float
@@ -155,7 +155,7 @@ class Heartbeat:
     collectors: Tuple[CollectorBeat, ...] = ()
 
     def of(self, collector: int) -> Heartbeat:
-        """Return the same as it would be if this were the only collector; of one of several, what is its own."""
+        """Return the heartbeat as if this were the only collector."""
         if not self.collectors:
             return self
         own = self.collectors[collector]
@@ -170,12 +170,12 @@ class Heartbeat:
 
     @property
     def device_reserved_mib(self) -> Optional[float]:
-        """Of the GPU, what its allocator has; None on the CPU. What the agent holds beyond is its context."""
+        """GPU memory of the allocator; None on the CPU. The agent's other GPU memory is its context."""
         return (self.memory.device_mib or {}).get("reserved")
 
     @property
     def peaks_mib(self) -> Mapping[str, Mapping[str, float]]:
-        """The maxima so far: by phase, then by what is measured (``host``, ``learner``, ``device_reserved``…)."""
+        """The peaks so far: by phase, then by figure (``host``, ``learner``, ``device_reserved``…)."""
         return self.memory.peak_by_phase_mib or {}
 
     def data(self) -> Dict[str, Any]:
@@ -191,7 +191,7 @@ class Heartbeat:
 
 
 def read_heartbeat(path: Path) -> Optional[Heartbeat]:
-    """Return what the file says; None if it is missing or torn, or something else."""
+    """Return the heartbeat in a file; None if it is missing or invalid."""
     try:
         return record(Heartbeat, json.loads(read_whole(path)))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Dotted keys of nested mappings, and what a person reads of one that nothing has or whose value doesn't fit."""
+"""Dotted keys of nested mappings, and clauses on unknown keys and wrong values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 60
 
 
 def leaves(values: Mapping[Any, Any], before: str = "") -> Iterator[Tuple[str, Any]]:
-    """Yield what nested mappings hold that is none itself, or empty, by dotted key."""
+    """Yield the leaves of nested mappings by dotted key; an empty mapping is a leaf."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{before}{key}.")
@@ -22,20 +22,20 @@ def leaves(values: Mapping[Any, Any], before: str = "") -> Iterator[Tuple[str, A
 
 
 def at(values: Any, key: str) -> Any:
-    """Return what nested mappings hold under a dotted key; None where there is nothing."""
+    """Return the value at a dotted key of nested mappings; None if there is none."""
     for part in key.split("."):
         values = values.get(part) if isinstance(values, Mapping) else None
     return values
 
 
 def unknown(where: str, beside: Sequence[str], everywhere: Sequence[str], value: object = None) -> str:
-    """Return a clause on a key that nothing has: the keys that may be meant, else those that there are beside it.
+    """Return a clause on an unknown key, with similar keys, else with the keys of its section.
 
     Args:
         where: the dotted key.
-        beside: the names that there are in its section.
-        everywhere: the dotted keys of the whole model.
-        value: what it was given.
+        beside: names of the keys in its section.
+        everywhere: dotted keys of the whole model.
+        value: the key's value.
     """
     meant = _meant(where, beside, everywhere, value)
     if meant:
@@ -49,7 +49,7 @@ def unfit(where: str, value: object, expected: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as a person writes it."""
+    """Return a value as users write it."""
     if value is None:
         return "empty"
     nested = isinstance(value, (Mapping, list, tuple, bool))
@@ -58,7 +58,7 @@ def shown(value: object) -> str:
 
 
 def _meant(where: str, beside: Sequence[str], everywhere: Sequence[str], value: object) -> List[str]:
-    """Return the keys that an unknown one may stand for: a neighbour's name misspelt, else a key of another section."""
+    """Return the keys that an unknown one may mean: a misspelt key of its section, else a key of another section."""
     section, _, name = where.rpartition(".")
     before = f"{section}." if section else ""
     if near := _alike(name, {each: f"{before}{each}" for each in beside}):
@@ -77,7 +77,7 @@ def _meant(where: str, beside: Sequence[str], everywhere: Sequence[str], value: 
 
 
 def _alike(name: str, known: Mapping[str, str]) -> List[str]:
-    """Return those of ``known`` whose name is nearly this one, as they are called in full."""
+    """Return the full names of keys whose name is similar."""
     lower = {each.lower(): full for each, full in known.items()}
     if name.lower() in lower:
         return [lower[name.lower()]]

@@ -1,4 +1,4 @@
-"""Locks on files: held as long as a process has the descriptor open, however that process ends."""
+"""File locks: held while a process has the descriptor open, so a killed process releases them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class HeldError(Exception):
     """Another process holds the lock.
 
     Attributes:
-        holder: what it wrote into the file, or ``unknown``; of a lock of all users any of them can have written it.
-        pid: the process that took it, by the kernel's word; None where that doesn't tell. It may have ended, if
-            others inherited the lock.
+        holder: note in the file, or ``unknown``; any user can write the note of a lock ``of_all_users``.
+        pid: the process that took the lock, from the kernel; None if unknown. If others inherited the lock, it may have
+            ended.
     """
 
     def __init__(self, holder: str, pid: int | None = None) -> None:
@@ -29,23 +29,22 @@ class HeldError(Exception):
 
 
 class Lock:
-    """The only holder of a file. A child that inherits ``descriptor`` holds it, too: it is free when both have gone.
+    """An exclusive lock of a file. A child that inherits ``descriptor`` holds the lock as well.
 
-    Each user who can open a file, if only to read it, can hold its lock for ever: so only its owner can, unless it is
-    ``of_all_users``. The file stays when the lock is released: deleting it would let two processes hold two files of
-    one name. One that was deleted by others is made again.
+    Every user that can open a file, even to read it, can lock it; so only the owner can open it, unless the lock is
+    ``of_all_users``. Releasing the lock keeps the file: otherwise two processes could lock two files of the same name.
     """
 
     def __init__(self, path: Path, note: str = "", *, of_all_users: bool = False) -> None:
-        """Take it, and write a line into the file.
+        """Take the lock, and write a note into the file.
 
         Args:
-            path: of the file.
-            note: for the one that finds it held; this process's id if left out.
-            of_all_users: whichever user created the file, each may take it, as in /tmp.
+            path: path of the file.
+            note: text for processes that find the lock held; by default this process's id.
+            of_all_users: all users may take the lock, as in /tmp.
 
         Raises:
-            HeldError: another process has it.
+            HeldError: another process holds the lock.
             OSError: the file can't be opened for writing, or is a link, a device or a folder.
         """
         self.descriptor = _locked(path, of_all_users)
@@ -59,7 +58,7 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         os.close(self.descriptor)
 
 
@@ -82,8 +81,8 @@ def _locked(path: Path, of_all_users: bool) -> int:
 def _opened(path: Path, of_all_users: bool) -> int:
     """Open the file, or create it.
 
-    Not with O_CREAT alone: in a sticky directory the kernel refuses that for another user's file
-    (fs.protected_regular, proc(5)). Links and devices that another user laid there are refused.
+    O_CREAT isn't enough: in a sticky directory the kernel refuses it for another user's file (fs.protected_regular,
+    proc(5)). Links and devices are refused.
     """
     flags, mode = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666 if of_all_users else 0o600
     with folder_of(path) as folder:
@@ -99,12 +98,12 @@ def _opened(path: Path, of_all_users: bool) -> int:
         os.close(descriptor)
         raise OSError(0, "not a regular file")
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
-        os.fchmod(descriptor, mode)  # whatever the umask, and as earlier versions made it
+        os.fchmod(descriptor, mode)  # whatever the umask, or the mode of earlier versions
     return descriptor
 
 
 def is_held(path: Path) -> bool:
-    """Return whether some process holds the lock; what a killed holder wrote about itself doesn't count."""
+    """Return whether a process holds the lock; the file's note doesn't count."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except PermissionError:  # another user's
@@ -121,9 +120,9 @@ def is_held(path: Path) -> bool:
 
 
 def taken_by(path: Path) -> int | None:
-    """Return the process that took the lock, whichever user's file it is; None if it is free, or that is unknown.
+    """Return the process that took the lock, also of another user's file; None if it is free or unknown.
 
-    Unknown it is in a container, whose kernel doesn't show the processes outside, and over a network.
+    It is unknown in a container, which doesn't see outside processes, and on a network file system.
     """
     try:
         return _taken_by(path.stat())
@@ -132,7 +131,7 @@ def taken_by(path: Path) -> int | None:
 
 
 def _taken_by(file: os.stat_result) -> int | None:
-    """Look the file up in /proc/locks (proc(5)): ``1: FLOCK  ADVISORY  WRITE 21950 fe:00:5415047 0 EOF``."""
+    """Find the file in /proc/locks (proc(5)): ``1: FLOCK  ADVISORY  WRITE 21950 fe:00:5415047 0 EOF``."""
     name = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     with contextlib.suppress(OSError):
         for line in LOCKS.read_bytes().decode().splitlines():

@@ -1,4 +1,4 @@
-"""Where each file of a run lies. Creates nothing."""
+"""The paths of a run's files. Creates nothing."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RUNS = Path("runs")
-"""The folder that holds all runs, where no other is named."""
+"""Default folder that holds all runs."""
 
 
 def names_preset(config: Path, folder: Path = Path()) -> bool:
-    """Return whether a configuration is a preset of the agent's, by name: a word without suffix, and no file there."""
+    """Return whether a configuration is the name of an agent's preset: a word without suffix that is no file."""
     return len(config.parts) == 1 and not config.suffix and not (folder / config).is_file()
 
 
 def from_anywhere(config: Path) -> Path:
-    """Return a configuration's absolute path; a preset's name as it is."""
+    """Return a configuration's absolute path; a preset's name stays."""
     return config if names_preset(config) else config.absolute()
 
 
@@ -38,22 +38,22 @@ class RunPaths:
 
     @property
     def overrides(self) -> Path:
-        """The values of the present rung, which the agent lays over its configuration; absent without a launcher."""
+        """The present rung's values, which override the agent's configuration; absent without a launcher."""
         return self.path / "overrides.yaml"
 
     @property
     def heartbeat(self) -> Path:
-        """What the agent is doing, once a second."""
+        """The agent's state, written once a second."""
         return self.path / "agent.json"
 
     @property
     def agent_events(self) -> Path:
-        """What the agent saw and did, one JSON object a line."""
+        """The agent's events, one JSON object per line."""
         return self.path / "agent-events.jsonl"
 
     @property
     def metrics(self) -> Path:
-        """The rows that TensorBoard has, one JSON object a line."""
+        """The scalars of TensorBoard, one JSON object per line."""
         return self.path / "metrics.jsonl"
 
     @property
@@ -68,15 +68,15 @@ class RunPaths:
 
     @property
     def replay(self) -> Path:
-        """The memory-mapped ring of the first collector; those of others are folders in it."""
+        """The memory-mapped ring of the first collector; the rings of others are folders in it."""
         return self.path / "replay"
 
     def ring(self, collector: int) -> Path:
-        """Return where a collector's ring is, or would be."""
+        """Return the folder of a collector's ring, which need not exist."""
         return self.replay / str(collector) if collector else self.replay
 
     def rings(self) -> dict[int, Path]:
-        """Return the rings that there are, by collector, in that order."""
+        """Return the existing rings in order of their collectors."""
         others = (int(folder.name) for folder in self.replay.glob("[1-9]*") if folder.name.isdecimal())
         return {
             number: self.ring(number) for number in (0, *sorted(others)) if (self.ring(number) / "replay.json").exists()
@@ -84,32 +84,32 @@ class RunPaths:
 
     @property
     def exchange(self) -> Path:
-        """What learner and collector map together; worth nothing once they have ended."""
+        """Files that learner and collector both map; useless once they have ended."""
         return self.path / "exchange"
 
     @property
     def memory(self) -> Path:
-        """What was in memory the first times that it ran out."""
+        """Snapshots of the memory when it first ran out."""
         return self.path / "memory"
 
     @property
     def videos(self) -> Path:
-        """The folder of what a person watches."""
+        """Videos and contact sheets."""
         return self.path / "videos"
 
     @property
     def live(self) -> Path:
-        """The folder of what a person sees while it happens; worth nothing a moment later."""
+        """Files for the live page; useless a moment later."""
         return self.path / "live"
 
     @property
     def live_wanted(self) -> Path:
-        """Touched once a second by whoever looks; while it is fresh, the collector writes the three files beside it."""
+        """Touched once a second while a live page is open; the collector then writes the three files beside it."""
         return self.live / "wanted"
 
     @property
     def live_frame(self) -> Path:
-        """The agent's camera, a JPEG."""
+        """The agent's camera picture, a JPEG."""
         return self.live / "frame.jpg"
 
     @property
@@ -124,26 +124,26 @@ class RunPaths:
 
     @property
     def page_address(self) -> Path:
-        """The live page's address with its token, while it is served; for its user only."""
+        """The live page's address with its token, while it is served; only its user can read the file."""
         return self.path / "page.url"
 
     @property
     def nodes(self) -> Path:
-        """Where the collectors of a cluster are, a JSON list; absent without a cluster."""
+        """The collectors of a cluster and their nodes, a JSON list; absent without a cluster."""
         return self.path / "nodes.json"
 
     @property
     def collector_log(self) -> Path:
-        """What the collector and the client library print; the first one's, where there are several."""
+        """Output of the first collector and the client library."""
         return self.log_of(0)
 
     def log_of(self, collector: int) -> Path:
-        """Return where a collector's words go."""
+        """Return the log of a collector."""
         return self.path / (f"collector-{collector}.log" if collector else "collector.log")
 
     @property
     def evaluation_csv(self) -> Path:
-        """The last evaluation, one row a route and driver."""
+        """The last evaluation, one row per route and driver."""
         return self.path / "evaluation.csv"
 
     @property
@@ -158,17 +158,17 @@ class RunPaths:
 
     @property
     def answer(self) -> Path:
-        """The agent's answer to the last request that it took."""
+        """The agent's answer to the last request that it handled."""
         return self.path / "request.ack.json"
 
     @property
     def learner_lock(self) -> Path:
-        """Held while a learner lives."""
+        """Held while a learner runs."""
         return self.path / "learner.lock"
 
     @property
     def launcher_lock(self) -> Path:
-        """Held while a launcher or what it started lives."""
+        """Held while a launcher, or a program that it started, runs."""
         return self.path / "launcher.lock"
 
     @property
@@ -178,22 +178,22 @@ class RunPaths:
 
     @property
     def launcher_events(self) -> Path:
-        """What the launcher saw and did, one JSON object a line."""
+        """The launcher's events, one JSON object per line."""
         return self.path / "launcher-events.jsonl"
 
     @property
     def launcher_memory(self) -> Path:
-        """The memory's timeline: all pools and who holds what, a line every few seconds."""
+        """The memory of all pools by owner, one line every few seconds."""
         return self.path / "launcher-memory.jsonl"
 
     @property
     def logs(self) -> Path:
-        """The folder of what simulator and agent printed."""
+        """Logs of simulator and agent."""
         return self.path / "logs"
 
     @property
     def report(self) -> Path:
-        """The page for people."""
+        """The report."""
         return self.path / "report.html"
 
     @property
@@ -212,7 +212,7 @@ class RunPaths:
         return self.path / "results"
 
     def holds_a_run(self) -> bool:
-        """Return whether something was trained or collected here (a started run that did neither counts as none)."""
+        """Return whether the folder has collected steps or a checkpoint."""
         return any(map(_holds_rows, (self.replay, *self.rings().values()))) or (self.checkpoints / "latest").exists()
 
 
@@ -224,6 +224,6 @@ def _holds_rows(ring: Path) -> bool:
 
 
 def newest_run(root: Path) -> RunPaths | None:
-    """Return the run below a folder whose launcher wrote last; None without any."""
+    """Return the run in a folder whose launcher wrote last; None if there is none."""
     states = [(state.stat().st_mtime, state.parent) for state in root.glob("*/launcher.json")]
     return RunPaths(max(states)[1]) if states else None

@@ -1,7 +1,6 @@
-"""How a program meets its terminal: characters that it lacks, a reader that has gone, and Ctrl-C at any moment.
+"""Runs a program in a terminal: handles Ctrl-C, closed pipes, and characters that the terminal's encoding lacks.
 
-Owns the look-alikes and the word for an interruption. A program whose work is to be kept takes Ctrl-C by
-``carla_run.signals`` instead, from where it has any.
+A program with work to save handles Ctrl-C by ``carla_run.signals`` instead, once it has any.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _ALIKE = {pair[0]: pair[1:] for pair in _PAIRS}
 
 @contextlib.contextmanager
 def program(name: str, extra: str) -> Iterator[None]:
-    """Run a whole program, its imports included: nothing that it prints fails, Ctrl-C and a missing package are words.
+    """Run a program, including its imports. Printing never fails; Ctrl-C and a missing package end it with a sentence.
 
     Args:
-        name: what its sentences begin with.
-        extra: of this distribution, that brings what a base install leaves out.
+        name: name of the program, with which its sentences begin.
+        extra: extra of this distribution that installs the program's packages.
 
     Raises:
         SystemExit: 130, after Ctrl-C; 65, where a package is missing.
@@ -47,7 +46,7 @@ def program(name: str, extra: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible(name: str) -> Iterator[None]:
-    """Let Ctrl-C end the program with a word.
+    """Let Ctrl-C end the program with a sentence instead of a traceback.
 
     Raises:
         SystemExit: 130, after Ctrl-C.
@@ -61,7 +60,7 @@ def interruptible(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _flushed() -> Iterator[None]:
-    """Write out what is left at the end; a reader that has gone, as `| head`, is no error."""
+    """Flush the output at the end; a closed pipe, as of `| head`, is no error."""
     try:
         yield
     finally:
@@ -72,7 +71,7 @@ def _flushed() -> Iterator[None]:
 
 
 def _alike(error: UnicodeError) -> tuple[str, int]:
-    """Return what ASCII has for characters that a stream's encoding lacks."""
+    """Return ASCII replacements for characters that a stream's encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(map(_in_ascii, error.object[error.start : error.end])), error.end

@@ -1,4 +1,4 @@
-"""Reading a run's files however torn they are: a missing file is an empty one, a half-written last line is no line."""
+"""Reads a run's files even if they are incomplete: a missing file counts as empty, a half-written line as missing."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ TAIL_BYTES = 16_384
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return a JSON file's object; empty if it is missing, torn or something else."""
+    """Return the object in a JSON file; empty if the file is missing or invalid."""
     return object_of(_text(path))
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """Return the object that a text is in JSON; empty if it is torn or something else."""
+    """Return the object in a JSON text; empty if the text is invalid."""
     value = _json(text)
     return value if isinstance(value, dict) else {}
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """Return the objects in a JSON file's list; empty if it is missing, torn or something else."""
+    """Return the objects of the list in a JSON file; empty if the file is missing or invalid."""
     value = _json(_text(path))
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a JSON-lines file; lines that aren't whole objects are left out."""
+    """Return the objects of a JSON-lines file, without invalid lines."""
     return [row for line in _text(path).split("\n") if (row := object_of(line))]
 
 
 def last_lines(path: Path, count: int = 1) -> str:
-    """Return the last lines of a log that say something, joined by line ends; empty if there are none."""
+    """Return the last lines of a log that aren't empty, joined by line ends; empty if there are none."""
     try:
         with open_to_read(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
@@ -47,7 +47,7 @@ def last_lines(path: Path, count: int = 1) -> str:
 
 
 def inner(outer: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return an object within an object; empty if it is missing or something else."""
+    """Return an object inside an object; empty if it is missing or invalid."""
     value = outer.get(key)
     return value if isinstance(value, dict) else {}
 
@@ -60,7 +60,7 @@ def number(value: Any) -> float | None:
 
 
 def points(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
-    """Return a scalar of ``metrics.jsonl`` over its steps; rows without it are left out."""
+    """Return a scalar of ``metrics.jsonl`` as (step, value) pairs."""
     pairs = [(number(row.get("step")), number(row.get(name))) for row in rows]
     return [(x, y) for x, y in pairs if x is not None and y is not None]
 

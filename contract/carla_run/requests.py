@@ -1,6 +1,6 @@
-"""Requests to a running agent and its answers: ``request.json`` and ``request.ack.json``, one writer each at a time.
+"""Requests to a running agent and its answers, in ``request.json`` and ``request.ack.json``.
 
-Launcher and command line ask, the agent polls its inbox and answers.
+Launcher and command line write requests; the agent polls its inbox and answers.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from carla_run.records import RecordError, record, text
 
 
 class RequestKind(StrEnum):
-    """What can be asked."""
+    """Kind of a request."""
 
     CHECKPOINT = "checkpoint"
     DRAIN = "drain"
-    """Write a checkpoint, give the simulator back, and wait."""
+    """Write a checkpoint, release the simulator, and wait."""
     RESUME = "resume"
     """Drive again after a drain."""
     APPLY = "apply"
-    """Go on with other values of the configuration."""
+    """Continue with other values of the configuration."""
     STOP = "stop"
 
 
 class Asker(StrEnum):
-    """Who asks."""
+    """Sender of a request."""
 
     PERSON = "person"
     LAUNCHER = "launcher"
 
 
 class Result(StrEnum):
-    """What became of a request."""
+    """Result of a request."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -50,7 +50,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of the agent."""
+    """A request to the agent."""
 
     id: int
     """Greater than that of every earlier request of this run."""
@@ -58,7 +58,7 @@ class Request:
     values: Mapping[str, Any] = field(default_factory=dict)
     """For apply: configuration keys with dots, and their new values."""
     by: Asker = Asker.PERSON
-    """The launcher ends a drain of its own, never a person's."""
+    """Sender. The launcher ends its own drains, never a user's."""
 
     def __post_init__(self) -> None:
         if self.id < 1:
@@ -71,18 +71,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request; written when it is done."""
+    """The answer to a request, written when it is done."""
 
     id: int
     kind: str
-    """As it was asked; not always one that there is."""
+    """Kind in the request; may be an unknown one."""
     result: Result
     sentence: str
-    """What was done, or why it wasn't."""
+    """One sentence on what was done, or why it was refused."""
     steps: int
     updates: int
     checkpoint: Optional[str]
-    """Name of the checkpoint, ``step-…``, that holds what was learned until now; None where it isn't saved."""
+    """Name of the checkpoint (``step-…``) with everything learned so far; None if there is none."""
     time: float = field(default_factory=lambda: round(time.time(), 3))
     """Seconds since 1970."""
 
@@ -94,16 +94,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class Unfit:
-    """A file that is no request."""
+    """A file that is no valid request."""
 
     id: Optional[int]
-    """None where it can't be read, so that no answer can be addressed."""
+    """None if it can't be read, so that no answer is possible."""
     kind: str
     sentence: str
 
 
 class Inbox:
-    """The agent's end. For the one process that holds the run's lock."""
+    """The agent's inbox, for the process that holds the run's lock."""
 
     def __init__(self, run: RunPaths) -> None:
         self._requests, self._answers = run.request, run.answer
@@ -112,7 +112,7 @@ class Inbox:
         self._unwritten: Optional[Answer] = None
 
     def poll(self) -> Union[Request, Unfit, None]:
-        """Return the request if it is new. One look at the file's times while nothing changes."""
+        """Return the request if it is new. While nothing changes this reads only the file's status."""
         if self._unwritten is not None:
             self._write(self._unwritten)
         seen, self._seen = self._seen, _stamp(self._requests)
@@ -122,7 +122,7 @@ class Inbox:
         return None if found.id is not None and found.id <= self._last else found
 
     def answer(self, answer: Answer) -> None:
-        """Write an answer for good. Where the disk refuses it, :meth:`poll` tries again."""
+        """Write an answer. If the disk refuses it, :meth:`poll` tries again."""
         self._last = answer.id
         self._write(answer)
 
@@ -137,10 +137,10 @@ class Inbox:
 def write_request(
     run: RunPaths, kind: str, values: Optional[Mapping[str, Any]] = None, by: Asker = Asker.PERSON
 ) -> int:
-    """Write the next request, in the place of one that isn't answered yet, and return its id.
+    """Write the next request, which replaces an unanswered one, and return its id.
 
     Raises:
-        ExitError: it is none.
+        ExitError: the request is invalid.
         OSError: the run directory can't be written.
     """
     number = 1 + max(_id(_read(path)) or 0 for path in (run.request, run.answer))
@@ -153,10 +153,10 @@ def write_request(
 
 
 def send(run: RunPaths, kind: str, values: Mapping[str, Any]) -> int:
-    """Send a request that no other is waiting before, to an agent that runs; return its id.
+    """Send a request to a running agent that has answered all earlier ones; return its id.
 
     Raises:
-        ExitError: no agent runs there to read it, the last one isn't answered yet, or it is none.
+        ExitError: no agent runs, the last request isn't answered yet, or the request is invalid.
     """
     if not is_held(run.learner_lock):
         raise ExitError(f"{run.path}: no agent runs there; start it, or name another --run-dir.", Exit.BAD_CONFIG)
@@ -170,7 +170,7 @@ def send(run: RunPaths, kind: str, values: Mapping[str, Any]) -> int:
         owner, own = user_name(run.path.stat().st_uid), user_name(os.getuid())
         raise ExitError(
             f"{run.request}: can't be written ({error.strerror}): {run.path} belongs to {owner} and this runs as "
-            f"{own}; have its owner ask for it.",
+            f"{own}; its owner must send the request.",
             Exit.BAD_CONFIG,
         ) from None
     except OSError as error:
@@ -183,7 +183,7 @@ def is_open(run: RunPaths) -> bool:
 
 
 def drained_by_person(run: RunPaths) -> bool:
-    """Return whether the newest request is a person's, to drain."""
+    """Return whether the newest request is a user's drain."""
     newest = _parsed(run.request)
     return isinstance(newest, Request) and newest.kind is RequestKind.DRAIN and newest.by is Asker.PERSON
 
@@ -198,13 +198,13 @@ def answer_to(run: RunPaths, request_id: int) -> Optional[Answer]:
 
 
 def await_answer(run: RunPaths, request_id: int, look_s: float = 0.1) -> Answer:
-    """Return the answer to a request, however long it takes.
+    """Wait for the answer to a request, without a time limit.
 
     Raises:
-        ExitError: the agent ended without one, or answered a later request first.
+        ExitError: the agent ended without an answer, or answered a later request first.
     """
     while True:
-        runs = is_held(run.learner_lock)  # asked first: the answer comes before the end
+        runs = is_held(run.learner_lock)  # check before reading the answer, which comes before the end
         if (found := answer_to(run, request_id)) is not None:
             return found
         answered = _id(_read(run.answer)) or 0
@@ -215,7 +215,7 @@ def await_answer(run: RunPaths, request_id: int, look_s: float = 0.1) -> Answer:
 
 
 def _stamp(path: Path) -> Optional[Tuple[int, int, int]]:
-    """Return what changes when a file is written again or replaced; None where there is none."""
+    """Return a value that changes when a file is written or replaced; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,6 +1,6 @@
-"""Requests to stop: Ctrl-C, SIGTERM, and where it is asked for the terminal that closes.
+"""Requests to stop: Ctrl-C, SIGTERM, and optionally a closing terminal.
 
-The loop of the program reads :attr:`StopRequests.count` where stopping is safe; what a second one means is its own.
+The program's loop reads :attr:`StopRequests.count` where it can stop safely, and decides what a second request means.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ SAME_REQUEST_S = 0.5
 
 
 class StoppedAtOnce(BaseException):
-    """A second request: raised in the main thread wherever it is. No Exception, so that nothing swallows it."""
+    """Raised in the main thread at the second request. It is no Exception, so that no handler swallows it."""
 
 
 class StopRequests:
-    """How often this process was asked to stop, and by what first."""
+    """Number of requests to stop this process, and the first signal."""
 
     def __init__(self, *, raise_second: bool = False) -> None:
-        """Count nothing yet; ``raise_second``: raise StoppedAtOnce on the second request."""
+        """Count nothing yet. ``raise_second``: raise StoppedAtOnce at the second request."""
         self.count = 0
         self.signal: signal.Signals | None = None
         self._raise_second = raise_second
@@ -29,19 +29,19 @@ class StopRequests:
 
     @property
     def cause(self) -> str:
-        """What asked first, for a person; empty while nothing has."""
+        """Name of the first request; empty if there was none."""
         if self.signal is None:
             return ""
         return "Ctrl-C" if self.signal is signal.SIGINT else self.signal.name
 
     def install(self, *, interrupt: bool = True, closing_terminal: bool = False) -> None:
-        """Take over SIGTERM for this process; call from the main thread.
+        """Handle SIGTERM; call from the main thread.
 
-        SIGINT even where it is ignored: a script's background jobs start so, and ``kill -INT`` would do nothing.
+        SIGINT is handled even if it is ignored, as in a script's background jobs, so that ``kill -INT`` works.
 
         Args:
             interrupt: SIGINT as well.
-            closing_terminal: SIGHUP as well, unless the process was started to ignore it (nohup).
+            closing_terminal: handle SIGHUP as well, unless the process was started to ignore it (nohup).
         """
         for number in (signal.SIGTERM, signal.SIGINT) if interrupt else (signal.SIGTERM,):
             signal.signal(number, self._on_signal)

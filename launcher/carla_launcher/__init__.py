@@ -1,5 +1,5 @@
-"""Plans, starts, watches and repairs a run, from the host.
+"""The launcher: plans, starts, observes and repairs a run, from the host.
 
-Owns processes and the launcher's files in the run directory. Imports neither ``torch`` nor ``carla``, nor the
-packages ``agent`` and ``carla_lite``: it starts those as processes and reads their files.
+Imports neither ``torch`` nor ``carla``, ``carla_td3`` nor ``carla_lite``: it starts agent and simulator as processes or
+containers, and reads their files.
 """

@@ -6,7 +6,7 @@ from carla_run.program import program
 
 
 def main() -> None:
-    """Run the command that the command line names; the import, which takes a second, can be interrupted as well."""
+    """Run the command line. Ctrl-C works during the import as well, which takes a second."""
     with program("launcher", extra="launcher"):
         from carla_launcher.cli import app
 

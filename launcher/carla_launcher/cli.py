@@ -1,4 +1,4 @@
-"""The command line: options, what is printed, and the exit code of each command."""
+"""The command line: the commands, what they print, and their exit codes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from carla_run.program import interruptible
 
 
 class Commands(TyperGroup):
-    """The launcher's commands: what each returns is its exit code, and what can go wrong with any is a sentence."""
+    """The launcher's commands. Each returns its exit code; an expected error is printed as one sentence."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; what it refuses, Ctrl-C and a name that no file can have end it with a word."""
+        """Run the command. A refusal, Ctrl-C and a name that is too long for a file end it with a sentence."""
         try:
             with interruptible("launcher"):
                 code = super().invoke(ctx)
@@ -55,19 +55,19 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Run a simulator and the agent together, watched.",
+    help="Run a simulator and the agent together, and keep the run alive when memory runs short.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 MOST_NODES, MOST_CARDS, MOST_GIB = 10_000, 64, 1_000_000
-"""Of a cluster that is planned: each node is worked out."""
+"""Largest cluster that ``plan`` takes, since it works out each node."""
 MOST_NAME_BYTES = 100
-"""Of a run: `report --compare` has two in the name of one file, which file systems end at 255."""
+"""Longest name of a run. `report --compare` puts two into one file name, which may have 255 bytes."""
 
 
-RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where runs lie.")]
-RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's name; default: the newest.")]
+RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder that holds all runs.")]
+RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's name. Default: the newest run.")]
 
 
 def _fits(name: str | None) -> str | None:
@@ -78,10 +78,11 @@ def _fits(name: str | None) -> str | None:
 
 
 NewName = Annotated[
-    str | None, typer.Option("--run-name", callback=_fits, help="Default: run-DATE-TIME, the start in local time.")
+    str | None,
+    typer.Option("--run-name", callback=_fits, help="Name of the run. Default: run-DATE-TIME, the time of its start."),
 ]
 OfTheRun = Annotated[
-    Path | None, typer.Option("--launcher-config", help="The launcher's own configuration. Default: the run's.")
+    Path | None, typer.Option("--launcher-config", help="The launcher's configuration. Default: the run's.")
 ]
 
 
@@ -97,19 +98,22 @@ def up(
     *,
     run_name: NewName = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run of this name; one whose launcher died goes on anyway.")
+        bool,
+        typer.Option("--resume", help="Resume the run of this name. Not needed for a run whose launcher was killed."),
     ] = False,
     runs_dir: RunsDir = RUNS,
 ) -> int:
-    """Plan what fits, start a simulator and the agent, watch them, give way and restore, leave a report.
+    """Start a run: plan what fits, start a simulator and the agent, watch both, and write a report at the end.
 
-    A run that goes on is what it was asked for the first time: no option need be given again. One that is given again
-    wins, of AGENT_ARGS each key by itself, and what it changes is said. '' takes back --on-event, --policy, --map,
-    --cluster, --simulator-host and --simulator-arg.
+    When memory runs short, the run degrades step by step (see --policy), and restores the steps later.
 
-    Ctrl-C or SIGTERM stops the agent (it writes a checkpoint), then the simulator; a second one ends both at once.
-    Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
-    75 stopped on request, 130 Ctrl-C while it planned.
+    A run that is resumed keeps its options, so none need be given again. An option that is given overrides the earlier
+    one (of AGENT_ARGS only the keys that are given), and the change is printed. The value '' clears --on-event,
+    --policy, --map, --cluster, --simulator-host and --simulator-arg.
+
+    Ctrl-C or SIGTERM stops the agent, which writes a checkpoint, and then the simulator; a second one ends both at
+    once. Exit codes: 0 finished, 2 usage error, 65 bad configuration, 69 no simulator, 70 too many restarts, 71 does
+    not fit in memory, 75 stopped on request, 130 Ctrl-C while it planned.
     """
     run = RunPaths(runs_dir / (run_name or default_name(time.time())))
     return up_command.run(run, options, resume, _say).code
@@ -157,20 +161,16 @@ def submit(
     *,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[-- OPTIONS OF up [-- AGENT_ARGS]]", help="What the run is asked for, as `up` takes it."
-        ),
+        typer.Argument(metavar="[-- OPTIONS OF up [-- AGENT_ARGS]]", help="Options for `up`, which the job runs."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the batch script; write and submit nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the batch script, and submit nothing.")] = False,
     run_name: NewName = None,
     runs_dir: RunsDir = RUNS,
 ) -> None:
-    """Submit a run to Slurm, as a job that goes on by itself until the run has ended.
+    """Submit a run to Slurm, as a job that resumes by itself until the run has finished.
 
-    It goes on at once where a step of it was killed or its memory ran out, and is queued again after the time limit or
-    a preemption. With the name of a run that has ended, that one goes on.
+    If the launcher is killed or memory runs out, the job resumes the run at once. After the time limit or a preemption
+    the job is queued again. The name of a run that exists resumes that run.
     """
     slurm = hooks.needed("slurm_submit")  # draws its script with jinja2, which no other command needs
     options = words or []
@@ -191,31 +191,36 @@ def submit(
     RunOptions,
     "command program config runtime simulator quality device policy ignore_measured map simulator_host gpu collectors "
     "nodes gpus_per_node node_ram node_vram cwd as_json runs_dir launcher_config stack",
-    helps={"map": "Only watermarks of this map count.", "collectors": "Processes that drive."},
+    helps={
+        "config": f"The agent's YAML file, or a preset's name. Default: {DEFAULT_CONFIG}.",
+        "gpu": "GPU index: one for both, or two. Default: CARLA_GPU and AGENT_GPU, else 0.",
+        "map": "Map to plan for. Only measurements of runs on it are used.",
+        "collectors": "Number of processes that drive.",
+    },
 )
 def plan(
     options: RunOptions,
     *,
     nodes: Annotated[
-        int | None, typer.Option(min=1, max=MOST_NODES, help="Of a cluster: says what each of them holds.")
+        int | None, typer.Option(min=1, max=MOST_NODES, help="Plan for a cluster of this many nodes, node by node.")
     ] = None,
     gpus_per_node: Annotated[
-        int, typer.Option(min=1, max=MOST_CARDS, help="Cards that a node's simulators take in turn.")
+        int, typer.Option(min=1, max=MOST_CARDS, help="GPUs of each node, over which its simulators are spread.")
     ] = 1,
     node_ram: Annotated[
         float | None,
-        typer.Option(min=0.1, max=MOST_GIB, metavar="GIB", help="RAM of each node. Default: this machine's."),
+        typer.Option(min=0.1, max=MOST_GIB, metavar="GIB", help="RAM of each node in GiB. Default: this machine's."),
     ] = None,
     node_vram: Annotated[
         float | None,
-        typer.Option(min=0.1, max=MOST_GIB, metavar="GIB", help="VRAM of each card. Default: this machine's."),
+        typer.Option(min=0.1, max=MOST_GIB, metavar="GIB", help="VRAM of each GPU in GiB. Default: this machine's."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> Exit:
-    """Say what fits on this machine now, item by item, and what a run would start with; change nothing.
+    """Print what fits in this machine's memory now, item by item, and how a run would start. Starts nothing.
 
-    Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
+    Exit codes: 0 it fits, if need be with steps down the ladder; 71 nothing fits; 65 the options can't be met here.
     """
     if options.command and nodes is not None:
         raise typer.BadParameter("--nodes is of the agent's collectors: leave it out, or the command.")
@@ -228,17 +233,17 @@ def plan(
     RunOptions,
     "folder simulator quality map seed port gpu simulator_args launcher_config",
     helps={
-        "seed": None,
-        "port": "RPC port. Default: a free one.",
-        "simulator_args": "Passed on to it; repeat for each word.",
+        "seed": "Seed of the simulator.",
+        "port": "The simulator's RPC port. Default: a free port.",
+        "gpu": "GPU index. Default: CARLA_GPU, else 0.",
     },
 )
 def simulator(
     options: RunOptions,
     *,
-    folder: Annotated[Path, typer.Option(help="For `simulator.json`, which says how it is, and logs.")],
+    folder: Annotated[Path, typer.Option(help="Folder for logs and for simulator.json, which holds its state.")],
 ) -> Exit:
-    """Run one simulator, watched, while the standard input is open: what a cluster's node does for its collector."""
+    """Run one simulator and restart it when it fails, until standard input closes. Nodes of a cluster run this."""
     return simulator_command.run(folder, options, _say)
 
 
@@ -288,21 +293,25 @@ def routes(
 
 @app.command()
 def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: OfTheRun = None) -> None:
-    """Stop a run: the agent with a checkpoint, then the simulator, then the launcher; twice is fine."""
+    """Stop a run: the agent, which writes a checkpoint, then the simulator and the launcher. Can be repeated safely."""
     run = _existing(run_name, runs_dir)
     print(f"launcher: {down_command.run(run, _limits(run, launcher_config))}")
 
 
 @app.command()
-@asking(RunOptions, "command program config port cwd as_json runs_dir stack")
+@asking(
+    RunOptions,
+    "command program config port cwd as_json runs_dir stack",
+    helps={"config": f"The agent's YAML file, or a preset's name. Default: {DEFAULT_CONFIG}."},
+)
 def doctor(
     options: RunOptions,
     *,
-    port: Annotated[int, typer.Option(min=1, max=65533, help="The simulator's first of three ports.")] = 2000,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    port: Annotated[int, typer.Option(min=1, max=65533, help="First of the simulator's three ports.")] = 2000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> int:
-    """Examine this machine: driver, Docker, ports, disk, torch, client; exit 1 if something is to be mended."""
+    """Check this machine: driver, Docker, ports, disk, torch, carla client. Exit code 1 if something needs repair."""
     config = options.config or DEFAULT_CONFIG
     machine = Machine(
         stack=options.stack, runs=runs_dir, config=config, ports=tuple(range(port, port + 3)), asked=options
@@ -313,11 +322,11 @@ def doctor(
 @app.command()
 def status(
     run_name: RunName = None,
-    once: Annotated[bool, typer.Option("--once", help="Show it once instead of following.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs; implies --once.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the state once instead of updating it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON. Implies --once.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
-    """Show where a run stands: simulator, agent, restarts."""
+    """Show a run's state: simulator, agent, memory, restarts."""
     run = _existing(run_name, runs_dir)
     if run.routes_journal.exists():
         evaluation.status(run, as_json)
@@ -333,11 +342,11 @@ def status(
 @app.command("dashboard")
 def serve_dashboard(
     run_name: RunName = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. 0 takes a free port.")] = 0,
     runs_dir: RunsDir = RUNS,
     launcher_config: OfTheRun = None,
 ) -> None:
-    """Serve the live page of a run, one that goes on or one that has ended, until Ctrl-C."""
+    """Serve the live page of a run, active or ended, until Ctrl-C."""
     run = _existing(run_name, runs_dir)
     hooks.needed("page").serve(run, port, _limits(run, launcher_config), _say, to_terminal=sys.stdout.isatty())
 
@@ -346,11 +355,11 @@ def serve_dashboard(
 def write_report(
     run_name: RunName = None,
     compare: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="RUN RUN", help="Two runs side by side, on a page of their own.")
+        tuple[str, str] | None, typer.Option(metavar="RUN RUN", help="Write a page that compares two runs instead.")
     ] = None,
     runs_dir: RunsDir = RUNS,
 ) -> None:
-    """Write the run's report.html again, only from its files; or compare two runs."""
+    """Write the run's report.html and report.md again from its files, or compare two runs."""
     if compare is not None:
         one, other = (_existing(name, runs_dir) for name in compare)
         page = runs_dir / f"{one.path.name}-and-{other.path.name}.html"
@@ -364,7 +373,7 @@ def write_report(
 
 
 def _limits(run: RunPaths, given: Path | None) -> config.LauncherConfig:
-    """Return the launcher's configuration by which a run is stopped: the one given now, else its own."""
+    """Return the launcher's configuration for stopping a run: the given one, else the run's own."""
     if given is not None:
         return config.load(given)
     limits, note = limits_of(run)
@@ -382,6 +391,6 @@ def _existing(name: str | None, runs_dir: Path) -> RunPaths:
 
 
 def _say(sentence: str) -> None:
-    """Print a line; a terminal that was closed doesn't end a run."""
+    """Print a line. A closed terminal doesn't end a run."""
     with contextlib.suppress(OSError):
         print(f"launcher: {sentence}", flush=True)

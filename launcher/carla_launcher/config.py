@@ -1,6 +1,6 @@
-"""The launcher's configuration: what ``launcher/launcher.yaml`` holds, checked.
+"""The launcher's configuration: the schema of ``launcher.yaml``.
 
-Owns the schema and the sentences about it; the values stand only in the file. Knows nothing of the agent's.
+All default values are in that file only. The agent's configuration is not known here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
 _COMPLETE = f"{SHIPPED.name} as shipped"
 CHECKOUT = Path(__file__).resolve().parents[2]
 STACK = CHECKOUT if (CHECKOUT / "docker-compose.yml").is_file() else Path()
-"""Where the Compose files lie unless ``--stack`` names another folder; a wheel has none."""
+"""Folder of the Compose files unless ``--stack`` names another one; a wheel has none."""
 DEFAULT_CONFIG = Path("lowmem")
-"""The agent's, of a new run that names none."""
+"""The agent's configuration of a new run for which none is given."""
 
 
 class LauncherConfigError(ExitError):
-    """A configuration that can't be used; the message is one sentence for a person (exit code 65)."""
+    """A configuration that can't be used. The message is one sentence for the user (exit code 65)."""
 
     code = Exit.BAD_CONFIG
 
@@ -46,50 +46,57 @@ def _complete(values: dict[_Key, _Value], keys: Iterable[_Key], name: str) -> di
 
 
 class Restarts(Section):
-    """How often something is started again after a failure, and when."""
+    """How often, and after which delays, a program is restarted after a failure."""
 
-    budget: int = Field(ge=0, description="Failures in a row that are answered by a restart; one more ends the run.")
-    stable_after_s: float = Field(gt=0, description="Well for this long, earlier failures are forgotten.")
-    first_delay_s: float = Field(gt=0, description="Before the first restart; doubles with each further one.")
-    longest_delay_s: float = Field(gt=0, description="Where the doubling ends.")
-    jitter: float = Field(ge=0, lt=1, description="Random share by which a delay is longer or shorter.")
+    budget: int = Field(ge=0, description="Restarts after failures in a row. One more failure ends the run.")
+    stable_after_s: float = Field(
+        gt=0, description="A program that ran this long without a failure starts with a fresh budget."
+    )
+    first_delay_s: float = Field(gt=0, description="Delay before the first restart. Each further one doubles it.")
+    longest_delay_s: float = Field(gt=0, description="Longest delay before a restart.")
+    jitter: float = Field(ge=0, lt=1, description="Random share by which a delay is made longer or shorter.")
 
 
 class LeakRestarts(Section):
-    """How often a program that leaks is started again before memory is short."""
+    """How often a program that leaks is restarted before memory is short."""
 
-    budget: int = Field(ge=0, description="In a row; after so many the leak is left to run until memory is short.")
+    budget: int = Field(ge=0, description="Restarts in a row. Afterwards a leak is ignored until memory is short.")
     stable_after_s: float = Field(
-        gt=0, description="It ran so long before it had to be again: earlier ones don't count."
+        gt=0, description="A program that ran this long before it leaked again starts with a fresh budget."
     )
 
 
 class SimulatorLimits(Section):
-    """How the simulator is started, and how often again."""
+    """How the simulator is started, checked and restarted."""
 
-    map: str = Field(description="Map of a simulator that the launcher starts, unless --map names another.")
+    map: str = Field(description="Map that carla-lite starts with. --map overrides it.")
     map_dir: Path | None = Field(
-        description="Folder of .xodr files that carla-lite offers by name (Town01.xodr as Town01); null: none."
+        description="Folder of .xodr files that carla-lite offers by name, such as Town01 for Town01.xodr. null: none."
     )
-    seed: int = Field(ge=0, description="Its seed, unless --seed gives another.")
-    start_limit_s: float = Field(gt=0, description="Of CARLA from its start to answering and ticking; 180 s when cold.")
-    lite_start_limit_s: float = Field(gt=0, description="The same of carla-lite.")
-    running_limit_s: float = Field(gt=0, description="The same for one that already runs (--simulator-host).")
-    check_timeout_s: float = Field(gt=0, le=5, description="Of each answer in a health check.")
-    stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL.")
-    quality: Quality = Field(description="Of CARLA, unless --quality names another.")
+    seed: int = Field(ge=0, description="Seed of carla-lite. --seed overrides it.")
+    start_limit_s: float = Field(
+        gt=0, description="Longest time until a started CARLA answers and ticks. A cold start takes up to 180 s."
+    )
+    lite_start_limit_s: float = Field(gt=0, description="Longest time until a started carla-lite answers and ticks.")
+    running_limit_s: float = Field(
+        gt=0, description="Longest time until a simulator that already runs (--simulator-host) answers and ticks."
+    )
+    check_timeout_s: float = Field(gt=0, le=5, description="Time limit for each answer in a health check.")
+    stop_grace_s: float = Field(ge=0, description="Time between SIGTERM and SIGKILL.")
+    quality: Quality = Field(description="CARLA's rendering quality. --quality overrides it.")
     command: str | None = Field(
-        description="How a CARLA that is installed here is started, with {quality}, {port} and {gpu}; null: none is."
+        description="Command that starts a CARLA installed on this machine, with {quality}, {port} and {gpu}. "
+        "null: no CARLA is installed."
     )
     restarts: Restarts
 
     def installed(self, quality: str, port: int, gpu: int = 0) -> tuple[str, ...]:
-        """Return ``command`` filled in, word by word; empty if there is none."""
+        """Return the words of ``command`` with its placeholders filled in; empty if there is no command."""
         return tuple(word.format(quality=quality, port=port, gpu=gpu) for word in shlex.split(self.command or ""))
 
     @property
     def picks_gpu(self) -> bool:
-        """Return whether ``command`` says on which card CARLA draws."""
+        """Return whether ``command`` chooses the GPU that CARLA renders on."""
         return self.installed("Low", 2000, 0) != self.installed("Low", 2000, 1)
 
     @field_validator("command")
@@ -120,35 +127,59 @@ class SimulatorLimits(Section):
 
 
 class AgentLimits(Section):
-    """How the agent is stopped and started again."""
+    """How the agent is stopped and restarted."""
 
-    stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL: its time to write a checkpoint.")
-    answer_limit_s: float = Field(gt=0, description="For the answer to a request; an evaluation may be under way.")
-    beat_limit_s: float = Field(gt=0, description="Without a heartbeat for this long, it hangs.")
-    warming_limit_s: float = Field(gt=0, description="From its start to the end of its rehearsal.")
-    hang_margin_s: float = Field(gt=0, description="Beyond the agent's own time-outs, until a tick counts as hung.")
+    stop_grace_s: float = Field(
+        ge=0, description="Time between SIGTERM and SIGKILL, in which the agent writes a checkpoint."
+    )
+    answer_limit_s: float = Field(
+        gt=0, description="Longest wait for the agent's answer to a request. It answers after a running evaluation."
+    )
+    beat_limit_s: float = Field(gt=0, description="An agent without a heartbeat for this long counts as hung.")
+    warming_limit_s: float = Field(
+        gt=0, description="Longest time from the agent's start to the end of its rehearsal, and without progress later."
+    )
+    hang_margin_s: float = Field(
+        gt=0, description="Time beyond the agent's own time-outs after which a missing tick counts as a hang."
+    )
     restarts: Restarts
 
 
 class MemoryLimits(Section):
-    """What is kept free, and what counts as running out."""
+    """How much memory is kept free, and when memory counts as short or leaking."""
 
-    reserve_mib: dict[PoolKind, Mib] = Field(description="Kept free in each pool.")
-    pressure_s: float = Field(ge=0, description="Below the reserve for this long counts; a shorter dip doesn't.")
-    relief_mib: float = Field(ge=0, description="Free beyond the reserve by this much: a shortage is over.")
-    horizon_s: float = Field(gt=0, description="Exhaustion that the slope foresees within this time is acted on.")
-    urgent_s: float = Field(gt=0, description="Within this time without waiting for an episode's end.")
-    slope_window_s: float = Field(gt=0, description="Readings that a slope is fitted to.")
-    growth_mib: float = Field(gt=0, description="Growth in that window that is no noise: a leak, or to blame.")
-    band_share: float = Field(gt=0, description="An owner outside expected ± this share is an event.")
-    band_mib: float = Field(gt=0, description="And outside expected ± this.")
-    oom_step_mib: dict[PoolKind, Mib] = Field(description="Freed at least after memory ran out by an unknown amount.")
+    reserve_mib: dict[PoolKind, Mib] = Field(description="Memory that is kept free in each pool.")
+    pressure_s: float = Field(
+        ge=0, description="A pool that is below its reserve for this long counts as short. A shorter dip doesn't."
+    )
+    relief_mib: float = Field(
+        ge=0, description="A shortage ends when this much more than the reserve is free in the pool."
+    )
+    horizon_s: float = Field(gt=0, description="A leak is acted on if it exhausts its pool within this time.")
+    urgent_s: float = Field(
+        gt=0, description="A leak that exhausts its pool within this time is acted on before the episode ends."
+    )
+    slope_window_s: float = Field(gt=0, description="Time window over which the growth of a process is fitted.")
+    growth_mib: float = Field(gt=0, description="Least growth within that window that counts, as a leak or as a cause.")
+    band_share: float = Field(
+        gt=0, description="Least deviation from the expected memory that is reported (out_of_band), as a share of it."
+    )
+    band_mib: float = Field(
+        gt=0, description="Least deviation from the expected memory that is reported. Both must be exceeded."
+    )
+    oom_step_mib: dict[PoolKind, Mib] = Field(
+        description="Least amount that a step must free after a process ran out of the pool's memory."
+    )
     leak_restarts: LeakRestarts
-    timeline_s: float = Field(gt=0, description="Between two lines of the memory's timeline.")
-    foreign_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
-    foreign_share: float = Field(ge=0, lt=1, description="If that is also this share of what was free before.")
+    timeline_s: float = Field(gt=0, description="Interval between two lines of launcher-memory.jsonl.")
+    foreign_mib: float = Field(gt=0, description="Least growth of a foreign process that is reported.")
+    foreign_share: float = Field(
+        ge=0,
+        lt=1,
+        description="Least growth that is reported, as a share of the memory that was free. Both must be reached.",
+    )
     foreign_patience_s: float = Field(
-        ge=0, description="To wait for a foreign process's memory before the run can start."
+        ge=0, description="Longest wait at a run's first start for memory that foreign processes hold."
     )
 
     @field_validator("reserve_mib", "oom_step_mib")
@@ -158,32 +189,48 @@ class MemoryLimits(Section):
 
 
 class RestoreLimits(Section):
-    """When what was given up is taken back."""
+    """When a step down the ladder is restored."""
 
-    settle_s: float = Field(ge=0, description="After a change of rung, until the next is judged.")
-    hold_s: float = Field(gt=0, description="The rung above has fitted for this long; doubles with a failed restore.")
-    longest_hold_s: float = Field(gt=0, description="Where the doubling ends.")
-    margin_mib: float = Field(ge=0, description="Free beyond reserve and what the rung above takes.")
-    probation_s: float = Field(gt=0, description="Memory running out within this time after a restore: it has failed.")
+    settle_s: float = Field(ge=0, description="Time after a start or a step until memory is judged again.")
+    hold_s: float = Field(
+        gt=0, description="Time for which the memory must suffice before a restore. A failed restore doubles it."
+    )
+    longest_hold_s: float = Field(gt=0, description="Longest hold time that failed restores lead to.")
+    margin_mib: float = Field(
+        ge=0, description="Memory that must be free beyond the reserve and beyond what the restore takes."
+    )
+    probation_s: float = Field(
+        gt=0, description="A restore that is followed by another step down within this time failed."
+    )
 
 
 class WatchLimits(Section):
-    """How often is looked."""
+    """How often simulator, agent and memory are observed."""
 
-    interval_s: float = Field(gt=0, le=5, description="Between two observations.")
-    check_every_s: float = Field(gt=0, description="Between two questions for the simulator's version.")
-    checks_failed: int = Field(ge=1, description="Unanswered in a row, until the simulator counts as dead.")
-    dying_s: float = Field(ge=0, description="A simulator whose connection ended may take so long to end, and say how.")
-    sign_s: float = Field(gt=0, description="A line in its log so long before its end tells why it ended.")
-    gap_s: float = Field(gt=0, description="Between two looks: the machine slept, and waiting times start again.")
+    interval_s: float = Field(gt=0, le=5, description="Interval between two observations.")
+    check_every_s: float = Field(gt=0, description="Interval between two requests for the simulator's version.")
+    checks_failed: int = Field(
+        ge=1, description="Unanswered requests in a row after which the simulator counts as hung."
+    )
+    dying_s: float = Field(
+        ge=0, description="Time for a simulator to exit after it closed its connections. Its exit code says more."
+    )
+    sign_s: float = Field(
+        gt=0, description="Largest age of a line in the simulator's log that may explain why the simulator ended."
+    )
+    gap_s: float = Field(
+        gt=0, description="After a gap of this length between two observations (suspend) all waiting times restart."
+    )
 
 
 class CarlaSizes(Section):
-    """First figures of CARLA's memory; a run's own watermark replaces them."""
+    """Estimates of the simulators' memory. Measurements of earlier runs replace them."""
 
-    vram_mib: dict[Quality, Annotated[float, Field(gt=0)]] = Field(description="Peak by quality: Low, Epic.")
-    ram_mib: float = Field(gt=0, description="Anonymous memory of the server, whichever quality.")
-    lite_ram_mib: float = Field(gt=0, description="The same of carla-lite.")
+    vram_mib: dict[Quality, Annotated[float, Field(gt=0)]] = Field(
+        description="CARLA's peak of VRAM, for Low and for Epic."
+    )
+    ram_mib: float = Field(gt=0, description="CARLA's anonymous memory, in either quality.")
+    lite_ram_mib: float = Field(gt=0, description="carla-lite's anonymous memory.")
 
     @field_validator("vram_mib")
     @classmethod
@@ -192,7 +239,7 @@ class CarlaSizes(Section):
 
 
 class LauncherConfig(Section):
-    """Everything the launcher goes by."""
+    """Settings that belong to no section."""
 
     simulator: SimulatorLimits
     agent: AgentLimits
@@ -201,9 +248,10 @@ class LauncherConfig(Section):
     watch: WatchLimits
     sizes: CarlaSizes
     ladder: dict[PoolKind, Annotated[tuple[Rung, ...], Field(min_length=1)]] = Field(
-        min_length=1, description="For each pool, first choice first; a pool that isn't named has no rungs."
+        min_length=1,
+        description="Rungs of each pool, in the order in which they are taken. A pool without a list has none.",
     )
-    poll_s: float = Field(gt=0, le=1, description="Between two looks at processes and requests to stop.")
+    poll_s: float = Field(gt=0, le=1, description="Interval between two checks for ended processes and stop requests.")
 
     @model_validator(mode="after")
     def _rungs_have_names_of_their_own(self) -> LauncherConfig:
@@ -213,7 +261,7 @@ class LauncherConfig(Section):
 
 
 def load(path: Path = SHIPPED) -> LauncherConfig:
-    """Return the checked file.
+    """Return the configuration of a file.
 
     Raises:
         LauncherConfigError: it is missing, isn't YAML, or a key or value is wrong.
@@ -222,9 +270,9 @@ def load(path: Path = SHIPPED) -> LauncherConfig:
 
 
 def validate(values: Any, source: str) -> LauncherConfig:
-    """Return the checked configuration; ``source`` is named in the error.
+    """Return the configuration that values make; ``source`` is named in errors.
 
     Raises:
-        LauncherConfigError: with one sentence on the first thing that is wrong.
+        LauncherConfigError: a value is wrong; one sentence on the first one.
     """
     return model_file.checked(values, source, LauncherConfig, LauncherConfigError, _COMPLETE)

@@ -1,4 +1,4 @@
-"""``down``: stops a run from outside, whether its launcher lives or not; only what is this run's is touched."""
+"""``down``: stops a run from outside, whether its launcher lives or not. Touches nothing of other runs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from carla_run.readers import read_object
 
 LOOK_S = 0.2
 MARGIN_S = 15.0
-"""Beyond both graces and the report's limit."""
+"""Wait beyond both grace periods and the report's time limit."""
 
 
 class DownError(ExitError):
-    """The run can't be stopped; the message is one sentence for a person."""
+    """The run can't be stopped. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
 
 
 def run(stopped: RunPaths, limits: LauncherConfig) -> str:
-    """Stop a run and return what was done, a sentence.
+    """Stop a run and return a sentence on the result.
 
     Raises:
-        DownError: something of it is left.
+        DownError: it still runs.
         StartError: its containers can't be removed.
     """
     patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + LIMIT_S + MARGIN_S
@@ -49,7 +49,7 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
             pass
         except PermissionError:
             raise DownError(
-                f"{stopped.path} is the run of another user (process {pid} of {_user_of(pid)}): have that user stop it."
+                f"{stopped.path} is another user's run (process {pid} of {_user_of(pid)}): ask that user to stop it."
             ) from None
     deadline_s = time.monotonic() + patience_s
     while is_held(stopped.launcher_lock) and time.monotonic() < deadline_s:
@@ -57,10 +57,10 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
             break
         time.sleep(LOOK_S)
     if is_held(stopped.launcher_lock):
-        raise DownError(f"{stopped.path} is still in use after {patience_s:.0f} s: look with `status`, then try again.")
+        raise DownError(f"{stopped.path} is still in use after {patience_s:.0f} s: check `status`, then try again.")
     _remove_containers(stopped, limits)
     if was_held and read_object(stopped.launcher_state).get("state", "stopped") != "stopped":
-        write_report(stopped)  # a launcher that was killed has left none
+        write_report(stopped)  # a killed launcher wrote none
     return f"{stopped.path} is down." if was_held else f"{stopped.path} was down already."
 
 
@@ -69,7 +69,7 @@ def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
         before = recalled(stopped)
     except UnusableStateError as error:
         left = f"docker ps --filter label=com.docker.compose.project={project.name_of(stopped)}"
-        raise DownError(f"{error}; its processes have ended, `{left}` shows the containers, if it had any.") from None
+        raise DownError(f"{error}; its processes have ended, `{left}` shows its containers, if any.") from None
     # Of a command nothing is started, so it needn't be there any more.
     asked = None if before is None else before.believed.model_copy(update={"command": ()})
     spec = None if before is None or asked is None else spec_of(stopped, asked, before.state.port)
@@ -82,4 +82,4 @@ def _user_of(pid: int) -> str:
     try:
         return psutil.Process(pid).username()
     except psutil.Error:
-        return "a user that is gone"
+        return "an unknown user"

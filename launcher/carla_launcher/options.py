@@ -1,6 +1,6 @@
-"""What the user asked for, as plain data: each option's type, default, bounds and help, for the command line, too.
+"""The options of the commands, as plain data: type, default, bounds and help of each, declared once.
 
-What a machine makes of it is ``resolve``'s.
+``resolve`` works out what they mean on a machine.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from carla_run.paths import from_anywhere
 
 
 class RefusedError(ExitError):
-    """The options can't be had on this machine; the message is one sentence, and nothing was started or changed."""
+    """This machine can't do what the options ask for. The message is one sentence; nothing was started or changed."""
 
     code = Exit.BAD_CONFIG
 
 
 class RuntimeKind(str, Enum):
-    """What starts simulator and agent."""
+    """How simulator and agent are started."""
 
     AUTO = "auto"
-    """The Compose stack where there is a GPU and Docker, else local processes."""
+    """Compose if there is a GPU and Docker, else local processes."""
     PROCESS = "process"
     COMPOSE = "compose"
 
@@ -38,11 +38,11 @@ class SimulatorKind(str, Enum):
     """Which simulator a run uses."""
 
     AUTO = "auto"
-    """CARLA where there is a GPU and something that starts it, else carla-lite."""
+    """CARLA if there is a GPU and a way to start CARLA, else carla-lite."""
     CARLA = "carla"
     LITE = "carla-lite"
     ELSEWHERE = "elsewhere"
-    """One that was started by others; what it holds here is already taken."""
+    """A simulator that the launcher doesn't start; its memory on this machine counts as foreign."""
     NONE = "none"
     """None at all, for a command that needs none."""
 
@@ -61,76 +61,75 @@ def _map_file_by_its_path(name: str | None) -> str | None:
 
 
 FROM_ANYWHERE = AfterValidator(Path.absolute)
-"""A start from another folder finds it again."""
+"""Makes a path absolute, so that a later start from another folder finds it."""
 FROM_ANYWHERE_IF_ANY = AfterValidator(lambda path: path and path.absolute())
 WITHOUT_EMPTY = AfterValidator(lambda words: words and tuple(filter(None, words)))
 TAKEN_BACK = AfterValidator(lambda value: value or None)
-"""An empty value clears what an earlier start was given."""
+"""Turns an empty value into None, which clears what an earlier start was given."""
 
 
 class Options(Section):
-    """Options of a command: what stands below a field is its ``--help``."""
+    """Options of a command; the string below a field is its ``--help``."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class RunOptions(Options):
-    """What a run is asked for, an option of ``up`` each, saved in ``launcher.json`` as far as it was given.
+    """The options of ``up``. Those that were given are saved in ``launcher.json``, for later starts of the run.
 
-    Which fields were given, and which stand at their defaults, ``model_fields_set`` says. A later start goes by those
-    that are saved.
+    ``model_fields_set`` says which fields were given; all others have their defaults.
     """
 
     config: Annotated[
         Path | None,
         AfterValidator(lambda path: path and from_anywhere(path)),
-        Option(help=f"The agent's YAML file, or a preset's name. Default: the run's own, else {DEFAULT_CONFIG}."),
+        Option(help=f"The agent's YAML file, or a preset's name. Default: the run's own file, else {DEFAULT_CONFIG}."),
     ] = None
     launcher_config: Annotated[Path, FROM_ANYWHERE] = SHIPPED
-    """The launcher's own configuration. Default: the launcher.yaml that it ships with."""
+    """The launcher's configuration. Default: the launcher.yaml that is installed with it."""
     stack: Annotated[Path, FROM_ANYWHERE, Option(metavar="DIR")] = STACK
-    """Folder of the Compose files. Default: the checkout, else the working folder."""
+    """Folder of the Compose files. Default: the checkout, else the current folder."""
     runtime: RuntimeKind = RuntimeKind.AUTO
-    """Default: auto, which is the Compose stack for CARLA in Docker, else local processes."""
+    """How to start simulator and agent. Default: auto, which is compose for CARLA in Docker, else process."""
     simulator: SimulatorKind = SimulatorKind.AUTO
-    """Default: auto, which is CARLA where there is a GPU and something that starts it, else carla-lite."""
+    """Simulator to use. Default: auto, which is CARLA if there is a GPU and a way to start CARLA, else carla-lite."""
     quality: Literal["Low", "Epic"] | None = None
-    """Of CARLA. Default: the launcher's configuration's."""
+    """CARLA's rendering quality. Default: simulator.quality of the launcher's configuration."""
     device: Literal["auto", "cpu", "cuda"] | None = None
-    """Of the agent. Default: its configuration's."""
+    """Device that the agent trains on. Default: device of the agent's configuration."""
     policy: Annotated[
         tuple[str, ...] | None,
         WITHOUT_EMPTY,
         TAKEN_BACK,
         Option(parser=lambda text: text.split(","), metavar="A,B,…"),
     ] = None
-    """Rungs of the ladder to use, in this order; names as in --launcher-config."""
+    """Rungs (steps that free memory) to use, in this order. A pool of which no rung is named keeps its own order."""
     map: Annotated[str | None, AfterValidator(_map_file_by_its_path), TAKEN_BACK] = None
-    """Map name (Lite:seed=7 is one) or path of an .xodr file; wins over both configurations."""
+    """Map name, such as Town01 or Lite:seed=7, or path of an .xodr file. Default: as configured."""
     seed: int | None = Field(None, ge=0)
-    """Of simulator and agent."""
+    """Seed of simulator and agent. Default: those of their configurations."""
     simulator_host: Annotated[str | None, TAKEN_BACK] = None
-    """Use the simulator that runs there instead of starting one."""
+    """Host of a simulator that already runs; none is started then."""
     port: int | None = Field(None, ge=1, le=65533)
-    """RPC port. Default: a free one; with --simulator-host 2000."""
+    """The simulator's RPC port. Default: a free port; with --simulator-host 2000."""
     cluster: Annotated[str | None, TAKEN_BACK, Option(metavar="HOST:PORT|auto")] = None
-    """Drive on the nodes of this Ray cluster, each with a simulator of its own."""
+    """Address of a Ray cluster. Each collector then drives on a node, in a simulator that is started there."""
     collectors: int | None = Field(None, ge=1, le=64)
-    """Processes that drive; wins over --config."""
+    """Number of processes that drive, each in its own simulator. Overrides the agent's configuration."""
     gpu: Annotated[Cards | None, Option(parser=_cards, metavar="N|SIMULATOR,AGENT")] = None
-    """Index of the GPU for both, or of one each. Default: the run's own, CARLA_GPU's and AGENT_GPU's, or 0."""
+    """GPU index: one for both, or two. Default: the run's earlier GPUs, else CARLA_GPU and AGENT_GPU, else 0."""
     share_gpu: bool = False
-    """Start although another process holds the card's lock; its memory counts as foreign."""
+    """Start even if another launcher uses the GPU. What that one holds counts as foreign memory."""
     max_timesteps: int | None = Field(None, ge=1)
-    """Environment steps; wins over --config."""
+    """Total environment steps, warm-up included. Overrides the agent's configuration."""
     dashboard_port: int | None = Field(None, ge=0, le=65535)
-    """Serve a live page of the run on 127.0.0.1, at this port; 0: a free one. Default: none."""
+    """Port for a live page of the run on 127.0.0.1. 0 takes a free port. Default: no page."""
     on_event: Annotated[str, Option(metavar="CMD")] = ""
-    """A shell command that gets each event as JSON on its standard input."""
+    """Shell command to run at each important event. It reads the event as JSON from its standard input."""
     agent_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Argument(metavar="[-- AGENT_ARGS]")] = ()
-    """Passed on to `python -m carla_td3 train`; '' takes all back."""
+    """Arguments for `carla-td3 train`. '' clears those that an earlier start remembered."""
     simulator_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Option("--simulator-arg")] = ()
-    """Passed on to the simulator; repeat for each word."""
+    """One argument for the simulator. Can be repeated."""
     command: Annotated[tuple[str, ...], Argument(metavar="[-- COMMAND]")] = ()
     """The command to run in the agent's place, word by word; {host}, {port}, {tm_port} and {gpu} are filled in."""
     program: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="FILE")] = None
@@ -138,36 +137,38 @@ class RunOptions(Options):
     cwd: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="DIR")] = None
     """Folder in which the command runs. Default: the working folder."""
     ignore_measured: Annotated[bool, Option("--ignore-measured")] = Field(False, exclude=True)
-    """Plan by first figures, not by what earlier runs measured."""
+    """Plan with the figures of the launcher's configuration, not with what earlier runs measured."""
 
     def given(self) -> dict[str, Any]:
-        """Return the options that were given, the ones at their defaults left out."""
+        """Return the options that were given, without those at their defaults."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
     def words(self, *names: str) -> tuple[str, ...]:
-        """Return options as a command line has them, those that are None left out."""
+        """Return options as words of a command line, without those that are None."""
         given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in names]
         return tuple(word for name, value in given if value is not None for word in (name, str(value)))
 
 
 class JobOptions(Options):
-    """What a job of Slurm's is given, an option of ``submit`` each."""
+    """The options of ``submit``: what a Slurm job asks for."""
 
     nodes: int = Field(1, ge=1)
-    """With several, Ray runs on them, and a simulator a card."""
+    """Number of nodes. With more than one, Ray runs on all of them, with one simulator per GPU."""
     gpus_per_node: int = Field(0, ge=0)
+    """GPUs to request on each node. Default: none."""
     cpus_per_node: int | None = Field(None, ge=1)
-    """Default: the cluster's, often one."""
+    """CPU cores to request on each node. Default: the cluster's, often 1."""
     memory: Annotated[str | None, Option("--mem")] = None
-    """Of each node, as 400G. Default: the cluster's."""
+    """Memory to request on each node, such as 400G. Default: the cluster's."""
     time: str | None = None
-    """As 24:00:00. Default: the partition's."""
+    """Time limit of the job, such as 24:00:00. Default: the partition's."""
     partition: str | None = None
+    """Partition to submit to. Default: the cluster's."""
     more: Annotated[tuple[str, ...], Option("--sbatch", metavar="OPTION")] = ()
-    """A further option of sbatch's, as --account=me; repeat."""
+    """Another option for sbatch, such as --account=me. Can be repeated."""
     collectors: int | None = Field(None, ge=1)
-    """Default: a card each, or a node; with one node what is configured."""
+    """Number of processes that drive. Default: on one node as configured; on more one per GPU, or node without GPUs."""
     warn_s: Annotated[int, Option("--warn")] = Field(300, ge=30)
-    """Seconds before the time limit: for the checkpoint and the report."""
+    """Seconds before the time limit at which the run stops, to write its checkpoint and report."""
     apptainer: Annotated[Path | None, Option(metavar="IMAGE")] = None
-    """Run Python in it, not the one here."""
+    """Apptainer image whose Python runs the job. Default: the Python that runs this command."""

@@ -1,6 +1,6 @@
-"""``plan``: looks, works out what fits, prints it. Starts and changes nothing.
+"""``plan``: prints what fits on this machine. Starts and changes nothing.
 
-Owns the exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
+Exit codes: 0 it fits, if need be with steps down the ladder; 71 nothing fits; 65 the options can't be met.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def run(
     """Print the plan for this machine as it is now, and return the exit code.
 
     Args:
-        run_: of no run: what a question leaves of it is removed.
-        options: what a run would be asked for.
-        as_json: one object instead of tables.
-        nodes: of a cluster, each as this machine but for ``node_gib``: what they hold; None: this machine alone.
-        cards: of each node.
-        node_gib: RAM and VRAM of each node and card; None, or one that is missing: this machine's.
+        run_: a folder that belongs to no run; it is removed if a query creates it.
+        options: options of a run.
+        as_json: print one JSON object instead of tables.
+        nodes: number of a cluster's nodes to plan for; None for this machine.
+        cards: GPUs of each node.
+        node_gib: RAM of each node and VRAM of each GPU; what is left out is this machine's.
 
     Raises:
-        ExitError: what was asked for can't be.
+        ExitError: the options can't be met.
     """
     limits = config.load(options.launcher_config)
     said_mib = {kind: 1024.0 * gib for kind, gib in (node_gib or {}).items() if gib is not None}
@@ -65,7 +65,7 @@ def run(
 
 
 def _show_nodes(planned: PlanResult, nodes: int, cards: int, as_json: bool) -> Exit:
-    """Print what each node of a cluster holds, and return the exit code that it comes to."""
+    """Print the plan of each node of a cluster, and return the exit code."""
     collectors = count_of(planned.situation.base, planned.program)
     parts = agent_parts(planned, collectors)
     cards = cards if planned.situation.reading.of(PoolKind.VRAM) else 0
@@ -78,12 +78,12 @@ def _show_nodes(planned: PlanResult, nodes: int, cards: int, as_json: bool) -> E
 
 
 def show(planned: PlanResult, as_json: bool = False, obstacle: str = "") -> Exit:
-    """Print a plan, and return the exit code that it comes to.
+    """Print a plan, and return the exit code.
 
     Args:
-        planned: of memory.
-        as_json: one object instead of tables.
-        obstacle: a sentence on why it can't be started, whatever fits; empty if nothing says so.
+        planned: the plan.
+        as_json: print one JSON object instead of tables.
+        obstacle: why the run can't be started even if it fits, a sentence; empty if it can.
     """
     if as_json:
         print(json.dumps(show_plan.plain(planned, obstacle), indent=1))

@@ -1,6 +1,6 @@
-"""TCP ports on the loopback: free ones in a row, as simulators take them, and who has one that isn't free.
+"""TCP ports on 127.0.0.1: finds consecutive free ones for simulators, and the process that uses a port.
 
-Binds nothing for longer than a look.
+Binds a port only to test it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 ATTEMPTS = 500
 DOCKER_LIMIT_S = 10.0
 DOCKERS_OWN = "docker-proxy"
-"""The program that listens for a container whose ports are published."""
+"""Docker's program that listens on the published ports of containers."""
 
 
 def free_port_pair(rng: random.Random) -> int | None:
-    """Return a port N with N and N+1 free on the loopback (carla-lite's), or None if none was found."""
+    """Return a port N such that N and N+1 are free on 127.0.0.1, for carla-lite; None if none was found."""
     return free_ports(rng, 2)
 
 
 def free_ports(rng: random.Random, count: int) -> int | None:
-    """Return the first of so many neighbouring ports that are free on the loopback, or None if none was found.
+    """Return the first of this many consecutive ports that are free on 127.0.0.1; None if none were found.
 
-    A CARLA takes three.
-    Below the range that the kernel takes for outgoing connections: while the simulator is being restarted, a client
-    that retries to connect could otherwise be given the very port as its own and connect to itself.
+    CARLA takes three. The ports are below the kernel's range for outgoing connections: otherwise a client that
+    reconnects during a simulator's restart could get the same port for itself and connect to itself.
     """
     highest = 32_768
     with contextlib.suppress(OSError, ValueError):
@@ -46,7 +45,7 @@ def free_ports(rng: random.Random, count: int) -> int | None:
 
 
 def holder(port: int) -> str:
-    """Return who keeps a port of the loopback from being listened on: programs or containers; empty if it is free."""
+    """Return the programs or containers that use a port of 127.0.0.1, as text; empty if it is free."""
     if _is_free(port, after_others=True):
         return ""
     pids = {pid for taken, pid in _listening() if taken == port}
@@ -57,7 +56,7 @@ def holder(port: int) -> str:
 
 
 def _is_free(port: int, after_others: bool = False) -> bool:
-    """Return whether a port can be bound; ``after_others`` as servers do, also while connections of another end."""
+    """Return whether a port can be bound; with ``after_others`` also while old connections are closing."""
     with socket.socket() as probe:
         if after_others:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -86,7 +85,7 @@ def _name(pid: int | None) -> str:
 
 
 def _containers(port: int) -> list[str]:
-    """Return the containers that publish a port; empty where nobody can be asked."""
+    """Return the containers that publish a port; empty if Docker doesn't answer."""
     command = ["docker", "ps", "--filter", f"publish={port}", "--format", "{{.Names}}"]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DOCKER_LIMIT_S)

@@ -1,7 +1,7 @@
-"""The options of a command, made from the fields of a model: each is declared once.
+"""Makes the options of a command from the fields of a pydantic model, so that each is declared once.
 
-A field's description is its help, its bounds say what is a usage error, and typer's ``Option`` or ``Argument`` in its
-annotation says what else ``--help`` has of it. Knows no option.
+A field's description is its help, and its bounds are checked as usage errors. A typer ``Option`` or ``Argument`` in the
+annotation sets the rest of ``--help``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Command = Callable[..., Any]
 def asking(
     model: type[BaseModel], names: str, helps: Mapping[str, str | None] | None = None, *, defaults: bool = False
 ) -> Callable[[Command], Command]:
-    """Have a command take options of a model, which its first parameter is then given as far as they were given.
+    """Return a decorator that gives a command options of a model; the command gets the model as its first parameter.
 
     Args:
-        model: declares them; none is required.
-        names: of its fields, and of the command's other parameters, in the order of ``--help``.
-        helps: what ``--help`` says of a field, where this command says something else.
-        defaults: ``--help`` has the fields' defaults, and what isn't given counts as given at them.
+        model: declares the options; none is required.
+        names: names of the model's fields and of the command's other parameters, in the order of ``--help``.
+        helps: help texts that replace those of the model for this command.
+        defaults: show the fields' defaults in ``--help``, and count them as given.
     """
 
     def decorate(command: Command) -> Command:
@@ -40,7 +40,7 @@ def asking(
             asked = {name: value for name in declared if (value := given.pop(name)) not in (None, [])}
             try:
                 options = model(**asked)
-            except ValidationError as error:  # what the command line takes and the model refuses
+            except ValidationError as error:  # a value that typer accepts and the model refuses
                 raise typer.BadParameter(f"{refusal.clause(error, model)}.") from None
             return command(options, **given)
 
@@ -57,7 +57,7 @@ def asking(
 
 
 def _parameter(name: str, field: FieldInfo, helps: Mapping[str, str | None], defaults: bool) -> inspect.Parameter:
-    """Return a field as a command's parameter: optional, and None where it isn't given unless ``defaults``."""
+    """Return a field as a command's parameter; its default is None unless ``defaults``."""
     shown = copy.copy(next((each for each in field.metadata if isinstance(each, ParameterInfo)), typer.Option()))
     shown.help = helps.get(name, shown.help or field.description)
     for bound in field.metadata:

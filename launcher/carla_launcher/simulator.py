@@ -1,7 +1,7 @@
-"""``simulator``: one simulator of this machine, for a collector whose learner is on another one.
+"""``simulator``: runs one simulator on this machine, for a collector whose learner is on another machine.
 
-Started by the runtime of local processes, watched, and started again, for as long as the standard input is open: who
-asked for it holds that, and its end, however it comes, ends the simulator. Says how it is in ``simulator.json``.
+Starts, observes and restarts it as a local process until standard input closes, which happens even if the parent
+process is killed. Writes its state to ``simulator.json``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.detectors.simulator import never_mended
+from carla_launcher.decide.detectors.simulator import unrecoverable
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.observation import SimulatorSeen
 from carla_launcher.observe.pools import Cards
@@ -43,15 +43,15 @@ from carla_run.signals import StopRequests
 
 STDIN = 0
 SLOT = "carla-td3-simulator-{}.lock"
-"""In this machine's folder of temporary files: several simulators take its cards in turn."""
+"""Lock files in the folder for temporary files, which spread several simulators over the GPUs."""
 MOST_SLOTS = 256
 
 
 def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
-    """Run it until the standard input ends, or a signal asks for that.
+    """Run a simulator until standard input closes, or until a signal asks it to stop.
 
     Raises:
-        ExitError: this machine has no such simulator.
+        ExitError: this machine can't run the simulator.
     """
     stop = StopRequests()
     stop.install()
@@ -66,8 +66,8 @@ def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
         options, reason = choosing.choose(wanted, memory.read(), limits.simulator.command is not None)
         port = asked.port or ports.free_ports(random.Random(), PORTS)
         if port is None:
-            raise RefusedError(f"No {PORTS} neighbouring ports are free on 127.0.0.1.", Exit.NO_SIMULATOR)
-        say(f"{options.simulator.value} ({reason}) at port {port}, card {cards.simulator}")
+            raise RefusedError(f"No {PORTS} consecutive ports are free on 127.0.0.1.", Exit.NO_SIMULATOR)
+        say(f"{options.simulator.value} ({reason}) at port {port}, GPU {cards.simulator}")
         simulator = _Simulator(spec_of(run_, options, port), limits, say)
         try:
             while not stop.count and not _ended(limits.watch.interval_s / 2):
@@ -79,7 +79,7 @@ def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
 
 
 class _Simulator:
-    """It and its restarts."""
+    """The simulator and its restarts."""
 
     def __init__(self, spec: RunSpec, limits: LauncherConfig, say: Callable[[str], None]) -> None:
         self._spec, self._limits, self._say = spec, limits, say
@@ -98,7 +98,7 @@ class _Simulator:
         self._restarts, self._cause = 0, ""
 
     def look(self, now_s: float, restart: threading.Event) -> None:
-        """Start it if it is due; see whether it is well, and end it if it isn't, or if that was asked for."""
+        """Start the simulator if it is due, check it, and end it if it has failed or if a restart was asked for."""
         program = self._program
 
         def probe(now_s: float, child: Child | None) -> tuple[SimulatorSeen, Finding | None]:
@@ -114,21 +114,21 @@ class _Simulator:
                 wait_s, self._cause = program.fail(finding, now_s), finding.sentence
                 given_up = program.life is Life.GIVEN_UP
                 self._restarts += not given_up
-                self._say(self._cause if given_up else f"{self._cause}; it is started again in {wait_s:.1f} s")
+                self._say(self._cause if given_up else f"{self._cause}; it is restarted in {wait_s:.1f} s")
 
     def _trouble(self, seen: SimulatorSeen, asked: bool) -> Finding | None:
-        if refused := never_mended(seen.signs):
+        if refused := unrecoverable(seen.signs):
             return Finding(Cause.MISCONFIGURATION, refused)
         if asked:
-            return Finding(Cause.SIMULATOR_HANG, "it was asked for: a call to it didn't come back")
+            return Finding(Cause.SIMULATOR_HANG, "a restart was requested, since a call to it didn't return")
         if seen.ended is not None:
             return Finding(Cause.SIMULATOR_CRASH, f"it ended ({seen.ended})")
         if seen.checks_failed >= self._limits.watch.checks_failed:
-            return Finding(Cause.SIMULATOR_HANG, f"it doesn't answer any more: {seen.problem}")
+            return Finding(Cause.SIMULATOR_HANG, f"it no longer answers: {seen.problem}")
         return None
 
     def told(self, memory: MemoryReader) -> dict[str, object]:
-        """Return what others are told."""
+        """Return the content of ``simulator.json``."""
         child, pools = self._program.child, memory.read(self._program.pids()).pools
         return {
             "host": self._spec.address.host,
@@ -141,7 +141,7 @@ class _Simulator:
         }
 
     def close(self) -> None:
-        """End it."""
+        """End the simulator."""
         for _ in self._program.stop(time.monotonic, lambda: False):
             time.sleep(self._limits.poll_s / 4)
         self._program.forget()
@@ -151,20 +151,20 @@ class _Simulator:
 
 @contextlib.contextmanager
 def _slot() -> Iterator[int]:
-    """Hold the first number that no other of this machine's simulators has."""
+    """Lock the first number that no other simulator of this machine has."""
     for number in range(MOST_SLOTS):
-        with contextlib.suppress(HeldError, OSError):  # what another user laid there is as good as held
+        with contextlib.suppress(HeldError, OSError):  # another user's file counts as locked
             lock = Lock(Path(tempfile.gettempdir()) / SLOT.format(number), of_all_users=True)
             break
     else:
         raise RefusedError(
             f"{tempfile.gettempdir()} has no free {SLOT.format('N')} with N below {MOST_SLOTS}: remove those that no "
-            "simulator holds, or let TMPDIR name a folder of yours."
+            "simulator uses, or set TMPDIR to a folder of yours."
         )
     with lock:
         yield number
 
 
 def _ended(wait_s: float) -> bool:
-    """Return whether the standard input has ended; wait a moment for that."""
+    """Wait, and return whether standard input has closed."""
     return bool(select.select([STDIN], [], [], wait_s)[0]) and not os.read(STDIN, 1)

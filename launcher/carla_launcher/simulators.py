@@ -1,6 +1,6 @@
-"""The simulators that a run can have: how each is started and waited for, what it needs, and its first figures.
+"""The kinds of simulators: command, ports, start limit, requirements and estimated memory of each.
 
-What differs between them stands here; nothing else asks which one a run has.
+All differences between them are in this module.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from carla_launcher.observe.pools import Cards, Figure, PoolKind, estimated
 from carla_launcher.options import RunOptions, SimulatorKind
 
 PORTS = 3
-"""Neighbouring ports that a simulator is given."""
+"""Consecutive ports that each simulator gets."""
 INTERPRETER = (sys.executable,)
 Peaks = dict[str, dict[PoolKind, Figure]]
-"""By quality, the finest first, and pool."""
+"""Peaks by quality, the finest first, and by pool kind."""
 
 
 @dataclass(frozen=True)
 class Simulator(ABC):
-    """What a run drives in, as it was asked for.
+    """A run's simulator, as the options ask for it.
 
     Attributes:
-        map: None where the launcher's configuration names it; ``seed`` and ``finest`` likewise.
-        finest: the quality, of one that knows any.
-        arguments: passed on to it.
-        card: that it draws on, by index.
+        map: the map; None for the one in the launcher's configuration. The same holds for ``seed`` and ``finest``.
+        finest: the quality without any step; unused by a simulator without qualities.
+        arguments: further arguments of its command.
+        card: index of the GPU that it renders on.
     """
 
     map: str | None = None
@@ -42,37 +42,37 @@ class Simulator(ABC):
 
     kind: ClassVar[SimulatorKind]
     label: ClassVar[str]
-    """What people call it."""
+    """Name for messages."""
     ours: ClassVar[bool] = True
-    """It is started and restarted here; otherwise it already runs."""
+    """The launcher starts and restarts it; otherwise it already runs."""
     exists: ClassVar[bool] = True
     needs_card: ClassVar[bool] = False
     gpu_stack: ClassVar[bool] = True
-    """Compose gives the run's containers a card."""
+    """Compose gives the run's containers a GPU."""
     limit_key: ClassVar[str]
-    """Of the launcher's configuration: how long its start may take."""
+    """Key of the launcher's configuration for the time limit of its start."""
     ram_key: ClassVar[str] = ""
-    """Of the launcher's configuration: what it takes of RAM until that was measured."""
+    """Key of the launcher's configuration for its estimated RAM."""
     figures_as: ClassVar[str] = ""
-    """In place of a quality, by which figures are kept; empty for one that knows some."""
+    """Name under which its figures are kept, if it has no qualities; otherwise empty."""
     compose_files: ClassVar[tuple[str, ...]] = ("docker-compose.yml",)
     ports: ClassVar[int] = PORTS
-    """Neighbouring ports that it listens on as a local process; Compose publishes as many as CARLA has."""
+    """Consecutive ports that it listens on as a local process; Compose always publishes CARLA's three."""
 
     def start_limit(self, limits: SimulatorLimits) -> tuple[str, float]:
-        """Return the key and the value, in seconds, of the limit for its start."""
+        """Return the key and the value in seconds of the time limit for its start."""
         return f"simulator.{self.limit_key}", getattr(limits, self.limit_key)
 
-    def quality(self, limits: SimulatorLimits) -> str | None:  # noqa: ARG002 - CARLA's goes by them
-        """Return what it starts with; None where it knows no quality."""
+    def quality(self, limits: SimulatorLimits) -> str | None:  # noqa: ARG002 - CARLA's uses them
+        """Return the quality that it starts with; None if it has none."""
         return None
 
-    def town(self, limits: SimulatorLimits) -> tuple[str, int] | None:  # noqa: ARG002 - carla-lite's goes by them
-        """Return the map and the seed that it is started with; None where the agent loads its map."""
+    def town(self, limits: SimulatorLimits) -> tuple[str, int] | None:  # noqa: ARG002 - carla-lite's uses them
+        """Return the map and the seed that it starts with; None if the agent loads the map."""
         return None
 
     def first_figures(self, sizes: CarlaSizes) -> Peaks:  # noqa: ARG002 - those that are started go by them
-        """Return what it takes until that was measured."""
+        """Return its estimated peaks."""
         return {}
 
     @abstractmethod
@@ -83,11 +83,11 @@ class Simulator(ABC):
         address: Address,
         interpreter: tuple[str, ...] = INTERPRETER,
     ) -> tuple[str, ...]:
-        """Return the command line of a local one; empty where nothing is started."""
+        """Return the command line of a local process; empty if none is started."""
 
 
 class Carla(Simulator):
-    """CARLA: it draws on a card, in one of two qualities, and takes up to three minutes to start when it is cold."""
+    """CARLA: needs a GPU, has two qualities, and takes up to three minutes for a cold start."""
 
     kind, label = SimulatorKind.CARLA, "CARLA"
     needs_card = True
@@ -95,11 +95,11 @@ class Carla(Simulator):
     ram_key = "sizes.ram_mib"
 
     def quality(self, limits: SimulatorLimits) -> str | None:
-        """Return what it starts with."""
+        """Return the quality that it starts with."""
         return self.finest or limits.quality
 
     def first_figures(self, sizes: CarlaSizes) -> Peaks:
-        """Return what it takes at each quality."""
+        """Return its estimated peaks at each quality."""
         mib, ram = sizes.vram_mib, estimated(sizes.ram_mib)
         return {
             "Epic": {PoolKind.VRAM: estimated(mib["Epic"]), PoolKind.RAM: ram},
@@ -118,7 +118,7 @@ class Carla(Simulator):
 
 
 class CarlaLite(Simulator):
-    """carla-lite: no card and no quality."""
+    """carla-lite: needs no GPU, has no qualities."""
 
     kind, label = SimulatorKind.LITE, "carla-lite"
     gpu_stack = False
@@ -133,7 +133,7 @@ class CarlaLite(Simulator):
         return self.map or limits.map, limits.seed if self.seed is None else self.seed
 
     def first_figures(self, sizes: CarlaSizes) -> Peaks:
-        """Return what it takes of RAM."""
+        """Return its estimated RAM."""
         return {self.figures_as: {PoolKind.RAM: estimated(sizes.lite_ram_mib)}}
 
     def command(
@@ -143,7 +143,7 @@ class CarlaLite(Simulator):
         address: Address,
         interpreter: tuple[str, ...] = INTERPRETER,
     ) -> tuple[str, ...]:
-        """Return how its package is run."""
+        """Return the command line that runs its package."""
         town, seed = self.town(limits)
         where = ("--host", address.host, "--port", str(address.port))
         folder = () if limits.map_dir is None else ("--map-dir", str(limits.map_dir))
@@ -152,14 +152,14 @@ class CarlaLite(Simulator):
 
 
 class Elsewhere(Simulator):
-    """A simulator that others started, or a cluster's nodes: it is waited for, and neither started nor stopped."""
+    """A simulator that the launcher doesn't start: one that already runs, or those on a cluster's nodes."""
 
     kind, label = SimulatorKind.ELSEWHERE, "simulator elsewhere"
     ours = False
     limit_key = "running_limit_s"
 
     def command(self, *_: object) -> tuple[str, ...]:
-        """Return nothing: it runs already."""
+        """Return no command, since it already runs."""
         return ()
 
 
@@ -173,16 +173,16 @@ class NoSimulator(Elsewhere):
 NAMED: Mapping[SimulatorKind, type[Simulator]] = {
     each.kind: each for each in (Carla, CarlaLite, Elsewhere, NoSimulator)
 }
-"""By what ``--simulator`` names; ``auto`` leaves it open."""
+"""Simulators by the values of ``--simulator`` other than auto."""
 
 
 def asked_for(options: RunOptions) -> type[Simulator] | None:
-    """Return the simulator that options come to on any machine; None where it is the machine that decides."""
+    """Return the simulator that options ask for; None if it depends on the machine."""
     elsewhere = options.simulator_host is not None or options.cluster is not None
     return Elsewhere if elsewhere else NAMED.get(options.simulator)
 
 
 def simulator_of(options: RunOptions) -> Simulator:
-    """Return the simulator of resolved options; a choice that is still open is CARLA's."""
+    """Return the simulator of resolved options; an open choice gives CARLA."""
     card = (options.gpu or Cards()).simulator
     return (asked_for(options) or Carla)(options.map, options.seed, options.quality, options.simulator_args, card)

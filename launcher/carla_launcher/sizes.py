@@ -1,6 +1,6 @@
-"""What simulator and agent take at most, by pool: plain data, estimated or measured.
+"""Peak memory of simulator and agent, by pool: plain data, estimated or measured.
 
-Reads nothing: ``footprint`` asks the agent, ``watermarks`` reads what earlier runs measured.
+``footprint`` queries the agent, ``watermarks`` reads the measurements of earlier runs.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ Values = Mapping[str, Any]
 """Dotted keys of the agent's configuration to values."""
 
 DEVICE, CUDA, CPU = "device", "cuda", "cpu"
-"""The key that every set of values has, and its two values: where the agent computes."""
+"""The key that every set of values has, the agent's device, and its two values."""
 NOTHING = estimated(0)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the agent takes with one set of values.
+    """The agent's memory with one set of values.
 
     Attributes:
-        values: laid over the configuration.
-        mib: its peak in each pool, a CUDA context included; empty if there is a refusal.
-        provenance: whether a pool's peak was measured; estimated where it isn't named.
-        context: of the VRAM, the CUDA context.
-        by_phase: by pool and phase.
-        run: the earlier run by whose peak these are corrected.
-        refusal: why no such configuration can be, a sentence; empty if it can.
-        refused_key: the key that the refusal is of; empty for several, and without one.
+        values: values that override the configuration.
+        mib: peak in each kind of pool, including the CUDA context; empty if there is a refusal.
+        provenance: whether a pool's peak was measured; a pool that is left out was estimated.
+        context: the CUDA context, a part of the VRAM.
+        by_phase: peaks by kind of pool and phase.
+        run: the earlier run whose measurement corrected these sizes.
+        refusal: why the configuration is impossible, a sentence; empty if it is possible.
+        refused_key: the key that causes the refusal; empty for several keys, or without a refusal.
         unknown: pools of which nothing says what it takes.
     """
 
@@ -47,7 +47,7 @@ class Sizes:
 
     @property
     def context_mib(self) -> float:
-        """The CUDA context; 0 where there is none."""
+        """The CUDA context in MiB; 0 without one."""
         return self.context.mib or 0.0
 
     def figure(self, kind: PoolKind) -> Figure:
@@ -56,19 +56,19 @@ class Sizes:
 
 
 SizesOf = Callable[[Sequence[Values]], Sequence[Sizes]]
-"""Answers for many sets of values at once, in their order; each call may start a process."""
+"""Returns the sizes of several sets of values, in their order; each call may start a process."""
 
 
 @dataclass(frozen=True)
 class Simulator:
-    """The simulator of a run, or all of them.
+    """The memory of a run's simulator, or of all its simulators.
 
     Attributes:
-        quality: that it starts with: a key of ``peaks``.
-        peaks: by quality, the finest first, and pool, of one; one that knows no quality has a single word for it.
-        count: how many; all that is said of their memory is of all together.
-        label: what people call one.
-        ram_key: of the launcher's configuration, its first figure of RAM.
+        quality: the quality that it starts with, a key of ``peaks``.
+        peaks: peaks of one simulator by quality, the finest first, and by pool kind; one key if it has no qualities.
+        count: number of simulators; methods return the memory of all together.
+        label: name of one simulator for messages.
+        ram_key: key of the launcher's configuration for its estimated RAM.
     """
 
     quality: str
@@ -79,32 +79,32 @@ class Simulator:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Name for messages."""
         return self.label if self.count == 1 else f"{self.count} × {self.label}"
 
     def at(self, quality: str) -> str:
-        """Return what people call it at a quality."""
+        """Return the name for messages, with a quality."""
         return self.name if len(self.peaks) == 1 else f"{self.name} at {quality}"
 
     def shown(self, quality: str) -> str:
-        """Return the quality, or what people call one that knows none."""
+        """Return the quality, or the name if there are no qualities."""
         return self.label if len(self.peaks) == 1 else quality
 
     def setting(self, quality: str, kind: PoolKind) -> str:
-        """Return the key of the launcher's configuration that holds its first figure."""
+        """Return the key of the launcher's configuration that holds its estimate."""
         return f"sizes.vram_mib.{quality}" if kind is PoolKind.VRAM else self.ram_key
 
     @property
     def qualities(self) -> tuple[str, ...]:
-        """All that it can be started with, the finest first."""
+        """All qualities, the finest first."""
         return tuple(self.peaks)
 
     def peak(self, quality: str, kind: PoolKind) -> Figure:
-        """Return what it takes at most; nothing of a pool that it doesn't use."""
+        """Return its peak; 0 in a pool that it doesn't use."""
         one = self.peaks.get(quality, {}).get(kind, estimated(0))
         return one if self.count == 1 or one.mib is None else replace(one, mib=round(one.mib * self.count, 1))
 
 
 def key_of(values: Values) -> str:
-    """Return the same word for the same values, in whichever order."""
+    """Return a key that is equal for equal values in any order."""
     return repr(sorted(values.items()))

@@ -1,7 +1,4 @@
-"""``up``: from options to a finished run — lock, plan, programs, supervision, report, summary.
-
-Owns the order of these.
-"""
+"""``up``: takes a run from its options to its end: lock, plan, programs, supervision, report, summary."""
 
 from __future__ import annotations
 
@@ -46,13 +43,13 @@ Say = Callable[[str], None]
 
 
 def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, command: str = "up") -> Ending:
-    """Run what is asked for to its end, leave the report, and return how it ended.
+    """Run to the end, write the report, and return how the run ended.
 
     Raises:
-        ExitError: configuration, run directory or machine can't be used, no port is free, or another launcher runs
-            there.
+        ExitError: configuration, run directory or machine can't be used, no port is free, or another launcher holds the
+            run.
     """
-    with contextlib.ExitStack() as open_page:  # until the report is written: who looks sees how it ended
+    with contextlib.ExitStack() as open_page:  # until the report is written, so that an open page shows the end
         ending = _run(run_, options, resume, say, open_page)
         summary.tell(run_, ending, say, command)
     return ending
@@ -61,7 +58,7 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, command: st
 def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page: contextlib.ExitStack) -> Ending:
     stop = StopRequests()
     stop.install(closing_terminal=True)
-    asked = requested(run_, options, resume)  # what is refused is, before anything is written
+    asked = requested(run_, options, resume)  # refuse before writing anything
     with locked(run_, asked.limits) as lock:
         asked = requested(run_, options, resume)
         prepared = _prepared(asked, stop, hooks.begin_step(run_, os.environ, time.time()))
@@ -83,19 +80,19 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
             finally:
                 runtime.close()
         if problem := write_report(run_):  # a full disk doesn't change how the run ended
-            say(problem)  # the run is held until then: `down` waits for the report, too
+            say(problem)  # the lock is held until now, so that `down` waits for the report
     return ending
 
 
 def _prepared(asked: Requested, stop: StopRequests, before: hooks.StepBefore | None) -> Prepared:
-    """Return the run that is asked for, unless this launcher is asked to stop meanwhile.
+    """Return the prepared run.
 
     Raises:
-        ExitError: it can't be had, or is no longer wanted.
+        ExitError: the run can't be started, or a stop was requested meanwhile.
     """
     try:
         prepared = prepare(asked, before)
-    except ExitError:  # Ctrl-C reaches what the plan asks as well
+    except ExitError:  # Ctrl-C also reaches the plan's child processes
         _refuse_if_stopped(stop)
         raise
     if stop.count:
@@ -112,7 +109,7 @@ def _refuse_if_stopped(stop: StopRequests) -> None:
 
 @contextlib.contextmanager
 def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
-    """Hold a run for this launcher only, its folder made if need be, once what an earlier one left has ended.
+    """Create a run's folder and lock it for this launcher, once an earlier launcher's programs have ended.
 
     Raises:
         RefusedError: the folder can't be written.
@@ -120,7 +117,7 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
     """
     try:
         run_.path.parent.mkdir(parents=True, exist_ok=True)
-        run_.path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not open to the group
+        run_.path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: the group can't write it
         run_.logs.mkdir(mode=0o755, exist_ok=True)
         await_leftovers(run_, limits.agent.stop_grace_s + limits.simulator.stop_grace_s)
         lock = journals.lock(run_)
@@ -134,7 +131,7 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
 
 
 def refuse_taken_ports(spec: RunSpec, first_start: bool) -> None:
-    """Say what has a port that the run's simulator needs; the run's own containers may, and are taken over."""
+    """Refuse if another program uses a port of the run's simulators; its own containers may, to be taken over."""
     if not spec.simulator.ours or (spec.in_containers and not first_start):
         return
     each = range(PORTS if spec.in_containers else spec.simulator.ports)
@@ -147,9 +144,9 @@ def refuse_taken_ports(spec: RunSpec, first_start: bool) -> None:
 
 @contextlib.contextmanager
 def _cards_held(prepared: Prepared, shared: bool, say: Say) -> Iterator[tuple[int, ...]]:
-    """Hold the cards that this run needs for this launcher only: all of them, or none; give their descriptors.
+    """Lock all GPUs that this run needs for this launcher; give the locks' descriptors.
 
-    With ``shared`` one that can't be held is no reason not to start.
+    With ``shared`` a GPU that another launcher holds is no error.
     """
     descriptors = []
     with contextlib.ExitStack() as held:
@@ -159,7 +156,7 @@ def _cards_held(prepared: Prepared, shared: bool, say: Say) -> Iterator[tuple[in
             except GpuInUseError as error:
                 if not shared:
                     raise
-                say(f"shares the card, as --share-gpu asks: {error}")
+                say(f"shares the GPU (--share-gpu): {error}")
                 continue
             if lock is not None:
                 held.callback(lock.release)

@@ -1,4 +1,4 @@
-"""What a supervisor is given for one run: the plan as it answers while the run goes, and the real effects."""
+"""Creates a supervisor's forecast and real effects for one run."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from carla_launcher.sizes import CPU, DEVICE, Sizes, Values
 from carla_run.signals import StopRequests
 
 NOWHERE = Address(LOOPBACK, 0)
-"""Of the simulators of a cluster's nodes, which the agent watches."""
+"""Address of the simulators on a cluster's nodes, which the launcher doesn't observe."""
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 
 
 def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
-    """Return what the plan says of the rungs on which the run may stand."""
+    """Return the plan's predictions for every rung that the run may take."""
     situation = plan.situation
     device, agent = {DEVICE: situation.base[DEVICE]}, plan.program
     on_card = device[DEVICE] != CPU
@@ -119,9 +119,9 @@ def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, numb
 
 
 def questions(address: Address, limits: LauncherConfig, *, ours: bool, ticked_by_others: bool = False) -> Questions:
-    """Return how a simulator is asked; one that isn't ours may have other clients, which a tick of ours would upset.
+    """Return the queries of a simulator. One that isn't ours is never ticked, since other clients may use it.
 
-    Where nothing tells of a program's ticks (``ticked_by_others``), its game thread has to answer.
+    If nothing reports a program's ticks (``ticked_by_others``), the game thread itself must answer.
     """
     timeout_s = limits.simulator.check_timeout_s
     alive = health.check if ticked_by_others else health.answers

@@ -1,10 +1,10 @@
 """Takes memory from a learner's updates, for verifications and tests only; it must be on Python's module path.
 
-With this folder in PYTHONPATH each Python process imports this file at its start. It does nothing until a process
-imports ``carla_td3.td3.td3``; the rehearsal's update there is number 1. One of two variables says what is taken:
+With this folder in PYTHONPATH each Python process imports this file at its start. It acts only in a process that
+imports ``carla_td3.td3.td3``; the rehearsal's update there is number 1. One of two variables sets the shortage:
 
-SHORTAGE_AT_UPDATE: before the update of this number the card's allocator is held to what it has, and room for a quarter
-of the batch. On the CPU, which has no such limit, rows beyond that quarter are refused in the words of its allocator.
+SHORTAGE_AT_UPDATE: from the update of this number on, the GPU's allocator may take only room for a quarter of the
+batch. The CPU's allocator has no such limit; there, larger batches raise its error.
 
 SHORTAGE_ROOM_MIB: the first SHORTAGE_UPDATES updates get a limit of addresses (RLIMIT_AS), this much beyond what the
 learner keeps. What runs out is real memory in the real allocators; between updates there is no limit.

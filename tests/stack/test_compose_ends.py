@@ -80,7 +80,7 @@ def test_an_image_that_is_not_built_is_named_with_the_command_that_builds_it(lau
     launched = launch(name="unbuilt")
     launched.over.write_text("services: {agent: {image: 'no-such-image:1'}}")
     with pytest.raises(
-        StartError, match=r"Not built here yet: no-such-image:1; do it with `docker compose -f .* build agent`"
+        StartError, match=r"Not built here yet: no-such-image:1; build with `docker compose -f .* build agent`"
     ):
         launched.runtime.start(AGENT)
     assert launched.containers("--all") == []

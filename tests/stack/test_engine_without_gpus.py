@@ -62,7 +62,7 @@ def test_plan_does_not_say_fits_and_up_starts_nothing(figures: Figures) -> None:
     assert "`python scripts/launch.py doctor`" in found["obstacle"]
     assert [each for each in found["configurations"] if each["fits"]], "memory isn't what stands in the way"
     shown = launch(figures, "plan")
-    assert (shown.returncode, shown.stdout.splitlines()[-1]) == (65, f"It can't be started: {found['obstacle']}")
+    assert (shown.returncode, shown.stdout.splitlines()[-1]) == (65, f"A run can't start: {found['obstacle']}")
     ended = launch(figures, "up", "--run-name", "run")
     assert (ended.returncode, ended.stderr.splitlines()) == (65, [f"launcher: {found['obstacle']}"])
 

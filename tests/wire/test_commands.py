@@ -118,7 +118,7 @@ PATIENT_S = {"agent.restarts.budget": 1, "agent.restarts.first_delay_s": 0.1, "w
         (DAEMON, "", 65, "and left 1 running, ended since: it puts itself into the background"),
         (CHILDREN, "done: {file: result.txt}", 0, "the agent finished"),
         ("pass", "done: {file: result.txt}", 70, "without result.txt, by which it shows that it is done"),
-        ("input()", "", 70, "EOFError: EOF when reading a line, and its 1 restarts are spent"),
+        ("input()", "", 70, "EOFError: EOF when reading a line, and its 1 restarts are used up"),
         ("raise SystemExit(7)", "exits: {0: finished, 7: bad_configuration}", 65, "refused its configuration"),
         (
             "raise MemoryError",

@@ -187,7 +187,7 @@ def test_containers_ask_for_a_checkout_in_one_sentence_and_take_the_one_that_is_
     assert ended.returncode == 65
     assert ended.stderr == (
         f"launcher: {installed.folder} has no docker-compose.yml: the Compose stack needs a checkout of this project; "
-        "name its folder with --stack, or take --runtime process.\n"
+        "name its folder with --stack, or use --runtime process.\n"
     )
     named = installed.run("carla-launcher", "plan", *options, "--stack", str(REPOSITORY))
     assert "needs a checkout" not in named.stderr

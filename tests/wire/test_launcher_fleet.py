@@ -45,7 +45,7 @@ def test_a_run_with_two_simulators_goes_on_while_one_is_started_again(launch: La
     launched.stop()
     _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert not left
-    assert "simulator 1 started again, the others went on" in (launched.run / "report.md").read_text(encoding="utf-8")
+    assert "simulator 1 restarted, the others continued" in (launched.run / "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.long

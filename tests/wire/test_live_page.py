@@ -44,7 +44,7 @@ def address_of(run: Launched) -> str:
     """Return the page's address, as its user finds it: in the file that the launcher names."""
     assert run.process.stdout is not None
     for line in run.process.stdout:
-        if found := re.search(r"live page: its address is in (.+), for you only", line):
+        if found := re.search(r"live page: its address is in (.+)", line):
             threading.Thread(target=run.process.stdout.read, daemon=True).start()  # a full pipe would hold it up
             return Path(found[1]).read_text(encoding="utf-8").strip()
     raise AssertionError("it said nothing of a page")

@@ -75,7 +75,7 @@ def test_a_disk_that_no_rung_helps_ends_the_run_with_71_and_says_what_to_free(di
         assert run.process.returncode == 71, output
         assert len(run.agent_events("cannot_fit")) == 2
         reason = run.state["reason"]
-        assert reason.startswith("the agent was refused for disk (exit code 71)")
+        assert reason.startswith("the agent needs more disk than is free (exit code 71)")
         assert reason.endswith("free some of the disk that the run is on")
         assert run.state["taken"] == []
     finally:
@@ -100,7 +100,7 @@ def test_a_card_that_torch_cant_use_is_said_once_and_the_run_goes_on_as_one_on_t
     run.process.terminate()
     output = run.output()
     assert run.process.returncode == 75, output
-    assert output.count("its PyTorch is a build without CUDA: planned so from now on") == 1
+    assert output.count("its PyTorch was built without CUDA; the plan now expects that") == 1
 
 
 @without_cuda

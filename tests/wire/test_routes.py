@@ -174,7 +174,7 @@ def test_a_hung_simulator_is_replaced(evaluation: Evaluation) -> None:
     assert evaluation.process.returncode == 0, output
     (lost,) = evaluation.ended(outcome="again")
     assert (lost["item"], lost["why"]) == ("waits", "simulator")
-    assert "questions in a row failed" in lost["cause"]
+    assert "health checks in a row failed" in lost["cause"]
     await_end(processes)
 
 

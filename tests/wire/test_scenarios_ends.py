@@ -47,7 +47,7 @@ def test_a_simulator_that_crashes_silently_ran_out_of_memory_on_a_full_card_and_
     assert crash(1) == "the simulator ended by itself (signal 11)"
     assert run.events("finding", diagnosis="simulator_crash")
     card.hold(os.getpid(), FOREIGN_MIB, name="borrower")
-    room = f"vram:0 had {LEFT_MIB} MiB free, 100 should be"
+    room = f"vram:0 had {LEFT_MIB} MiB free, expected 100 MiB"
     assert crash(2) == f"the simulator ended by itself (signal 11) while {room}: its memory ran out"
     (found,) = run.events("finding", diagnosis="simulator_out_of_vram")
     assert (found["pool"], found["deficit_mib"], found["exit_code"]) == ("vram:0", 100 - LEFT_MIB, 139)

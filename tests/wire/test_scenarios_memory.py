@@ -91,7 +91,7 @@ def test_4_a_foreign_process_on_the_card_is_named_and_left_alone(
     card.hold(foreign_process.pid, FOREIGN_MIB, name="borrower")
     run.until(lambda: bool(run.events("waiting")))
     assert run.events("finding", pool="vram:0", owner="borrower", diagnosis="foreign_process")
-    assert "vram:0 has 50 MiB free, 100 should be; borrower" in run.events("waiting")[0]["cause"]
+    assert "vram:0 has 50 MiB free, expected 100 MiB; borrower" in run.events("waiting")[0]["cause"]
     run.until_stepping()
     assert foreign_process.touch(1), "it lives"
     assert run.state["state"] == "pressure"

@@ -241,7 +241,7 @@ def test_17_a_leaking_simulator_is_replaced_well_before_its_memory_ends(leaked: 
 
 
 def test_9_a_planned_stop_that_takes_a_sigkill_counts_as_no_failure(leaked: Leaked) -> None:
-    assert leaked.row("simulator_killed")["cause"] == "its grace is over"
+    assert leaked.row("simulator_killed")["cause"] == "its grace period is over"
     assert leaked.row("simulator_stopped")["exit_code"] == 137
     assert leaked.state["simulator_failures"] == 0
     assert not [row for row in leaked.events if str(row.get("diagnosis", "")).startswith("simulator_")]

@@ -1,4 +1,4 @@
-"""The base of the configuration models: how their YAML is read, what holds for every value, the words of a refusal.
+"""The base of all configuration models: reads their YAML, checks values, and explains errors in one sentence.
 
 The only part of the contract that needs pydantic and PyYAML.
 """

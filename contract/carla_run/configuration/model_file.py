@@ -1,6 +1,6 @@
-"""A YAML file that is one model: read and checked, or refused in one sentence.
+"""Reads a YAML file as a pydantic model, or refuses it in one sentence.
 
-Knows no model.
+Knows no particular model.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read(path: Path, model: type[M], refused: type[ExitError], complete: str = "the example") -> M:
-    """Return a file's checked values; ``complete`` names a file that has every key that is needed.
+    """Return a file as a model; ``complete`` names an example with every required key.
 
     Raises:
-        ExitError: of the kind ``refused``: it is missing, isn't YAML, or a key or value is wrong.
+        ExitError: an error of class ``refused``: the file is missing, isn't YAML, or has a wrong key or value.
     """
     try:
         return checked(yaml_file.read(path) or {}, str(path), model, refused, complete)
@@ -30,10 +30,10 @@ def read(path: Path, model: type[M], refused: type[ExitError], complete: str = "
 
 
 def checked(values: Any, source: str, model: type[M], refused: type[ExitError], complete: str = "the example") -> M:
-    """Return checked values; ``source`` is named in the error.
+    """Return values as a model; ``source`` is named in errors.
 
     Raises:
-        ExitError: of the kind ``refused``, with one sentence on the first thing that is wrong.
+        ExitError: an error of class ``refused``, with one sentence on the first wrong key or value.
     """
     try:
         return model.model_validate(values)
@@ -42,10 +42,10 @@ def checked(values: Any, source: str, model: type[M], refused: type[ExitError], 
 
 
 def refuse_twice(names: Sequence[str], where: str) -> None:
-    """Refuse a name that stands twice, in a model's validator; ``where`` is the key that has the names.
+    """Refuse a duplicate name, in a model's validator; ``where`` is the key with the names.
 
     Raises:
-        ValueError: a name stands twice.
+        ValueError: there is a duplicate name.
     """
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{where} names {', '.join(twice)} twice")

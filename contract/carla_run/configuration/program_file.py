@@ -25,70 +25,71 @@ Memory = Literal["vram", "ram", "disk"]
 
 
 class Loses(str, Enum):
-    """What a rung costs the run."""
+    """The cost of a rung to the run."""
 
     LITTLE = "little"
-    """Some speed; the running program takes it, and learns the same."""
+    """Some speed. The running program applies it, and learns the same."""
     TIME = "time"
-    """More speed, a restart, or what nothing is learned from."""
+    """More speed, a restart, or outputs that training doesn't use."""
     EXPERIMENT = "experiment"
-    """It learns something else."""
+    """The program learns something else."""
 
 
 class ProgramRung(Section):
-    """One of the program's own ways to take less memory."""
+    """A rung of the program: values with which it needs less memory."""
 
-    name: str = Field(description="Unique; `--policy` orders and picks by it.")
+    name: str = Field(description="Name of the rung, unique. --policy picks and orders rungs by it.")
     values: dict[str, Any] = Field(
         min_length=1,
-        description="By key: a value; a list of values in the order in which they are taken; `half` halves what it is, "
-        "again and again down to 1; `fewer` takes one away.",
+        description="By key: a value; a list of values, taken in order; `half`, which halves a number step by step "
+        "down to 1; or `fewer`, which lowers it by 1.",
     )
     does: Literal["apply", "restart_agent", "one_simulator_less"] = Field(
         "restart_agent",
-        description="How it takes them: `apply` while it runs, as one_simulator_less, which ends a simulator as well.",
+        description="How the values are applied: `apply` and `one_simulator_less` (which also ends a simulator) while "
+        "the program runs, `restart_agent` by a restart.",
     )
-    pools: tuple[Memory, ...] = Field(("vram", "ram"), description="Memory that it is a way to free.")
-    loses: Loses = Field(Loses.EXPERIMENT, description="little, time or experiment: what is lost least is taken first.")
-    cost: str = Field("", description="The same in words, for the report.")
+    pools: tuple[Memory, ...] = Field(("vram", "ram"), description="Pools whose ladders have this rung.")
+    loses: Loses = Field(Loses.EXPERIMENT, description="What it costs, in the order in which rungs are taken.")
+    cost: str = Field("", description="What it costs, in words for users.")
     frees_mib: dict[Memory, float] = Field(
         {},
-        description="What each value is believed to free; negative where it costs. Empty: as the program says; "
-        "of one that says nothing, half of its peak until that was measured.",
+        description="MiB that it frees in each pool; negative if it costs. Left out: as the footprint says; without a "
+        "footprint, half of the program's peak until it is measured.",
     )
-    allowed: bool = Field(True, description="false: never taken unless --policy names it.")
+    allowed: bool = Field(True, description="false: taken only if --policy names it.")
     by_itself: tuple[str, ...] = Field(
-        (), description="`gave_way` of a heartbeat that says that the program took it by itself, for want of memory."
+        (), description="Values of `gave_way` in a heartbeat that show that the program took this rung by itself."
     )
 
 
 class ProgramKeys(Section):
-    """Keys of the program's configuration that a launcher reads or sets; empty where it has none."""
+    """Keys of the program's configuration that a launcher reads or sets; empty if the program has no such key."""
 
-    simulators: str = Field("", description="In how many simulators it drives.")
-    simulators_at_work: str = Field("", description="In how many of them now; null for all.")
-    cluster: str = Field("", description="Address of the cluster on whose nodes it drives.")
-    cluster_simulator: str = Field("", description="Words with which a launcher starts a simulator there.")
-    tick_timeout_s: str = Field("", description="How long it waits for a tick.")
-    tick_margin_s: str = Field("", description="And how long beyond that for a process that ticks.")
+    simulators: str = Field("", description="Key for the number of simulators.")
+    simulators_at_work: str = Field("", description="Key for the number of simulators in use now; null for all.")
+    cluster: str = Field("", description="Key for the address of a cluster.")
+    cluster_simulator: str = Field("", description="Key for the launcher's arguments that start a simulator on a node.")
+    tick_timeout_s: str = Field("", description="Key for the time-out of a tick.")
+    tick_margin_s: str = Field("", description="Key for the time after it at which a hung process is replaced.")
 
     @property
     def of_time(self) -> tuple[str, ...]:
-        """Those that no measured peak is told apart by."""
+        """Keys that don't affect memory."""
         return self.simulators_at_work, self.tick_timeout_s, self.tick_margin_s
 
 
 class ProgramFile(Section):
-    """All that a launcher knows of a program by its file."""
+    """The content of a program file."""
 
     routes: Routes | None = Field(None, description="How an evaluation is given out (`carla-launcher routes`).")
     keys: ProgramKeys = ProgramKeys()
-    stands_for: dict[str, str] = Field({}, description="Key whose null means the value of another key: that key.")
-    heartbeat: dict[str, str] = Field({}, description="Key whose value a heartbeat shows: the heartbeat's field.")
-    options: dict[str, tuple[str, ...]] = Field({}, description="Option of its command: the keys that it sets.")
-    smaller: dict[Memory, str] = Field({}, description="Key that a person lowers first where this memory is short.")
-    without_evaluation: dict[str, Any] = Field({}, description="Values with which it doesn't evaluate.")
-    rungs: tuple[ProgramRung, ...] = Field((), description="First choice first, among those that lose as little.")
+    stands_for: dict[str, str] = Field({}, description="By key: another key, whose value a null stands for.")
+    heartbeat: dict[str, str] = Field({}, description="By key: the field of the heartbeat that shows its value.")
+    options: dict[str, tuple[str, ...]] = Field({}, description="By option of its command: the keys that it sets.")
+    smaller: dict[Memory, str] = Field({}, description="By memory: the key that a user should lower first.")
+    without_evaluation: dict[str, Any] = Field({}, description="Values that switch evaluation off.")
+    rungs: tuple[ProgramRung, ...] = Field((), description="Rungs, in order among those with the same loss.")
     settings: dict[str, Setting] = Field(
         {}, description="How each key of a rung reaches the program, where it reads no overrides.yaml."
     )
@@ -135,23 +136,23 @@ class ProgramFile(Section):
         return rungs
 
     def present(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values, by dotted key, each null replaced by the value that it stands for."""
+        """Return values by dotted key, each null replaced by its meaning."""
         nulls = {key: values.get(other) for key, other in self.stands_for.items() if values.get(key) is None}
         return {**values, **nulls}
 
     def shown(self, beat: Heartbeat) -> dict[str, Any]:
-        """Return the values that hold, by dotted key, as far as a heartbeat shows them."""
+        """Return the values that a heartbeat shows, by dotted key."""
         return {key: getattr(beat, field) for key, field in self.heartbeat.items()}
 
 
 class ProgramFileError(ExitError):
-    """A program file that can't be used; the message is one sentence for a person."""
+    """A program file that can't be used. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
 
 
 def load(path: Path) -> ProgramFile:
-    """Return the checked file.
+    """Return a program file.
 
     Raises:
         ProgramFileError: it is missing, isn't YAML, or a key or value is wrong.
@@ -160,9 +161,9 @@ def load(path: Path) -> ProgramFile:
 
 
 def validate(values: Any, source: str) -> ProgramFile:
-    """Return the checked values of a file; ``source`` is named in the error.
+    """Return values as a program file; ``source`` is named in errors.
 
     Raises:
-        ProgramFileError: with one sentence on the first thing that is wrong.
+        ProgramFileError: a value is wrong; one sentence on the first one.
     """
     return model_file.checked(values, source, ProgramFile, ProgramFileError)

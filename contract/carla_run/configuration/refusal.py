@@ -1,6 +1,6 @@
-"""What a person reads of a value that doesn't fit its model: one clause, whatever pydantic says.
+"""Explains a value that doesn't fit its model in one clause for users, instead of pydantic's messages.
 
-Knows no model.
+Knows no particular model.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _KEY = "[key]"  # pydantic's word, at the end of a place, for a wrong key of a d
 
 
 def clause(error: ValidationError, model: type[BaseModel], complete: str = "the example") -> str:
-    """Return what is wrong first, without a full stop: the key, its value, what was expected.
+    """Return the first error without a full stop: the key, its value, what was expected.
 
     Args:
-        error: of validating ``model``.
-        model: names the keys that there are.
-        complete: a file that has every key that is needed.
+        error: error of validating ``model``.
+        model: the model, with its keys.
+        complete: name of an example with every required key.
     """
     errors, first = error.errors(), _first(error)
     where, beside = _place(model, first["loc"])
@@ -42,7 +42,7 @@ def clause(error: ValidationError, model: type[BaseModel], complete: str = "the 
 
 
 def key(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the dotted key of what is wrong first; empty where it is of the whole model."""
+    """Return the dotted key of the first error; empty if it is about the whole model."""
     return _place(model, _first(error)["loc"])[0]
 
 
@@ -56,7 +56,7 @@ def _is_of_a_key(error: ErrorDetails) -> bool:
 
 
 def _place(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[str, list[str]]:
-    """Return the dotted key of a place, without pydantic's names of types in it, and the keys that there are beside."""
+    """Return the dotted key of a location, without pydantic's type names, and the keys in the same section."""
     parts: list[str] = []
     here: Any = model
     beside: list[str] = []
@@ -79,7 +79,7 @@ def _container_in(annotation: Any) -> Any:
 
 
 def _names(annotation: Any) -> list[str]:
-    """Return the keys that a dictionary can have, where they are a few names."""
+    """Return the keys that a dictionary can have, if its key type lists them."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return [str(each.value) for each in annotation]
     return list(get_args(annotation)) if get_origin(annotation) is Literal else []
@@ -109,7 +109,7 @@ _EXPECTED = {
     "too_short": "at least {min_length} in it",
     "too_long": "at most {max_length} in it",
 }
-"""What a person reads of pydantic's errors, by their type."""
+"""Descriptions of expected values, by the type of pydantic's error."""
 
 
 def _expected(error: ErrorDetails) -> str:
@@ -119,7 +119,7 @@ def _expected(error: ErrorDetails) -> str:
 
 
 def _as_digits(error: ErrorDetails) -> str:
-    """Return a whole number that was written as text, as 1e6, in digits; empty if it is none."""
+    """Return a whole number that was written as 1e6, in digits; empty if it is none."""
     try:
         number = float(error["input"]) if error["type"] == "int_parsing" else 0.5
     except ValueError:

@@ -1,6 +1,6 @@
-"""The base of all configuration models, and the keys that one has.
+"""The base class of all configuration models, and functions on the keys of a model.
 
-Owns what holds for every value of every model: numbers are finite, and `true` is none. Knows no model.
+Checks every value of every model: numbers are finite, and `true` is no number. Knows no particular model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_a_number_where_one_is_expected(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse `true`, which pydantic takes for 1, and whole numbers of any size, which it takes as well."""
+        """Refuse `true`, which pydantic reads as 1, and whole numbers beyond 2^63."""
         types = set(_leaves(cls.model_fields[str(info.field_name)].annotation))
         whole = [each for each in _values(value) if isinstance(each, int)] if types & {int, float} else []
         if bool not in types and any(isinstance(each, bool) for each in whole):
@@ -40,7 +40,7 @@ def _values(value: object) -> list[object]:
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:
-    """Yield the types that a field's values can have; those within a model are its own."""
+    """Yield the types that a field's values can have, without those inside a model."""
     inner = get_args(annotation)
     if inner:
         for each in inner:
@@ -54,7 +54,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the type of every key, by its dotted name: sections, and what is in them."""
+    """Return the type of every key by its dotted name: sections and their keys."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         found[name] = field.annotation
@@ -64,12 +64,12 @@ def keys_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
-    """Return the types of a union; of another type, itself; without what pydantic is told beside."""
+    """Return the types of a union, or a type itself, without its annotations for pydantic."""
     if get_origin(annotation) is Annotated:
         return members(get_args(annotation)[0])
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 def model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that a field's type is, or may be; None where there is none."""
+    """Return the model that is a field's type, or a part of a union; None if there is none."""
     return next((each for each in members(annotation) if _is_model(each)), None)

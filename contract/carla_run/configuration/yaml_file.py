@@ -1,6 +1,6 @@
-"""YAML that a person writes: strictly one value a key, with numbers as YAML 1.2 and everybody else writes them.
+"""Reads YAML that users write: duplicate keys are errors, and numbers such as 1e6 are read as in YAML 1.2.
 
-Owns the reading and its sentences; knows no schema.
+Knows no schema.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import yaml
 
 
 class YamlError(ValueError):
-    """A text that can't be read; the message is a clause without the file's name and a full stop."""
+    """A text that can't be read. The message is a clause without the file's name and a full stop."""
 
 
 class _Loader(yaml.SafeLoader):
-    """As ``yaml.safe_load``, but for keys that stand twice, what holds itself, and 1e6, which is text in YAML 1.1."""
+    """Like ``yaml.safe_load``, but it refuses duplicate keys and recursive values, and 1e6 is a number."""
 
-    deep_construct = True  # at once, so that PyYAML meets a value that holds itself, and refuses it
+    deep_construct = True  # so that PyYAML refuses a recursive value
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -47,13 +47,13 @@ def parse(text: str) -> Any:
     """Return the value of a text.
 
     Raises:
-        YamlError: it isn't YAML, or a key stands twice.
+        YamlError: it isn't YAML, or has a duplicate key.
     """
     try:
         return yaml.load(text, _Loader)
     except YamlError:
         raise
-    except (yaml.YAMLError, ValueError) as error:  # the second: a date that there isn't
+    except (yaml.YAMLError, ValueError) as error:  # the second for a date that doesn't exist
         raise YamlError(f"isn't YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise YamlError("isn't YAML that can be read: it is nested too deeply") from None
@@ -63,7 +63,7 @@ def read(path: Path) -> Any:
     """Return the value of a file.
 
     Raises:
-        YamlError: it can't be read, isn't YAML, or a key stands twice.
+        YamlError: it can't be read, isn't YAML, or has a duplicate key.
     """
     try:
         return parse(path.read_text(encoding="utf-8"))

@@ -1,5 +1,5 @@
-"""Readings of memory that agent and launcher share: processes, control groups, disks, GPUs, and what errors say of it.
+"""Memory readings for agent and launcher: processes, control groups, disks and GPUs; and the meaning of error messages.
 
-Each module needs the standard library only, but for ``nvml``, which needs ``nvidia-ml-py`` and which no module outside
-this package imports.
+All modules need only the standard library, except ``nvml``, which needs ``nvidia-ml-py`` and is imported only within
+this package.
 """

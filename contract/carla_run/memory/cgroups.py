@@ -1,7 +1,7 @@
-"""What the kernel's control groups, version 1 or 2, allow and count of memory.
+"""Reads memory limits and usage of the kernel's control groups, version 1 or 2.
 
-Memory that counts is what the kernel can't drop: anonymous and shared pages, and unreclaimable ones of its own. Pages
-of files count towards a group's usage, too, but go when memory runs short (docs/facts.md, section 6).
+Only memory that the kernel can't drop counts: anonymous and shared pages, and its own unreclaimable ones. Pages of
+files are in a group's usage as well, but are dropped when memory runs short (docs/facts.md, section 6).
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ class Group:
     """A control group at one moment.
 
     Attributes:
-        folder: where its files are.
-        limit_mib: the least of its own and its ancestors' limits; None without any.
-        room_mib: what it can still take: the least of limit less held, its own and its ancestors'; None without any.
-        held_mib: what counts, of all in it and below it.
-        oom_kills: processes in it that the kernel killed for memory; 0 where there is no counter.
+        folder: folder of its files.
+        limit_mib: the lowest limit of the group and its ancestors; None without a limit.
+        room_mib: memory that it can still take: the least of limit minus held, of the group and its ancestors; None
+            without a limit.
+        held_mib: memory that counts, of the group and the groups below it.
+        oom_kills: number of its processes that the kernel killed for memory; 0 without a counter.
     """
 
     folder: Path
@@ -37,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True)
 class _Version:
-    """Names in one version."""
+    """File and field names of one version."""
 
     limit: str
     events: str
@@ -54,7 +55,7 @@ _V2 = _Version(
 
 @dataclass(frozen=True)
 class _Mount:
-    """Where a hierarchy is mounted; in a container the mount may begin further down than the hierarchy."""
+    """Mount point of a hierarchy; in a container its root may be a group below the hierarchy's root."""
 
     version: _Version
     root: str
@@ -62,7 +63,7 @@ class _Mount:
 
 
 class Cgroups:
-    """Finds and reads the groups of this host's processes, as this process sees them."""
+    """Finds and reads the groups of processes, as visible to this process."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
@@ -71,8 +72,8 @@ class Cgroups:
     def of(self, pid: int | str = "self") -> Group | None:
         """Return the memory group of a process.
 
-        None where there is no such process or no memory controller, or where this process's mount doesn't show it.
-        Both versions may be mounted; the one without the memory controller has no files of it.
+        None if there is no such process or memory controller, or if this process's mount doesn't show the group. Both
+        versions may be mounted; the one without the memory controller lacks its files.
         """
         for line in _lines(self._proc / str(pid) / "cgroup"):
             _, controllers, path = line.split(":", 2)
@@ -84,10 +85,10 @@ class Cgroups:
 
 
 def least(levels: Iterable[tuple[int, int]]) -> tuple[int | None, int | None]:
-    """Return the effective limit and the room under it, both in bytes; None where nothing limits.
+    """Return the effective limit and the room below it, both in bytes; None without a limit.
 
     Args:
-        levels: limit, and what is held, of a group and its ancestors, those without a limit left out.
+        levels: limit and held memory of a group and its ancestors, without those that have no limit.
     """
     limits = tuple(levels)
     if not limits:
@@ -96,12 +97,12 @@ def least(levels: Iterable[tuple[int, int]]) -> tuple[int | None, int | None]:
 
 
 def oom_kills(file: Path) -> int | None:
-    """Return the counter of processes killed for memory in a group's events, or the machine's; None without one."""
+    """Return the number of OOM kills in a file of a group or of the machine; None without a counter."""
     return next((int(line.split()[1]) for line in _lines(file) if line.startswith("oom_kill ")), None)
 
 
 def _mounts(mountinfo: list[str]) -> dict[str, _Mount]:
-    """Return the hierarchies that may count memory, by version; proc(5) explains a line of mountinfo."""
+    """Return the hierarchies that may have the memory controller, by version (mountinfo is explained in proc(5))."""
     found = {}
     for line in mountinfo:
         before, _, after = line.partition(" - ")

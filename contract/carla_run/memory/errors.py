@@ -1,7 +1,7 @@
-"""What PyTorch, CUDA's libraries, C++ and Python write when memory ran out or a GPU is lost (docs/facts.md, section 3).
+"""Finds the meaning of error messages of PyTorch, CUDA, C++ and Python: memory ran out, or the GPU is lost.
 
-The one place that reads their words: PyTorch has one class for most of its errors, and what another program writes has
-none at all.
+See docs/facts.md, section 3. Messages must be read, since PyTorch has one class for most of its errors, and the output
+of other programs has none. Only this module reads them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ DeviceIsFull = Callable[[], bool]
 
 
 class Meaning(StrEnum):
-    """What an error's words mean."""
+    """Meaning of an error message."""
 
     HOST = "host"
     """Host memory ran out."""
     DEVICE = "device"
     """GPU memory ran out."""
     GPU_LOST = "gpu_lost"
-    """The driver can't use the GPU any more: neither less memory nor a new process mends it."""
+    """The driver lost the GPU. Neither less memory nor a new process helps."""
     DEVICE_IF_FULL = "device_if_full"
-    """GPU memory ran out if the card is nearly full: a broken card, or library, has the same words."""
+    """GPU memory ran out if the GPU is nearly full; a broken GPU or library has the same message."""
 
 
 _BROKEN = r"handles_\.at\(i\)"
-"""Of what expandable segments leave behind once memory ran out (pytorch issue 188008)."""
+"""Message after memory ran out with expandable segments (pytorch issue 188008)."""
 _LIBRARY = r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT|RAND)(?:_STATUS)?_"
 _PATTERNS = tuple(
     (meaning, re.compile(pattern))
@@ -70,18 +70,18 @@ _PATTERNS = tuple(
 
 
 def meaning_of(words: str) -> Meaning | None:
-    """Return what an error's words mean for memory; None for nothing. Of two meanings, the surer one."""
+    """Return the meaning of an error message; None if it has none. Of two meanings, the surer one."""
     return next((meaning for meaning, pattern in _PATTERNS if pattern.search(words)), None)
 
 
 def surely_out_of_memory(words: str) -> str:
-    """Return the part of a program's words by which memory ran out, whatever else is known; empty without one."""
+    """Return the part of a program's output that surely means that memory ran out; empty if there is none."""
     found = (pattern.search(words) for meaning, pattern in _PATTERNS if meaning in (Meaning.HOST, Meaning.DEVICE))
     return next((match[0] for match in found if match is not None), "")
 
 
 def allocator_is_broken(words: str) -> bool:
-    """Return whether no further GPU memory can be had in this process, however little is asked for."""
+    """Return whether this process can't allocate any more GPU memory."""
     return re.search(_BROKEN, words) is not None
 
 

@@ -1,7 +1,6 @@
-"""One GPU: its memory and which processes hold how much of it, by the NVIDIA driver.
+"""Reads a GPU's memory and its processes from the NVIDIA driver, through NVML.
 
-Owns the one connection to NVML, which raises nothing: what can't be read is a sentence. Says nothing of whose a process
-is. Needs ``nvidia-ml-py``.
+Raises nothing: a failure is a sentence in the result. Needs ``nvidia-ml-py``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from carla_run.memory.processes import MIB
 from carla_run.memory.room import Gpu
 
 Held = dict[int, float | None]
-"""MiB by process id; None where the driver doesn't tell (WSL, WDDM, MIG, vGPU)."""
+"""MiB by process id; None if the driver doesn't report it (WSL, WDDM, MIG, vGPU)."""
 
 _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
 _ABSENT = {
@@ -26,7 +25,7 @@ _ABSENT = {
     pynvml.NVML_ERROR_NOT_FOUND,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,  # no GPU of this index
 }
-"""Errors that say: no driver, or no such GPU. Any other is of a driver that is there and fails."""
+"""Errors that mean that there is no driver or no such GPU. All others mean that the driver fails."""
 
 _WHAT_TO_DO = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "it fell off the bus: restart the machine",
@@ -43,10 +42,10 @@ class Card:
     """A GPU at one moment.
 
     Attributes:
-        uuid: the same whatever the index, and for every user.
-        total_mib: without what the driver keeps for itself.
-        used_mib: by all processes together, those included of which the driver says nothing.
-        held: by process, whether it draws or computes.
+        uuid: independent of index and user.
+        total_mib: total memory without the part that the driver reserves.
+        used_mib: memory used by all processes, including those that the driver doesn't list.
+        held: memory by process, for graphics and computing.
     """
 
     uuid: str
@@ -58,11 +57,11 @@ class Card:
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a GPU.
+    """Result of reading a GPU.
 
     Attributes:
-        card: None where its memory couldn't be read.
-        problem: a sentence; empty if all could be read, and where there is no NVIDIA driver to ask.
+        card: None if its memory couldn't be read.
+        problem: a sentence; empty if everything could be read, or if there is no NVIDIA driver.
     """
 
     gpu: Gpu
@@ -79,10 +78,10 @@ class Nvml:
         self._seen = False
 
     def read(self) -> Look:
-        """Return what the driver says now.
+        """Return the GPU's present state.
 
-        After an error the next look connects again, so a GPU that comes back is seen. A GPU that was there
-        and isn't any more is lost, whichever way the driver puts it.
+        After an error the next call connects again, to find a GPU that comes back. A GPU that could be read once and no
+        longer exists is lost, whatever the driver's error is.
         """
         try:
             if not self._open:
@@ -97,9 +96,9 @@ class Nvml:
 
     @staticmethod
     def index_of(name: str) -> int | None:
-        """Return the index of a GPU that is named as Compose's variables do, by index or UUID; None if it isn't here.
+        """Return the index of a GPU that is named by index or UUID, as in Compose's variables; None if it isn't here.
 
-        Where the driver fails it is 0: what is wrong with the driver, a look at any GPU tells.
+        Returns 0 if the driver fails; reading the GPU then reports the error.
         """
         if name.isdecimal():
             return int(name)
@@ -111,7 +110,7 @@ class Nvml:
 
     @staticmethod
     def count() -> int:
-        """Return how many GPUs the driver has; 0 where there is none, or it doesn't tell."""
+        """Return the number of GPUs; 0 if there is none, or if the driver fails."""
         try:
             with _connected():
                 return int(pynvml.nvmlDeviceGetCount())
@@ -120,7 +119,7 @@ class Nvml:
 
     @classmethod
     def once(cls, index: int) -> Look:
-        """Return one look at a GPU; the driver is let go of."""
+        """Read a GPU once, and close the connection to the driver."""
         nvml = cls(index)
         try:
             return nvml.read()
@@ -128,7 +127,7 @@ class Nvml:
             nvml.close()
 
     def process_name(self, pid: int) -> str:
-        """Return a process's program as the driver names it, without its folder; empty where it doesn't."""
+        """Return the driver's name of a process's program, without its folder; empty if unknown."""
         try:
             name = PurePath(str(pynvml.nvmlSystemGetProcessName(pid)).strip()).name
         except (pynvml.NVMLError, UnicodeDecodeError):
@@ -136,7 +135,7 @@ class Nvml:
         return "" if name.startswith("[") else name  # "[Not Found]"
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Close the connection to the driver."""
         if self._open:
             self._open = False
             with contextlib.suppress(pynvml.NVMLError):
@@ -147,14 +146,14 @@ class Nvml:
         total, free, used = _memory(handle)
         held, problem = _processes(handle)
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-        sentence = f"The driver doesn't say which processes hold GPU {self.index}'s memory ({problem})."
+        sentence = f"The driver doesn't report which processes hold GPU {self.index}'s memory ({problem})."
         return Look(Gpu.OK, Card(uuid, total, free, used, held), sentence if problem else "")
 
     def _failed(self, error: pynvml.NVMLError) -> Look:
         gpu = _verdict(error.value, self.index, self._seen)
         if gpu is Gpu.NONE and error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             return Look(gpu)
-        advice = _WHAT_TO_DO.get(error.value, "nvidia-smi may tell more")
+        advice = _WHAT_TO_DO.get(error.value, "nvidia-smi may show more")
         return Look(gpu, None, f"GPU {self.index} can't be read (NVML: {str(error).rstrip('.')}); {advice}.")
 
 
@@ -169,9 +168,10 @@ def _connected() -> Iterator[None]:
 
 
 def merged(*lists: Iterable[tuple[int, float | None]]) -> Held:
-    """Return one figure a process, of lists of (process id, MiB or None): the largest that any list gives.
+    """Return one figure per process from lists of (process id, MiB or None): the largest in any list.
 
-    CARLA, a Vulkan program, is in the graphics list only; what draws and computes is in both with all that it holds.
+    CARLA, a Vulkan program, is only in the graphics list. A program that renders and computes is in both, each time
+    with all its memory.
     """
     held: Held = {}
     for pid, mib in (row for each in lists for row in each):
@@ -185,15 +185,15 @@ def _verdict(code: int, index: int, seen: bool) -> Gpu:
         return Gpu.LOST
     if code in _ABSENT and seen:
         return Gpu.LOST
-    # Any but the first was asked for: that the machine hasn't that one doesn't say that it has none.
+    # A missing GPU with another index than 0 doesn't mean that there is no GPU.
     if code in _ABSENT and (index == 0 or code != pynvml.NVML_ERROR_INVALID_ARGUMENT):
         return Gpu.NONE
-    # Time-outs, and a driver upgraded under running programs, which go on: the GPU is there, its figures aren't.
+    # Time-outs, or a driver that was upgraded while programs run: the GPU is there, but its figures are unknown.
     return Gpu.OK if seen else Gpu.UNREADABLE
 
 
 def _memory(handle: object) -> tuple[float, float, float]:
-    """Return total, free and used MiB; before driver 510 what the driver keeps for itself counts as used."""
+    """Return total, free and used MiB; before driver 510 the driver's reserved memory counts as used."""
     reserved = 0
     try:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
@@ -204,7 +204,7 @@ def _memory(handle: object) -> tuple[float, float, float]:
 
 
 def _processes(handle: object) -> tuple[Held, str]:
-    """Return who holds how much, and why a list is missing."""
+    """Return the memory of each process, and why a list is missing."""
     problems: list[str] = []
 
     def rows(ask: Callable[[object], list[pynvml.c_nvmlProcessInfo_t]]) -> list[tuple[int, float | None]]:

@@ -1,7 +1,7 @@
-"""What processes hold of memory, and which belong together: read from /proc, cheap enough to ask every second.
+"""Reads the memory of processes and process trees from /proc, fast enough for every second.
 
-Memory that counts is RssAnon + RssShmem, so never pages of mapped files: the kernel drops those when memory runs short
-(docs/facts.md, section 6). What several processes share counts in each of them.
+Only RssAnon + RssShmem count, not pages of mapped files, which the kernel drops when memory runs short (docs/facts.md,
+section 6). Memory that several processes share counts in each of them.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 def held_mib(pid: int | None, proc: Path = PROC) -> float | None:
-    """Return what a process holds that the kernel can't drop, to a tenth of a MiB.
+    """Return the memory of a process that the kernel can't drop, in MiB, rounded to 0.1.
 
-    None if it is gone, or is the kernel's own; also of a process that there isn't.
+    None if ``pid`` is None, or if the process has ended or is a kernel thread.
     """
     amounts = () if pid is None else amounts_mib(first_page(f"{proc}/{pid}/status"), b"RssAnon", b"RssShmem")
     return round(sum(amounts), 1) if amounts else None
 
 
 def resident_mib(pid: int, proc: Path = PROC) -> float:
-    """Return all that a process has in memory, pages of files included; 0 if it is gone. Half the cost of the above."""
+    """Return a process's resident memory in MiB, with pages of files; 0 if it has ended. Half the cost of the above."""
     fields = first_page(f"{proc}/{pid}/statm").split()
     return int(fields[1]) * _PAGE_MIB if len(fields) > 1 else 0.0
 
 
 def status_mib() -> dict[str, float]:
-    """Return all amounts of memory that this process's status names; empty without a /proc."""
+    """Return all amounts in this process's /proc status, in MiB; empty without /proc."""
     fields = [line.split() for line in first_page("/proc/self/status").splitlines() if line.endswith(b" kB")]
     return {name.decode().rstrip(":"): int(kib) / 1024 for name, kib, _ in fields}
 
 
 def amounts_mib(text: bytes, *names: bytes) -> list[float]:
-    """Return those of the named amounts that a file of ``Name:   123 kB`` lines has."""
+    """Return the named amounts in a file of ``Name:   123 kB`` lines, in MiB; missing ones are left out."""
     text = b"\n" + text
     starts = [text.find(b"\n" + name + b":") for name in names]
     values = [text[start:].split(None, 2)[1] for start in starts if start >= 0]
@@ -51,17 +51,17 @@ def first_page(path: str) -> bytes:
         return b""
     try:
         return os.read(descriptor, 4096)
-    except OSError:  # a process that ended between the two
+    except OSError:  # the process ended between the two calls
         return b""
     finally:
         os.close(descriptor)
 
 
 def tree(pid: int) -> frozenset[int]:
-    """Return the ids of a process and all its descendants; empty if it has gone.
+    """Return the ids of a process and all its descendants; empty if it has ended.
 
-    Only these processes' own files are read, not all of the machine's. In a container started with ``init: true``
-    everything but what ``docker exec`` brings in descends from its first process.
+    Reads only the files of these processes. In a container with ``init: true`` every process except those of ``docker
+    exec`` descends from its first one.
     """
     found: set[int] = set()
     new = [pid]
@@ -74,7 +74,7 @@ def tree(pid: int) -> frozenset[int]:
 
 
 def _tasks(pid: int) -> list[str] | None:
-    """Return a process's threads: a child belongs to the one that started it. None if the process has gone."""
+    """Return a process's threads, since a child belongs to the thread that started it. None if it has ended."""
     try:
         return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  a Path a thread otherwise
     except OSError:
@@ -82,7 +82,7 @@ def _tasks(pid: int) -> list[str] | None:
 
 
 def _children(path: str) -> list[int]:
-    """Return a thread's children, however many: the file may be longer than a page."""
+    """Return a thread's children; the file may be longer than a page."""
     try:
         return [int(child) for child in Path(path).read_bytes().split()]
     except OSError:  # the thread has ended since

@@ -1,4 +1,4 @@
-"""What there is of RAM and of a disk, and what is missing for what is needed: the one rule, for every memory."""
+"""Free and total RAM and disk space, and the rule for missing memory."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ from carla_run.memory.processes import MIB, PROC, amounts_mib, first_page
 
 
 class Gpu(str, Enum):
-    """What the driver says of a GPU."""
+    """State of a GPU, from the driver."""
 
     OK = "ok"
     NONE = "none"
     LOST = "lost"
     UNREADABLE = "unreadable"
-    """There may be one: the driver fails, and it was never seen to work."""
+    """There may be a GPU: the driver fails, and never worked before."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """What there is of a memory, and what of it could be had now without any process giving way."""
+    """Total of a memory, and the part that can be had now without taking it from a process."""
 
     total_mib: float
     free_mib: float
 
 
 def missing(needed: float, free: float | None, reserve: float = 0.0) -> float:
-    """Return how much is missing for what is needed beside a reserve; 0 where it fits.
+    """Return how much is missing for a need and a reserve, all in the same unit; 0 if it fits.
 
-    What needs nothing fits without a reserve, and anything fits where it is unknown (None) what is free. All three in
-    one unit.
+    A need of 0 fits without a reserve, and anything fits if the free memory is unknown (None).
     """
     return 0.0 if free is None or needed <= 0 else max(0.0, needed + reserve - free)
 
 
 def ram_room(group: Group | None, proc: Path = PROC) -> Room | None:
-    """Return this machine's RAM, or what a control group leaves of it; None where Linux doesn't say."""
+    """Return this machine's RAM, within a control group's limit; None if /proc doesn't report it."""
     amounts = amounts_mib(first_page(f"{proc}/meminfo"), b"MemTotal", b"MemAvailable")
     if len(amounts) < 2:
         return None
@@ -50,9 +49,9 @@ def ram_room(group: Group | None, proc: Path = PROC) -> Room | None:
 
 
 def disk_room(folder: Path) -> Room | None:
-    """Return the file system that a folder is, or would be, on; None where it can't be read.
+    """Return the space of the file system that a folder is, or would be, on; None if it can't be read.
 
-    Free is what this user may still write: the share that is kept for root is left out.
+    Free space doesn't include the part that is reserved for root.
     """
     folder = folder.resolve()
     while not folder.exists() and folder != folder.parent:

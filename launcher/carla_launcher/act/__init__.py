@@ -1,6 +1,6 @@
-"""Carries out what was decided: starts, asks, stops and restarts simulator and agent, and records it.
+"""Carries decisions out: starts, stops and restarts simulator and agent, sends them requests, and records it all.
 
-``supervisor`` owns the run's state and the order of things; ``compose`` and ``local`` are the two runtimes, ``journal``
-writes the launcher's files. What it touches is injected, so hours of simulated time run in tests. It looks only through
-``observe`` and decides only through ``decide``.
+``supervisor`` has the run's main loop; ``compose`` and ``local`` are the two runtimes; ``journal`` writes the
+launcher's files. Effects are injected, so tests run hours of simulated time. Observations come from ``observe``,
+decisions from ``decide``.
 """

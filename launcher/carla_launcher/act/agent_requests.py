@@ -1,4 +1,4 @@
-"""The launcher's side of ``request.json`` and ``overrides.yaml``; waiting for the answer is the supervisor's."""
+"""The launcher's requests to the agent (``request.json``) and ``overrides.yaml``. Doesn't wait for answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from carla_run.requests import Answer, Asker
 
 
 class AgentRequests:
-    """Requests to the agent of one run; ids go on from all that were asked before."""
+    """Requests to the agent of one run. Ids continue those of earlier requests."""
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
@@ -26,7 +26,7 @@ class AgentRequests:
         return True
 
     def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
-        """Ask, and return the request's id.
+        """Send a request, and return its id.
 
         Raises:
             OSError: the run directory can't be written.
@@ -34,15 +34,15 @@ class AgentRequests:
         return requests.write_request(self._run, kind, values, Asker.LAUNCHER)
 
     def answer(self, number: int) -> Answer | None:
-        """Return the answer to a request, None while there is none."""
+        """Return the answer to a request; None while there is none."""
         return requests.answer_to(self._run, number)
 
     def drained_by_person(self) -> bool:
-        """Return whether a person asked last, for a drain: the agent rests until a person has it go on."""
+        """Return whether the last request was a user's drain: the agent then waits for the user's resume."""
         return requests.drained_by_person(self._run)
 
     def write_overrides(self, values: Mapping[str, Any]) -> None:
-        """Write ``overrides.yaml`` whole; without values it goes.
+        """Write ``overrides.yaml``; without values remove it.
 
         Raises:
             OSError: the run directory can't be written.
@@ -53,7 +53,7 @@ class AgentRequests:
             self._run.overrides.unlink(missing_ok=True)
 
     def started_with(self) -> dict[str, Any]:
-        """Return the overrides with which the agent last started, as its own events tell."""
+        """Return the overrides with which the agent last started, from its events."""
         starts = [row for row in read_lines(self._run.agent_events) if row.get("event") in ("started", "resumed")]
         found = starts[-1].get("overrides") if starts else None
         return found if isinstance(found, dict) else {}

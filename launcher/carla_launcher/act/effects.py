@@ -1,4 +1,4 @@
-"""What the supervisor touches, and what it is given before it begins; tests give simulated ones."""
+"""The supervisor's injected effects and forecast; tests inject simulated ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from carla_run.signals import StopRequests
 
 
 class State(Enum):
-    """Where the run stands."""
+    """State of the run."""
 
     INIT = "init"
     STARTING_SIMULATOR = "starting_simulator"
@@ -40,27 +40,27 @@ class State(Enum):
 
 
 class Clock(Protocol):
-    """Time that a suspended machine doesn't count (CLOCK_MONOTONIC); a simulated one in tests."""
+    """A clock that stops while the machine is suspended (CLOCK_MONOTONIC); tests simulate it."""
 
     def monotonic(self) -> float:
-        """Return seconds since some fixed moment."""
+        """Return seconds since a fixed moment."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Let time pass."""
+        """Wait."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the plan says of the rungs on which the run may stand.
+    """The plan's predictions for every rung that the run may take.
 
     Attributes:
         ladder: the steps of each pool.
         base: values of the agent's configuration without any step, by dotted key.
-        needs: from overrides to the agent's predicted peak, as far as that is known; never takes time.
-        ask_ahead: finds out about the overrides that ``needs`` will be asked about; waits for the answers if asked to.
-        bands: what simulator and agent should hold, from overrides and the simulator's quality.
-        on_cpu: returns the same as it is planned with the agent on the CPU.
-        program: the agent's file.
+        needs: takes overrides, returns the agent's predicted peak as far as known; never blocks.
+        ask_ahead: requests the peaks of overrides that ``needs`` will be asked for; waits for them if told to.
+        bands: takes overrides and the simulator's quality, returns what simulator and agent should hold.
+        on_cpu: returns the forecast for an agent on the CPU.
+        program: the agent's program file.
         measured: takes note of the agent's peak with the values that hold; None where it says itself what it takes.
     """
 
@@ -76,7 +76,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Watched:
-    """How one of several simulators is looked at, and what is made of it."""
+    """The observer and the detectors of one further simulator."""
 
     monitor: SimulatorMonitor
     drive: Drive
@@ -84,14 +84,14 @@ class Watched:
 
 @dataclass(frozen=True)
 class Effects:
-    """What the supervisor touches.
+    """The effects of a supervisor.
 
     Attributes:
-        holders: who holds what, and held, by what ``diagnose`` was shown.
-        expect: has ``diagnose`` measure against these bands from now on.
-        check: asks for health; the argument is whether the simulator is in use.
-        draw: gives numbers in [-1, 1].
-        further: how the simulators of the second collector on are watched.
+        holders: the record of each owner's memory, kept by ``diagnose``.
+        expect: sets the bands of ``diagnose``.
+        check: checks the simulator's health; the argument is whether a client may drive it.
+        draw: returns random numbers in [-1, 1].
+        further: observers and detectors of the simulators from the second collector on.
     """
 
     runtime: Runtime

@@ -1,21 +1,21 @@
-"""Waiting for an episode's end, so that what is restarted costs no unfinished episode."""
+"""Waits for the end of an episode, so that a restart interrupts no episode."""
 
 from __future__ import annotations
 
 from carla_launcher.observe.observation import AgentSeen
 
 LONGEST_S = 120.0
-"""An episode lasts a minute of driving; an agent that only learns, or evaluates, is not waited for."""
+"""Longest wait. An episode lasts about a minute of driving; an agent that only learns or evaluates ends none."""
 
 
 class EpisodeGate:
-    """Opens when an episode has ended since it was first asked about, or after a while."""
+    """Opens at the end of an episode after the first question, or after ``LONGEST_S``."""
 
     def __init__(self) -> None:
         self._asked: tuple[float, int] | None = None
 
     def is_open(self, now_s: float, agent: AgentSeen) -> bool:
-        """Return whether to go on now."""
+        """Return whether to act now."""
         if agent.beat is None:
             return True
         if self._asked is None:
@@ -25,5 +25,5 @@ class EpisodeGate:
         return agent.beat.episode != episode or now_s - since_s >= LONGEST_S
 
     def close(self) -> None:
-        """Forget what was asked."""
+        """Forget earlier questions."""
         self._asked = None

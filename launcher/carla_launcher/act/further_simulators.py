@@ -1,7 +1,7 @@
-"""The simulators of the second collector on: each is started, watched and started again by itself.
+"""The simulators from the second collector on. Each is started, observed and restarted independently.
 
-A run goes on without one of them: so nothing waits for it, no step down is taken for it, and it is tried again for
-as long as the run lasts, unless its log says that no restart mends it. Owns what is told of them.
+The run continues without one of them: nothing waits for it, no step down is taken for it, and it is restarted as long
+as the run lasts, unless its log says that a restart won't help.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from carla_run.heartbeat import CollectorState
 
 
 class _Further:
-    """One of them: its program, how it is looked at, and what is wrong with it, until that is over."""
+    """One simulator: its program, its observer and detectors, and its open finding."""
 
     def __init__(self, program: SupervisedProcess, watched: Watched) -> None:
         self.program, self.watched = program, watched
         self.found: Finding | None = None
 
     def look(self, seen: Observation, quality: str | None) -> Life | Finding | None:
-        """Move the program on."""
+        """Advance the program's state by one transition."""
 
         def probe(now_s: float, child: Child | None) -> tuple[SimulatorSeen, Finding | None]:
             own = self.watched.monitor.look(now_s, child, in_use=seen.agent.running)
@@ -42,7 +42,7 @@ class _Further:
 
 
 class FurtherSimulators:
-    """All of them; none where there is one collector."""
+    """All further simulators; none if there is one collector."""
 
     def __init__(self, simulator: Simulator, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
         self._interval_s, self._journal, self._say = config.watch.interval_s, journal, effects.say
@@ -63,12 +63,12 @@ class FurtherSimulators:
         return frozenset(pid for each in self._all for pid in each.program.pids())
 
     def look(self, seen: Observation, quality: str | None, count: int) -> None:
-        """Look at each once an interval; start what is due, and end what is of no use.
+        """Look at each once per interval: start those that are due, end those that aren't needed or have failed.
 
         Args:
-            seen: the newest look at the run.
-            quality: that they are to have.
-            count: how many simulators the run is to have now, the first one included.
+            seen: the newest observation.
+            quality: the simulators' quality.
+            count: number of simulators that the run should have now, the first one included.
         """
         if seen.time_s - self._looked_s < self._interval_s:
             return
@@ -76,7 +76,7 @@ class FurtherSimulators:
         for each in self._all:
             program = each.program
             if program.child is not None and program.number >= count and _given_back(seen, program.number):
-                self._drop(each, "its collector is at rest")
+                self._drop(each, "its collector is paused")
             elif program.child is not None and program.last.quality != quality:
                 self._drop(each, "its quality changes")
             if program.child is not None or program.number < count:
@@ -88,7 +88,7 @@ class FurtherSimulators:
             case Finding() as finding:
                 self._failed(each, finding, program.fail(finding, now_s))
             case Life.STARTING if program.child is not None:
-                each.watched.drive.forget()  # what the last one did has no bearing on this one
+                each.watched.drive.forget()  # the last simulator's failures don't count for this one
                 self._tell(
                     LauncherEvent.FURTHER_SIMULATOR_STARTED, each, "", pid=program.child.pid, log=str(program.child.log)
                 )
@@ -99,32 +99,32 @@ class FurtherSimulators:
                 self._over(each)
 
     def stop(self, now_s: Callable[[], float], cut_short: Callable[[], bool]) -> Script:
-        """End them, all with one grace."""
+        """Stop all of them at the same time, within one grace period."""
         scripts = [each.program.stop(now_s, cut_short) for each in self._all]
         while [script for script in scripts if next(script, True) is None]:
             yield
         self.kill_all()
 
     def kill_all(self) -> None:
-        """End them at once, without a word, and let go of their connections and logs."""
+        """Kill all of them without recording it, and close their connections and logs."""
         for each in self._all:
             each.program.forget()
             each.watched.monitor.close()
 
     def _failed(self, each: _Further, finding: Finding, wait_s: float) -> None:
-        """Say that it is started again, or that no restart mends it."""
+        """Record that it is restarted, or that a restart won't help."""
         program = each.program
         if each.found is None:
             each.found = replace(finding, owner=program.name, incident=self._journal.open_incident())
             self._journal.found(each.found)
         if program.life is Life.GIVEN_UP:
             self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, finding.sentence)
-            again = "it isn't started again"
+            again = "it isn't restarted"
         else:
             restart, delay_s = LauncherEvent.FURTHER_SIMULATOR_RESTART, round(wait_s, 2)
             self._tell(restart, each, finding.sentence, failures=program.failures, delay_s=delay_s)
-            again = f"it is started again in {wait_s:.1f} s"
-        self._say(f"{program.name}: {finding.sentence}; {again}, other collectors go on")
+            again = f"it is restarted in {wait_s:.1f} s"
+        self._say(f"{program.name}: {finding.sentence}; {again}, other collectors continue")
 
     def _over(self, each: _Further) -> None:
         if each.found is not None:
@@ -132,7 +132,7 @@ class FurtherSimulators:
             each.found = None
 
     def _drop(self, each: _Further, cause: str) -> None:
-        """Forget it; what still runs of it is killed, for a reason that is told."""
+        """Kill it if it runs, and record the cause."""
         lived = each.program.lives
         each.program.forget()
         if lived:
@@ -145,7 +145,7 @@ class FurtherSimulators:
 
 
 def _given_back(seen: Observation, collector: int) -> bool:
-    """Return whether no collector of the agent's is in a simulator."""
+    """Return whether no collector uses the simulator."""
     beat = seen.agent.beat
     if beat is None or not seen.agent.running:
         return True

@@ -1,8 +1,7 @@
 """The launcher's files of a run: ``launcher.json``, ``launcher-events.jsonl``, ``launcher-memory.jsonl`` and the lock.
 
-Writes these and nothing else; reading them (and the agent's) is ``contract``'s. The only place that changes
-``launcher.json``. Part of it are the incidents (``i1``, ``i2``, …): findings, decisions, actions and outcome of one
-trouble carry one id, and while one is at hand, its id is in every event.
+Only the journal writes these files. It also numbers the incidents (``i1``, ``i2``, …): findings, decisions, actions and
+outcome of one problem share an id, and every event during its repair has that id.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ CHANGES = (
     *(LauncherEvent.RUNG_TAKEN, LauncherEvent.RUNG_ADOPTED, LauncherEvent.RUNG_LEFT),
     *(LauncherEvent.SIMULATOR_RESTART, LauncherEvent.AGENT_RESTART),
 )
-"""Events after which a restore's hold time begins again."""
+"""Events after which the hold time of a restore restarts."""
 
 
 class RunInUseError(ExitError):
-    """Another launcher holds this run; the message is one sentence for a person."""
+    """Another launcher holds this run. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
 
 
 def lock(run: RunPaths) -> Lock:
-    """Take the right to run ``runs/<name>``, gone with the last process that holds its descriptor.
+    """Lock ``runs/<name>`` for this launcher.
 
-    Children's shims inherit it: the run of a launcher that was killed stays locked until its agent has gone too.
+    The process shims inherit the descriptor, so the run of a killed launcher stays locked until its agent has ended.
 
     Raises:
-        RunInUseError: another launcher has it.
+        RunInUseError: another launcher holds the lock.
         OSError: the directory can't be written.
     """
     try:
         return Lock(run.launcher_lock)
     except HeldError as error:
         raise RunInUseError(
-            f"{run.path} is in use by the launcher with process id {error.holder}, or by what it left behind a moment "
-            "ago: wait for its end, or choose another --run-name."
+            f"{run.path} is in use by the launcher with process id {error.holder}, or by programs that it left "
+            "running: wait until they end, or choose another --run-name."
         ) from None
 
 
@@ -56,13 +55,13 @@ class Journal:
     """Writes state and events.
 
     Attributes:
-        state: as it is now; a change is on the disk with the next event, or :meth:`save`.
-        unverified: the incident for which the agent was started again, until it is warm; empty for none.
+        state: the present state; a change is written with the next event, or by :meth:`save`.
+        unverified: the incident for which the agent was restarted, until it is warm; empty if there is none.
 
     Args:
-        state: as the run begins.
+        state: the state at the start.
         now: the wall clock.
-        listeners: get every event after it is written.
+        listeners: called with every event after it is written.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class Journal:
 
     @property
     def time_s(self) -> float:
-        """Return the wall clock's time, as rows have it."""
+        """Return the wall clock's time, rounded as in events."""
         return round(self._now(), 3)
 
     def change(self, **changes: Any) -> None:
@@ -88,10 +87,10 @@ class Journal:
         self.state = replace(self.state, **changes)
 
     def event(self, event: LauncherEvent, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
-        """Add a line: what happened, why, and the numbers that decided; then save the state that it led to.
+        """Append an event with its cause and numbers, then save the state.
 
-        ``incident`` is what it belongs to: by default the one that is being dealt with, "" for none. A disk
-        that is full costs the line, never the run.
+        ``incident`` is the event's incident: by default the one under repair, "" for none. A full disk loses the line
+        and doesn't end the run.
         """
         about = self.state.incident if incident is None else incident
         belongs = {"incident": about} if about else {}
@@ -106,18 +105,18 @@ class Journal:
             listener(row)
 
     def memory(self, row: Mapping[str, Any]) -> None:
-        """Add a line to the memory's timeline."""
+        """Append a line to ``launcher-memory.jsonl``."""
         with contextlib.suppress(OSError):
             append_line(self._run.launcher_memory, json.dumps({"time": self.time_s, **row}).encode())
 
     def save(self) -> None:
-        """Write ``launcher.json`` whole: to a temporary name, to the disk, then renamed."""
+        """Write ``launcher.json`` atomically."""
         written = replace(self.state, updated=self.time_s)
         with contextlib.suppress(OSError):
             write_whole(self._run.launcher_state, json.dumps(plain(written), indent=1))
 
     def found(self, finding: Finding) -> None:
-        """Add the line of a finding, which has its incident."""
+        """Append the event of a finding."""
         self.event(
             LauncherEvent.FINDING,
             finding.sentence,
@@ -129,24 +128,24 @@ class Journal:
         )
 
     def over(self, finding: Finding) -> None:
-        """Add the line that says that a finding no longer holds."""
+        """Append the event that a finding no longer holds."""
         self.event(LauncherEvent.FINDING_OVER, **_about(finding))
 
     # Incidents
 
     @property
     def under_repair(self) -> str:
-        """Return the incident that is being repaired; what fails meanwhile belongs to it. Empty if none is."""
+        """Return the incident under repair, to which new failures belong; empty if there is none."""
         return self.state.incident or self.unverified
 
     def open_incident(self) -> str:
-        """Return a new id; it is on the disk before anything carries it."""
+        """Return a new incident's id, after saving it."""
         self.change(incidents=self.state.incidents + 1)
         self.save()
         return f"i{self.state.incidents}"
 
     def handle(self, incident: str) -> str:
-        """Have all events carry this id from now on; empty for none. Return the one before."""
+        """Set the incident of all following events, empty for none; return the one before."""
         before = self.state.incident
         self.change(incident=incident)
         return before

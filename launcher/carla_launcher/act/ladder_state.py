@@ -1,6 +1,6 @@
-"""The rung on which the run stands: steps taken, adopted and taken back, and when the next change may come.
+"""The run's position on the ladder: takes, adopts and restores steps, and times the next change.
 
-Every change is journalled with its cause before anything is done about it.
+Every change is recorded with its cause before it is carried out.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from carla_launcher.act.effects import Forecast
 from carla_launcher.act.run import Run
 from carla_launcher.decide import policy
 from carla_launcher.decide.adoption import given_up, why_without_cuda
-from carla_launcher.decide.choose import Ground
+from carla_launcher.decide.choose import Context
 from carla_launcher.decide.decisions import Degrade
 from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.decide.detectors.expectations import BandKey
-from carla_launcher.decide.ladder import Standing, Step, Taken, kind_of, overrides
+from carla_launcher.decide.ladder import LadderPosition, Step, Taken, kind_of, overrides
 from carla_launcher.decide.restore import Hold, fits_without_last
 from carla_launcher.decide.room import taken_from_simulator
 from carla_launcher.observe.observation import Observation
@@ -28,17 +28,17 @@ from carla_launcher.sizes import CPU, CUDA, DEVICE
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Heartbeat
 
-FORESEEN_MIB = 16.0
-"""What a rung would free is written down again when it has changed by so much."""
+CHANGED_MIB = 16.0
+"""Change at which the MiB that the rungs would free are saved again."""
 BEATS_SETTLE_S = 5.0
-"""After a change the heartbeat may be a second old and tell of the time before it."""
+"""Time after a change in which a heartbeat may still be of the time before."""
 
 
 def context_mib(seen: Observation) -> float | None:
-    """Return what the agent holds of the GPU beyond what its allocator has; None where that is unknown.
+    """Return the agent's CUDA context: its GPU memory beyond its allocator's; None if unknown.
 
-    The driver counts it per process, under ids of this machine: in a container the agent itself couldn't find its own.
-    Only while it learns, when its allocator has what it needs: both figures then tell of the same moment.
+    The driver counts memory per process id of this machine, so an agent in a container couldn't find itself. Measured
+    only while the agent learns, when its allocator's size is stable.
     """
     beat = seen.agent.beat
     if beat is None or beat.phase not in ("collecting", "updating") or not beat.device_reserved_mib:
@@ -54,7 +54,7 @@ _Frees = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 class LadderState:
-    """Where on the ladder the run stands."""
+    """The run's position on the ladder."""
 
     def __init__(self, run: Run, forecast: Forecast) -> None:
         self._run, self._spec, self._forecast, self._config = run, run.spec, forecast, run.config
@@ -66,22 +66,22 @@ class LadderState:
         self._fresh_known = False
         self._young_mib: dict[PoolKind, float] = {}
         self._doubted = False
-        self._foreseen_s = float("-inf")
+        self._saved_s = float("-inf")
         self._ran_out_in = ""
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The values that hold now."""
+        """The values that the taken steps set."""
         return overrides(self._journal.state.taken)
 
     @property
     def simulators(self) -> int:
-        """How many are to run on the present rung."""
+        """Number of simulators on the present rung."""
         return int(self.overrides.get(self._forecast.program.keys.simulators_at_work, self._spec.simulators))
 
-    def ground(self, seen: Observation) -> Ground:
-        """Return what a choice of steps stands on."""
-        return Ground(
+    def context(self, seen: Observation) -> Context:
+        """Return the state of the run for a choice of steps."""
+        return Context(
             self._forecast.ladder,
             self._journal.state.taken,
             self._forecast.needs,
@@ -95,10 +95,10 @@ class LadderState:
     # Changes
 
     def take(self, decision: Degrade) -> None:
-        """Record steps down: all of them before the first event, for a launcher may be killed between two."""
+        """Record steps down: the state before the events, since the launcher may be killed between two events."""
         taken, rows = list(self._journal.state.taken), []
         for step in decision.steps:
-            stands = Standing(self._forecast.ladder, taken, self._forecast.needs)
+            stands = LadderPosition(self._forecast.ladder, taken, self._forecast.needs)
             by_values = stands.relief([step]) if step.values else step.frees_mib
             freed = summed(by_values, stands.of_simulators([step]))
             kind = kind_of(step, stands.ladder, decision.kind).value
@@ -110,13 +110,13 @@ class LadderState:
             self._journal.event(LauncherEvent.RUNG_TAKEN, decision.cause, rung=rung, kind=kind, frees_mib=freed_mib)
 
     def degraded(self) -> None:
-        """See whether the last restore has failed by this step down."""
+        """Record a step down, and whether it means that the last restore failed."""
         if self._hold.degraded(self._run.now_s, self._config.restore):
             self._journal.event(LauncherEvent.RESTORE_FAILED, hold_s=self._hold.hold_s)
         self._remember_hold()
 
     def restore(self) -> tuple[Taken, dict[str, Any]]:
-        """Take the last step back; return it, and the values that hold without it."""
+        """Restore the last step; return it, and its keys' values without it."""
         *before, taken = self._journal.state.taken
         self._journal.change(taken=tuple(before))
         left = self.overrides
@@ -125,12 +125,12 @@ class LadderState:
         return taken, {key: left.get(key, self._forecast.base.get(key)) for key in taken.values}
 
     def given_up(self, seen: Observation) -> dict[str, Any]:
-        """Return what the agent gave up by itself for memory's sake, by dotted key; empty if that is nothing new."""
-        beat = self._telling_beat(seen)
+        """Return the values that the agent lowered by itself to save memory, by dotted key; empty if none are new."""
+        beat = self._present_heartbeat(seen)
         return {} if beat is None else given_up(beat, self._expected, self._forecast.program)
 
     def adopt(self, values: dict[str, Any], step: int) -> Taken:
-        """Record what the agent gave up by itself, by then at this training step, as a rung that was taken."""
+        """Record values that the agent lowered by itself, at this training step, as a rung."""
         kind = PoolKind.VRAM if self._expected.get(DEVICE) == CUDA else PoolKind.RAM
         taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
         self._journal.change(taken=(*self._journal.state.taken, taken))
@@ -140,11 +140,11 @@ class LadderState:
         return taken
 
     def plan_without_cuda(self, seen: Observation) -> str | None:
-        """Plan from now on with an agent on the CPU if it computes there for another reason than memory; return why.
+        """If the agent runs on the CPU for another reason than memory, plan for the CPU from now on; return the reason.
 
-        That is no rung: there is nothing to restore to, and the next launcher's plan begins with the card again.
+        This is no rung: it can't be restored, and the next launcher plans with the GPU again.
         """
-        beat = self._telling_beat(seen)
+        beat = self._present_heartbeat(seen)
         why = None if beat is None else why_without_cuda(beat, self._expected, self._forecast.program)
         if beat is None or why is None:
             return None
@@ -156,32 +156,32 @@ class LadderState:
         return why
 
     @property
-    def _stands(self) -> Standing:
-        return Standing(self._forecast.ladder, self._journal.state.taken, self._forecast.needs)
+    def _position(self) -> LadderPosition:
+        return LadderPosition(self._forecast.ladder, self._journal.state.taken, self._forecast.needs)
 
     @property
     def _expected(self) -> dict[str, Any]:
         return {**self._forecast.base, **self.overrides}
 
-    def _telling_beat(self, seen: Observation) -> Heartbeat | None:
-        """Return the heartbeat if it is of an agent that has begun, on the present rung."""
+    def _present_heartbeat(self, seen: Observation) -> Heartbeat | None:
+        """Return the heartbeat if it is of a started agent on the present rung."""
         beat = seen.agent.beat
         current = beat is not None and self.beats_tell_of_now and beat.phase != "starting"
         return beat if current else None
 
     def changed(self) -> None:
-        """Let things settle before memory is judged again."""
+        """Record a change: memory is judged again once it has settled."""
         self._changed_s = self._run.now_s
         self._hold.begin_again()
         self._journal.save()
         self.look_ahead()
 
     def look_ahead(self, wait: bool = False) -> None:
-        """Find out what the steps from here would free, before a decision needs it."""
-        self._forecast.ask_ahead(self._stands.within_reach(), wait)
+        """Request the agent's sizes for the next steps, before a decision needs them."""
+        self._forecast.ask_ahead(self._position.within_reach(), wait)
 
     def plan_bands(self) -> None:
-        """Have simulator and agent measured against what they should hold on the present rung."""
+        """Set the bands of simulator and agent for the present rung."""
         planned = self._forecast.bands(self.overrides, self._run.quality)
         if not planned or planned == self._bands:
             return
@@ -191,56 +191,58 @@ class LadderState:
         for (owner, pool, phase), mib in planned.items():
             shown.setdefault(owner, {}).setdefault(pool, {})[phase] = mib
         self._journal.change(planned_bands_mib=shown)
-        self._journal.event(LauncherEvent.PLANNED_BANDS, "what the plan says for the present rung", bands_mib=shown)
+        self._journal.event(LauncherEvent.PLANNED_BANDS, "planned for the present rung", bands_mib=shown)
 
     def foresee(self, seen: Observation) -> None:
-        """Write down now and then what each rung would free, for people: its next step, and as far as it goes."""
-        if self._run.now_s - self._foreseen_s < self._config.memory.timeline_s:
+        """Save at intervals what each rung would free, for status and page: its next step, and its last one."""
+        if self._run.now_s - self._saved_s < self._config.memory.timeline_s:
             return
-        self._foreseen_s = self._run.now_s
-        ground = self.ground(seen)
+        self._saved_s = self._run.now_s
+        context = self.context(seen)
         frees: dict[str, dict[str, dict[str, float]]] = {}
         here = {pool.kind for pool in seen.memory.pools}
-        for kind, steps in ((kind, steps) for kind, steps in ground.open_steps().items() if kind in here):
+        for kind, steps in ((kind, steps) for kind, steps in context.open_steps().items() if kind in here):
             for _, same in groupby(steps, key=lambda step: step.rung):
                 rung = list(same)
                 for step in (rung[0], rung[-1]):
-                    freed = {each.value: float(round(mib)) for each, mib in ground.frees((step,)).items() if round(mib)}
+                    freed = {
+                        each.value: float(round(mib)) for each, mib in context.frees((step,)).items() if round(mib)
+                    }
                     frees.setdefault(kind.value, {})[str(step)] = freed
-        if _moved(frees, self._journal.state.rungs_free_mib):
+        if _changed(frees, self._journal.state.rungs_free_mib):
             self._journal.change(rungs_free_mib=frees)
             self._journal.save()
 
     @property
     def beats_tell_of_now(self) -> bool:
-        """Return whether the heartbeat was certainly written after the last change."""
+        """Return whether heartbeats are surely newer than the last change."""
         return self._run.now_s - self._changed_s >= BEATS_SETTLE_S
 
     @property
     def settled(self) -> bool:
-        """Return whether the last change is long enough ago."""
+        """Return whether memory has settled since the last change."""
         return self._run.now_s - self._changed_s >= self._config.restore.settle_s
 
     def undone_by(self, taken: Taken) -> tuple[Act, ...]:
-        """Return what takes a step back; the ladder may have another rung of that name by now, or none."""
+        """Return the actions that restore a step; the ladder may have changed since the step was taken."""
         found = next((step for step in self._steps() if step.rung == taken.rung and step.stays), None)
         if found is None:
             return (Act.FRESH_SIMULATOR,) if taken.quality else (Act.FRESH_AGENT,)
         return found.does.acts
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
-        """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
-        return self._stands.predicted()
+        """Return the agent's predicted peak on the present rung, MiB by pool kind."""
+        return self._position.predicted()
 
     # Measures
 
     def simulator_is_new(self, fresh: bool = True) -> None:
-        """Forget what the last simulator took when it was fresh; one that was adopted isn't fresh."""
+        """Forget the last simulator's figures. An adopted simulator isn't fresh."""
         self._fresh_known = False
         self._young_mib, self._doubted = {}, not fresh
 
     def verified(self, seen: Observation, incident: str) -> None:
-        """Record what all hold once the agent is warm: the reservation stands, and ``incident`` is mended."""
+        """Record the memory of all owners once the agent is warm, which ends ``incident``."""
         free = {pool.name: pool.free.mib for pool in seen.memory.pools}
         held = {
             pool.name: {whose.value: round(pool.held_by(whose), 1) for whose in OwnerKind} for pool in seen.memory.pools
@@ -248,10 +250,10 @@ class LadderState:
         self._journal.event(LauncherEvent.VERIFIED, incident=incident, free_mib=free, held_mib=held)
 
     def measure(self, seen: Observation) -> None:
-        """Keep the simulator's watermark, and what it takes when it is fresh and the agent drives in it.
+        """Measure the simulator's watermark, and its memory when it is fresh and the agent drives in it.
 
-        The watermark is of its first minutes: what it grows by later leaks, and the next run shall not plan with that.
-        It is kept once a leak in them would have been found.
+        The watermark is that of its first minutes, since later growth is a leak that later runs must not plan with. It
+        is saved once a leak in these minutes would have been found.
         """
         simulator_age_s = self._run.simulator.well_for_s(self._run.now_s)
         young = simulator_age_s <= self._config.simulator.restarts.stable_after_s
@@ -302,11 +304,11 @@ class LadderState:
             self._ran_out_in = finding.incident
             wanted_mib = max(finding.deficit_mib, self._config.memory.oom_step_mib[kind])
             known_mib = self.agent_needs().get(kind)
-            if known_mib and any(step.values for step in self.ground(seen).open_steps().get(kind, ())):
+            if known_mib and any(step.values for step in self.context(seen).open_steps().get(kind, ())):
                 self._keep_peak({kind: known_mib + wanted_mib})
 
     def doubt(self, findings: tuple[Finding, ...], seen: Observation | None = None) -> None:
-        """Have no later run plan by figures of a program that leaked, grew, or ran out of memory."""
+        """Mark the figures of a program that leaked, grew or ran out of memory: later runs don't plan with them."""
         self._doubted = self._doubted or any(policy.spoils(each, "simulator") for each in findings)
         if self._forecast.measured is not None:
             if seen is not None:
@@ -318,7 +320,7 @@ class LadderState:
                 self._journal.save()
 
     def keep_simulator_peak(self) -> None:
-        """Keep the most that the simulator held in its first minutes, if it was driven in and nothing was amiss."""
+        """Save the simulator's watermark if the agent drove in it and nothing was wrong."""
         if self._fresh_known and not self._doubted:
             name = self._run.quality or self._spec.simulator.figures_as
             peaks = {**self._journal.state.simulator_peak_mib}
@@ -329,12 +331,12 @@ class LadderState:
             self._journal.change(simulator_peak_mib=peaks)
 
     def foreign_process_in_the_way(self, seen: Observation) -> Finding | None:
-        """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
+        """Return a finding if a foreign process took the memory that a new simulator needs; otherwise None."""
         one = {kind: mib / self.simulators for kind, mib in self._fresh_mib.items()}
         return taken_from_simulator(one, seen.memory, self._effects.holders, self._spec.cards)
 
     def may_restore(self, seen: Observation, findings: tuple[Finding, ...]) -> bool:
-        """Return whether the last step could have been taken back for the whole hold time."""
+        """Return whether the hold time is over in which memory sufficed without the last step."""
         if self._hold.passed(self._run.now_s, self._config.restore):
             self._remember_hold()
             self._journal.event(LauncherEvent.RESTORE_STANDS, hold_s=self._hold.hold_s)
@@ -342,7 +344,7 @@ class LadderState:
         if not taken or beat is None or beat.phase == "starting":
             return False
         short = any(finding.cause in policy.SHORT for finding in findings)
-        fits = not short and fits_without_last(self.ground(seen), self._config.restore)
+        fits = not short and fits_without_last(self.context(seen), self._config.restore)
         self._hold.look(self._run.now_s, fits)
         return self._hold.is_over(self._run.now_s)
 
@@ -353,14 +355,14 @@ class LadderState:
         return [step for steps in self._forecast.ladder.values() for step in steps]
 
     def _rung_with(self, values: dict[str, Any]) -> str:
-        """Return the name under which a ladder has these values; no ladder need have them."""
+        """Return the name of a rung with these values, of the ladder or of those that the agent takes by itself."""
         steps = (step.rung for step in self._steps() if dict(step.values) == values)
         by_itself = (rung for rung in self._forecast.program.rungs if rung.by_itself)
         return next(chain(steps, (rung.name for rung in by_itself if rung.values.keys() == values.keys())))
 
 
-def _moved(now: _Frees, before: _Frees) -> bool:
+def _changed(now: _Frees, before: _Frees) -> bool:
     if {kind: list(steps) for kind, steps in now.items()} != {kind: list(steps) for kind, steps in before.items()}:
         return True
     pairs = [(freed, before[kind][step]) for kind, steps in now.items() for step, freed in steps.items()]
-    return any(abs(a.get(pool, 0.0) - b.get(pool, 0.0)) >= FORESEEN_MIB for a, b in pairs for pool in {*a, *b})
+    return any(abs(a.get(pool, 0.0) - b.get(pool, 0.0)) >= CHANGED_MIB for a, b in pairs for pool in {*a, *b})

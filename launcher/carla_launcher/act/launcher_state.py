@@ -1,6 +1,6 @@
-"""``launcher.json``: where a run stands, as plain data, and what a later launcher takes from it.
+"""``launcher.json``: the state of a run as plain data, and what a later launcher takes from it.
 
-It is believed only as far as other users can't have written it.
+Commands in it are used only if no other user could have written the file.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ OTHERS_WRITE = 0o022
 
 
 class UnusableStateError(Exception):
-    """``launcher.json`` is there and can't be used; the message is a clause for a person."""
+    """``launcher.json`` exists but can't be used. The message is a clause for the user."""
 
 
 @dataclass(frozen=True)
 class ProcessState:
-    """A program of the run as ``launcher.json`` shows it."""
+    """A program of the run in ``launcher.json``."""
 
     pid: int | None = None
     log: str = ""
@@ -36,14 +36,14 @@ class ProcessState:
 
 @dataclass(frozen=True)
 class Standstill:
-    """Training stands still.
+    """A standstill of training.
 
     Attributes:
-        incidents: that it belongs to; of several, the last one is the one that was dealt with last.
-        from_s: when training last moved, seconds since 1970.
-        down: what it has waited for since (``simulator``, ``agent``, ``collector``, ``resume``), from and until.
-        agent: when the agent that moved last was started, of the launcher's clock; 0 where another one had started it.
-        step: that had been reached by then, and ``updates``; None where that is unknown.
+        incidents: its incidents, the last one handled at the end.
+        from_s: when training last progressed, seconds since 1970.
+        down: what training waited for (``simulator``, ``agent``, ``collector``, ``resume``), from when until when.
+        agent: start of the agent that progressed last, by the launcher's clock; 0 if another launcher started it.
+        step: the step reached before, and ``updates``; None if unknown.
     """
 
     incidents: tuple[str, ...]
@@ -56,35 +56,34 @@ class Standstill:
 
 @dataclass(frozen=True)
 class LauncherState:
-    """``launcher.json``: where the run stands, and enough for the next launcher to go on after a SIGKILL.
+    """``launcher.json``: the state of the run, enough for the next launcher to continue after a SIGKILL.
 
-    Only the journal replaces it while a run goes.
+    Only the journal replaces it during a run.
 
     Attributes:
-        options: what ``up`` was asked for, and what it chose where that was left open: configuration, runtime,
-            simulator, port, as they are saved. A later start goes by them.
-        host: where the simulator listens; ``port`` likewise.
-        quality: of the simulator without any step; None where it knows none.
-        gpu_uuids: of the simulator's card and of the agent's, often the same; empty if they need none.
-        taken: steps that last, in the order in which they were taken: the rung on which the run stands.
-        leak_restarts: in a row, by program: before it was short of memory.
-        hold_s: what a restore waits for; doubles with failed ones.
-        simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it. It is written when the simulator's
-            first minutes are past without a leak, or at the run's orderly end, so what is there is valid.
-        incidents: how many there were; their ids are ``i1``, ``i2``, …
-        incident: the one that is being dealt with, or that ended the run; empty if none is.
-        agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
-        agent_figures_doubted: why no later run shall plan by this agent's figures: it leaked, or grew until memory was
-            short; empty if they hold.
+        options: the options of ``up``, and the values that it chose for open ones: configuration, runtime, simulator.
+            Later starts use them.
+        host: address on which the simulator listens, with ``port``.
+        quality: the simulator's quality without any step; None if it has none.
+        gpu_uuids: UUIDs of the simulator's GPU and of the agent's, often the same; empty if they need none.
+        taken: lasting steps in the order in which they were taken: the run's position on the ladder.
+        leak_restarts: restarts for leaks in a row, by program.
+        hold_s: hold time before a restore.
+        simulator_peak_mib: the simulator's watermark by pool kind and quality, which later plans read. Written after
+            its first minutes without a leak, or at the run's orderly end.
+        incidents: number of incidents so far; their ids are ``i1``, ``i2``, …
+        incident: the incident under repair, or the one that ended the run; empty if there is none.
+        agent_context_mib: the agent's CUDA context, which later plans read.
+        agent_figures_doubted: why later runs must not plan with this agent's figures, such as a leak; else empty.
         command_peaks_mib: of another command than the agent, the most that it held with each set of values of its
             rungs: ``values`` and ``mib``, by pool kind. A later plan of the same command goes by it.
-        planned_bands_mib: the most that the plan has simulator and agent hold, by owner, pool and phase (of the agent:
-            warming, updating, evaluating; of the simulator, empty for any).
-        findings: that hold: ``incident``, ``cause``, ``sentence``, ``pool``, ``owner`` and ``since``.
-        standstill: the one that lasts; None while training goes on, or hasn't begun.
-        changed_s: when a rung or a program was last changed, seconds since 1970; ``rung_since`` when each rung was.
-        rungs_free_mib: what each step that can be taken would free now, negative where it costs, by the kind of pool
-            in whose ladder it stands, its name, and the kind of pool.
+        planned_bands_mib: planned memory of simulator and agent, by owner, pool and phase (the agent's: warming,
+            updating, evaluating; the simulator's: empty).
+        findings: open findings: ``incident``, ``cause``, ``sentence``, ``pool``, ``owner`` and ``since``.
+        standstill: the present standstill of training; None if there is none.
+        changed_s: time of the last change of a rung or program, seconds since 1970; ``rung_since`` has each rung's.
+        rungs_free_mib: what each possible step would free now, negative if it costs, by the pool kind of its ladder,
+            the step's name, and pool kind.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -129,12 +128,12 @@ STATE = TypeAdapter(LauncherState)
 
 @dataclass(frozen=True)
 class Recalled:
-    """What the last launcher of a run left.
+    """The state that the last launcher of a run left.
 
     Attributes:
-        state: as the next one begins with it: rung, hold times and watermarks stay; how the last one ended doesn't.
-        killed: it wrote no end.
-        open_to: which other users can have written the file, a clause; empty if none can.
+        state: the state with which the next launcher starts: steps, hold times and watermarks stay.
+        killed: the last launcher was killed, since it recorded no end.
+        open_to: which other users could have written the file, a clause; empty if none could.
     """
 
     state: LauncherState
@@ -143,10 +142,10 @@ class Recalled:
 
 
 def recall(run: RunPaths) -> Recalled | None:
-    """Return what the last launcher of this run left; None if there was none.
+    """Return the state that the last launcher of this run left; None if there was none.
 
     Raises:
-        UnusableStateError: there was one, and what it left can't be used.
+        UnusableStateError: the state can't be used.
     """
     try:
         with open_to_read(run.launcher_state) as file:
@@ -161,9 +160,9 @@ def recall(run: RunPaths) -> Recalled | None:
     except ValidationError as error:
         raise UnusableStateError(f"{run.launcher_state} can't be used: {reason(error)}") from None
     killed = state.state != "stopped"
-    incidents = state.incidents + killed  # that a launcher was killed is an incident: the next one begins with it
+    incidents = state.incidents + killed  # a killed launcher is an incident, which the next one handles
     incident = f"i{incidents}" if killed else ""
-    # What the last one was at is over: who reads the new pid must not take it for the new launcher's.
+    # The last launcher's state is over: a reader of the new pid must not take it for the new launcher's.
     again = replace(state, pid=os.getpid(), state="init", incidents=incidents, incident=incident)
     stood = (state.standstill or _last_sign(run, state, incident)) if killed else None
     fresh = replace(again, exit_code=None, reason="", findings=(), standstill=stood)
@@ -173,7 +172,7 @@ def recall(run: RunPaths) -> Recalled | None:
 def _last_sign(run: RunPaths, state: LauncherState, incident: str) -> Standstill | None:
     """Return the standstill that began when a launcher was killed; None if training hadn't begun.
 
-    Nothing may happen for hours: it lived until its last line of the memory's timeline, too.
+    The launcher may record no event for hours, so it lived at least until its last line of ``launcher-memory.jsonl``.
     """
     row = object_of(last_lines(run.launcher_memory))
     step, updates = number(row.get("step")), number(row.get("updates"))
@@ -184,7 +183,7 @@ def _last_sign(run: RunPaths, state: LauncherState, incident: str) -> Standstill
 
 
 def reason(error: ValidationError, *within: str) -> str:
-    """Return what is wrong first, a clause; ``within`` are the keys above."""
+    """Return the first error as a clause; ``within`` are the keys above."""
     first = error.errors(include_url=False)[0]
     where = ".".join((*within, *map(str, first["loc"])))
     if first["type"] == "missing":
@@ -193,15 +192,15 @@ def reason(error: ValidationError, *within: str) -> str:
 
 
 def plain(state: LauncherState) -> dict[str, Any]:
-    """Return what ``launcher.json`` holds of a state."""
+    """Return a state as the object of ``launcher.json``."""
     found: dict[str, Any] = STATE.dump_python(state, mode="json")
     return found
 
 
 def open_to(path: Path, status: os.stat_result) -> str:
-    """Return which other users can have written a file or changed a folder, a clause; empty if none can."""
+    """Return which other users could have written a file or changed a folder, as a clause; empty if none could."""
     if status.st_uid != os.geteuid():
-        return f"{path} belongs to user {status.st_uid}, not to user {os.geteuid()}, who runs this"
+        return f"{path} belongs to user {status.st_uid}, not to the launcher's user {os.geteuid()}"
     if status.st_mode & OTHERS_WRITE:
-        return f"others can write {path} (`chmod go-w {path}` ends that)"
+        return f"other users can write {path} (`chmod go-w {path}` forbids it)"
     return ""

@@ -1,6 +1,6 @@
-"""What a launcher that was killed left behind and that still ends by itself: an agent in its last checkpoint, say.
+"""Waits for programs that a killed launcher left and that end by themselves, such as an agent in its last checkpoint.
 
-Everything that a launcher starts on this machine holds the run's lock with it. Waits for that lock, and takes nothing.
+Everything that a launcher starts on this machine holds the run's lock, so this waits for the lock. It takes nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ PROC = Path("/proc")
 
 
 def await_leftovers(run: RunPaths, limit_s: float) -> bool:
-    """Return whether the run is free, after waiting up to ``limit_s`` for what a dead launcher left.
+    """Wait up to ``limit_s`` for the programs of a killed launcher; return whether the run is free.
 
-    A launcher that lives is not waited for: False at once, and taking the lock says who it is.
+    Returns False at once if the launcher lives; taking the lock then names it.
     """
     deadline_s = time.monotonic() + limit_s
     while is_held(run.launcher_lock):
@@ -30,10 +30,10 @@ def await_leftovers(run: RunPaths, limit_s: float) -> bool:
 
 
 def owner_of(lock: Path) -> int | None:
-    """Return the process that wrote its id into the lock if it still holds it; a later one may bear the same id."""
+    """Return the process that wrote its id into the lock, if it still holds it; None if not."""
     try:
         pid = int(read_whole(lock))
-    except PermissionError:  # another user's: by the kernel's word
+    except PermissionError:  # another user's file: ask the kernel
         pid = taken_by(lock) or 0
     except (OSError, ValueError):
         return None

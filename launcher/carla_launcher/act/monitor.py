@@ -1,6 +1,6 @@
-"""Looking: one observation a second, what is wrong in it, and the memory's timeline; all of it journalled.
+"""The run's monitor: makes an observation every second, and records findings and the timeline of memory.
 
-Owns when is looked and which findings are new. Decides nothing.
+Knows when to look and which findings are new. Decides nothing.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from carla_launcher.observe.pools import Reading
 from carla_run.events import LauncherEvent
 
 MOVED_MIB = 64.0
-"""A pool whose free memory moved by so much gets a line in the timeline at once."""
+"""Change of a pool's free memory that adds a line to the timeline at once."""
 
 FAILED = (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED)
 STAND_STILL = (*FAILED, Cause.COLLECTOR_HANG)
-"""Causes for which training stands still."""
+"""Causes that stop training."""
 
 
 class Monitor:
-    """What is seen of the run."""
+    """Observes one run and records its findings."""
 
     def __init__(self, run: Run) -> None:
         self.findings: tuple[Finding, ...] = ()
@@ -38,14 +38,14 @@ class Monitor:
         self._remarks: set[tuple[str, str]] = set()
 
     def look_if_due(self) -> None:
-        """Look if the interval has passed, or something ended."""
+        """Look if the interval has passed, or if a program has ended."""
         ended = self._run.simulator.ended is not None or self._run.agent.ended is not None
         unseen_end = ended and not self._end_was_seen()
         if unseen_end or self._run.now_s - self._looked_s >= self._run.config.watch.interval_s:
             self.look()
 
     def look(self) -> Observation:
-        """Look now; what is found wrong is in ``findings``."""
+        """Observe now, and update ``findings``."""
         run = self._run
         seen = self._effects.observer.look(run.now_s, run.simulator.child, run.agent.child, run.further.pids())
         self._looked_s, self._seen, self.fresh = run.now_s, seen, True
@@ -70,17 +70,17 @@ class Monitor:
         return self._seen
 
     def take(self) -> Observation:
-        """Return the last observation, and take note that it is dealt with."""
+        """Return the last observation, and mark it as handled."""
         self.fresh = False
         return self.last
 
     def add(self, finding: Finding) -> None:
-        """Add what the supervisor itself found out."""
+        """Add a finding of the supervisor."""
         self.findings = (*self.findings, self._identified(finding))
         self._journal_findings()
 
     def remark(self, finding: Finding, reason: str) -> None:
-        """Say why nothing is done about a finding, once for as long as it lasts."""
+        """Record why a finding leads to no action, once while it lasts."""
         if (finding.cause.value, reason) not in self._remarks:
             self._remarks.add((finding.cause.value, reason))
             self._journal.event(
@@ -97,11 +97,11 @@ class Monitor:
         return seen is not None and (seen.agent.ended is not None or seen.simulator.ended is not None)
 
     def incident_of(self, finding: Finding) -> str:
-        """Return the incident of a finding of the same trouble that still holds; empty if there is none."""
+        """Return the incident of the same problem if its finding still holds; empty if not."""
         return self._held[finding.key][0].incident if finding.key in self._held else ""
 
     def _identified(self, finding: Finding) -> Finding:
-        """Return a finding with its incident: what holds keeps its own, and all that one look finds first is one."""
+        """Return a finding with its incident: the earlier one if it still holds; new findings of a look share one."""
         failed = finding.cause in FAILED
         incident = self.incident_of(finding) or (self._journal.under_repair if failed else "")
         if not incident:
@@ -145,7 +145,7 @@ def _held(found: Finding, since_s: float) -> dict[str, Any]:
 
 
 def pools_plain(reading: Reading) -> dict[str, Any]:
-    """Return all pools as plain data: total, free and who holds what, MiB."""
+    """Return all pools as plain data: total, free and each owner's memory, MiB."""
     return {
         pool.name: {
             "total": pool.total.mib,

@@ -1,8 +1,8 @@
-"""``--on-event CMD``: a person's own command hears of what happens, at night too.
+"""``--on-event CMD``: runs the user's command at important events.
 
-Owns those processes. The command gets the event as one JSON object on its standard input, its name in LAUNCHER_EVENT,
-its cause in LAUNCHER_CAUSE and the id of the incident that it belongs to in LAUNCHER_INCIDENT (empty if to none); what
-it does and how it ends is its own business and never holds up the run.
+The command reads the event as one JSON object from its standard input. LAUNCHER_EVENT has the event's name,
+LAUNCHER_CAUSE its cause and LAUNCHER_INCIDENT the id of its incident (empty if it has none). The command's duration and
+exit code don't affect the run.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ NEWS = frozenset(
         LauncherEvent.WAITING,
     }
 )
-"""Events that a person may want to hear of; the rest is bookkeeping."""
+"""Events that run the command."""
 AT_ONCE = 8
-"""Commands that may run at the same time."""
+"""Most commands at the same time."""
 HUNG_S = 60.0
-"""A command that has run for longer is ended when another one needs its place."""
+"""Time after which a command is killed if another one must start."""
 LONGEST = 10_000
-"""Bytes of a variable; execve(2) refuses one of 128 KiB. The event on the standard input is always whole."""
+"""Most bytes in a variable, since execve(2) refuses 128 KiB. Standard input always has the whole event."""
 LAST_WORDS_S = 5.0
 
 
 class Notifier:
-    """Runs the command for each event; a listener of the journal."""
+    """Runs the command at important events; a listener of the journal."""
 
     def __init__(self, command: str, hung_s: float = HUNG_S, news: Collection[str] = NEWS) -> None:
         self._command, self._hung_s, self._news = command, hung_s, news
         self._running: dict[subprocess.Popen[bytes], float] = {}
-        """With the time at which each was started."""
+        """Each with its start time."""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        """Start the command if the event is news; while too many run, it is only in the journal."""
+        """Start the command if the event is important, unless too many commands run."""
         if event["event"] not in self._news or not self._has_room():
             return
         named = {"LAUNCHER_EVENT": "event", "LAUNCHER_CAUSE": "cause", "LAUNCHER_INCIDENT": "incident"}
@@ -71,7 +71,7 @@ class Notifier:
             self._running[process] = time.monotonic()
 
     def close(self) -> None:
-        """Give the last commands a moment, and leave them then."""
+        """Wait a moment for running commands, then leave them."""
         until_s = time.monotonic() + LAST_WORDS_S
         for process in self._running:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -92,7 +92,7 @@ class Notifier:
 
 
 def _readable(text: str) -> BinaryIO:
-    """Return a file in memory that holds the text: unlike a pipe it takes any length, whether or not it is read."""
+    """Return a file in memory with the text. Unlike a pipe, it holds any length, even if nothing reads it."""
     file = os.fdopen(os.memfd_create("event"), "w+b")
     file.write(text.encode())
     file.seek(0)
@@ -100,5 +100,5 @@ def _readable(text: str) -> BinaryIO:
 
 
 def _variable(value: object) -> str:
-    """Return a value as the environment can hold it: a log's line may be in it."""
+    """Return a value as text for the environment; it may contain a line of a log."""
     return str(value).replace("\0", " ").encode(errors="replace")[:LONGEST].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""One program's life, whichever it is: simulator, agent, or a simulator of another collector or machine.
+"""The life cycle of one program: simulator, agent, or a simulator of another collector or machine.
 
 ::
 
@@ -27,14 +27,14 @@ from carla_run.readers import last_lines
 
 T = TypeVar("T")
 Waiting = Generator[None, None, T]
-"""What waits by yielding, and what it comes to."""
+"""A generator that waits by yielding, and returns a result."""
 Script = Waiting[None]
 Probe = Callable[[float, "Child | None"], tuple[SimulatorSeen, "Finding | None"]]
-"""From the time and a program to what is seen of it, and what is wrong with it."""
+"""Takes the time and a program, returns its observed state, and a finding if it has failed."""
 
 
 class Life(Enum):
-    """Where a program stands."""
+    """State of a program."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -44,13 +44,13 @@ class Life(Enum):
 
 
 class Move(Enum):
-    """What is told of a program."""
+    """A transition that is reported to the run."""
 
     ADOPTED = "adopted"
     STARTS = "starts"
     STARTED = "started"
     ENDS = "ends"
-    """It is asked to."""
+    """The launcher asks it to end."""
     KILLED = "killed"
     STOPPED = "stopped"
     RESTART = "restart"
@@ -60,12 +60,12 @@ class SupervisedProcess:
     """A program that is started, watched, stopped and started again.
 
     Attributes:
-        life: where it stands.
-        child: its process or container; one that has ended stays until it is forgotten.
-        last: what it was last started with.
-        started_s: when that was, or when it was adopted; of the clock that all of it goes by.
-        due_s: when it is to be started next.
-        failures: without a stable time between them.
+        life: the state of the program.
+        child: its process or container; after its end it is kept until ``forget``.
+        last: options of the last start.
+        started_s: time of the last start or adoption, by the same clock as ``now_s``.
+        due_s: time of the next start.
+        failures: failures in a row without a stable time between them.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SupervisedProcess:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Name for messages."""
         return f"{self.role.value} {self.number}" if self.number else self.role.value
 
     @property
@@ -115,7 +115,7 @@ class SupervisedProcess:
 
     @property
     def is_up(self) -> bool:
-        """Return whether it is up, and hasn't ended since."""
+        """Return whether it is up and hasn't ended."""
         return self.life is Life.UP and self.ended is None
 
     def pids(self) -> frozenset[int]:
@@ -146,11 +146,11 @@ class SupervisedProcess:
         self.life, self.started_s = Life.STARTING, now_s
 
     def adopt(self, child: Child, now_s: float) -> None:
-        """Take over what an earlier launcher left: it has yet to show that it is up."""
+        """Take over a program that an earlier launcher left; whether it is up is still unknown."""
         self.child, self.life, self.started_s = child, Life.STARTING, now_s
 
     def up(self, now_s: float) -> None:
-        """Take note that it is up."""
+        """Record that it is up."""
         self.life, self._up_s = Life.UP, now_s
 
     def look(self, now_s: float, quality: str | None, probe: Probe) -> Life | Finding | None:
@@ -188,11 +188,11 @@ class SupervisedProcess:
         key, limit_s = self.start_limit
         if waited_s < limit_s:
             return None
-        sentence = f"it isn't ready after {waited_s:.0f} s ({key} is {limit_s:g}): {problem}"
+        sentence = f"it isn't ready after {waited_s:.0f} s ({key} is {limit_s:g} s): {problem}"
         return Finding(Cause.SIMULATOR_NOT_READY, sentence)
 
     def fail(self, finding: Finding, now_s: float) -> float:
-        """Put it away, to be tried as long as the run lasts; return its back-off, beyond its budget the longest one."""
+        """Kill it and schedule a restart; return the delay, which is the longest one once the budget is used up."""
         limits = self._limits.restarts
         wait_s = delay_s(self.count_failure(now_s), limits, self._draw())
         wait_s = limits.longest_delay_s if wait_s is None else wait_s
@@ -202,16 +202,16 @@ class SupervisedProcess:
         return wait_s
 
     def back_off(self, until_s: float) -> None:
-        """Let it wait for its next start."""
+        """Schedule its next start."""
         self.life, self.due_s = Life.BACKING_OFF, until_s
 
     def count_failure(self, now_s: float) -> int:
-        """Count a failure, and return how many there were in a row."""
+        """Count a failure; return the number of failures in a row."""
         self.failures = failures_in_a_row(self.failures, self.well_for_s(now_s), self._limits.restarts)
         return self.failures
 
     def stop(self, now_s: Callable[[], float], cut_short: Callable[[], bool]) -> Script:
-        """Have it end within its grace; it is killed after that, or where that is cut short."""
+        """Ask it to end; kill it after its grace period, or once that is cut short."""
         if self.child is None:
             return
         self._tell(self, Move.ENDS, "")
@@ -220,20 +220,20 @@ class SupervisedProcess:
         while self.lives:
             twice = cut_short()
             if twice or now_s() >= until_s:
-                self.kill("a second request" if twice else "its grace is over")
+                self.kill("a second request to stop" if twice else "its grace period is over")
             else:
                 yield
         self.life = Life.STOPPED
         self._tell(self, Move.STOPPED, "")
 
     def kill(self, cause: str = "") -> None:
-        """End it at once, if it lives; without a cause nothing is told of that."""
+        """Kill it if it runs; without a cause this isn't reported."""
         if self.child is not None and self.lives:
             if cause:
                 self._tell(self, Move.KILLED, cause)
             self.child.kill()
 
     def forget(self, cause: str = "") -> None:
-        """Let go of it; what still runs of it is killed."""
+        """Kill it if it runs, and forget it."""
         self.kill(cause)
         self.child, self.life = None, Life.STOPPED

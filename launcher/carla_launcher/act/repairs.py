@@ -1,6 +1,6 @@
-"""How decisions are carried out: simulator or agent replaced, a step taken or taken back, each with its record first.
+"""Carries decisions out: replaces simulator or agent, takes or restores steps, and records each action before it.
 
-Owns the order within one repair, and weighs findings against what failed before. ``Run`` does the single things.
+Orders the actions of one repair, and counts failures. ``Run`` does the single actions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from carla_launcher.act.program import Script
 from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
 from carla_launcher.decide import policy
-from carla_launcher.decide.choose import Lack
+from carla_launcher.decide.choose import Deficit
 from carla_launcher.decide.decisions import (
     Decision,
     Degrade,
@@ -29,7 +29,7 @@ from carla_launcher.decide.decisions import (
 )
 from carla_launcher.decide.detectors import vulkan
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.ladder import Step, laid_over
+from carla_launcher.decide.ladder import Step, merged_values
 from carla_launcher.decide.restarts import failures_in_a_row
 from carla_launcher.decide.room import missing_for_agent, wait_command
 from carla_launcher.observe.observation import Observation
@@ -39,13 +39,13 @@ from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 
 LOG_LINES_SHOWN = 12
-WAITS = "waits for it to become free"
+WAITS = "waits until it is free"
 SIGNALLED = 128
 UNEXPLAINED = (Cause.SIMULATOR_CRASH, Cause.SIMULATOR_NOT_READY)
 
 
 class RunOverError(Exception):
-    """The run is to end."""
+    """The run must end."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.reason)
@@ -53,16 +53,16 @@ class RunOverError(Exception):
 
 
 class Repairs:
-    """What can be done to a run."""
+    """The repairs of a run."""
 
     def __init__(self, run: Run, monitor: Monitor, ladder: LadderState) -> None:
         self.ever_healthy = False
         self._run, self._monitor, self._ladder = run, monitor, ladder
         self._config, self._journal, self._say = run.config, run.journal, run.say
-        self._agent_away = False  # stopped for a step that was taken while the simulator couldn't start
+        self._agent_stopped = False  # stopped for a step that was taken because the simulator couldn't start
 
     def decide(self, finding: Finding, seen: Observation) -> Decision:
-        """Return what to do about a finding; each call about something that failed counts as one failure."""
+        """Return the decision about a finding; each call for a failed program counts one failure."""
         if finding.cause in policy.SHORT and not self._ladder.settled:
             return Nothing()
         if finding.cause is Cause.LEAK and finding.owner == "agent" and not self._run.spec.resumes:
@@ -74,20 +74,20 @@ class Repairs:
             failures = run.count_failure(run.agent)
         elif finding.cause is Cause.LEAK:
             failures = self._leaks_in_a_row(finding.owner)
-        ground, draw = self._ladder.ground(seen), run.effects.draw()
-        return policy.decide(finding, failures, self.ever_healthy, ground, self._config, draw)
+        context, draw = self._ladder.context(seen), run.effects.draw()
+        return policy.decide(finding, failures, self.ever_healthy, context, self._config, draw)
 
     def _leaks_in_a_row(self, program: str) -> int:
-        """Return the restarts for leaks in a row, were it started again now; the same at every look until it is."""
+        """Return the number of restarts for leaks in a row, counting one now."""
         well_s = self._run.program(program).well_for_s(self._run.now_s)
         before = self._journal.state.leak_restarts.get(program, 0)
         return failures_in_a_row(before, well_s, self._config.memory.leak_restarts)
 
     def perform(self, decision: Decision, incident: str = "") -> Script:
-        """Carry a decision out; all that is recorded meanwhile carries the incident, a new one where none is given.
+        """Carry a decision out. Everything recorded meanwhile belongs to the incident, a new one if none is given.
 
         Raises:
-            RunOverError: the decision, or what came of it, ends the run; the incident stays at hand.
+            RunOverError: the run ends; the incident stays the present one.
         """
         before = self._journal.handle(incident or self._journal.open_incident())
         yield from self._carry_out(decision)
@@ -117,7 +117,7 @@ class Repairs:
             self._journal.change(leak_restarts=counted)
 
     def have_simulator(self) -> Script:
-        """Return when a simulator answers and ticks; start it again as often as the budget allows."""
+        """Wait until a simulator answers and ticks; restart it within the budget."""
         before = self._journal.state.incident
         while True:
             yield from self._let_foreign_processes_go()
@@ -129,29 +129,29 @@ class Repairs:
         self.ever_healthy = True
         self._ladder.simulator_is_new(fresh)
         seen = self._monitor.look()
-        self._monitor.fresh = False  # this look is spent, and the one before was of another simulator
+        self._monitor.fresh = False  # this look is handled, and the one before was of another simulator
         for fatal in (each for each in self._monitor.findings if each.cause in policy.FATAL):
             yield from self.perform(self.decide(fatal, seen), fatal.incident)
         self._journal.handle(before)
 
     def _let_foreign_processes_go(self) -> Script:
-        """Wait while foreign processes have the memory that a new simulator needs: it would only crash again."""
+        """Wait while foreign processes hold the memory that a new simulator needs, since it would crash again."""
         seen = self._monitor.look()
         while self._run.simulator_is_dead and (taken := self._ladder.foreign_process_in_the_way(seen)):
-            self._belongs_to(self._monitor.incident_of(taken))
+            self._set_incident(self._monitor.incident_of(taken))
             self._monitor.remark(taken, WAITS)
             yield
             seen = self._monitor.last
 
-    def _belongs_to(self, incident: str) -> None:
-        """Have what follows carry the incident at hand, else this one, else a new one."""
+    def _set_incident(self, incident: str) -> None:
+        """Set the incident of what follows: the present one, else this one, else a new one."""
         self._journal.handle(self._journal.state.incident or incident or self._journal.open_incident())
 
     def give_way(self, finding: Finding) -> None:
-        """Take the steps, before anything is started, for want of which the launcher before was killed with all it had.
+        """Take steps before any program starts, since the whole last launcher was killed for lack of memory.
 
         Raises:
-            RunOverError: there are none left.
+            RunOverError: no step is left.
         """
         match self.decide(finding, self._monitor.look()):
             case Stop(ending):
@@ -164,17 +164,17 @@ class Repairs:
         self._say(f"{decision.cause}: starts with {_in_words(decision.steps)}")
 
     def have_room(self) -> Script:
-        """Return when what the agent will take is free, by steps down if need be; wait for foreign memory."""
+        """Wait until the agent's memory is free, with steps down if needed."""
         since_s, seen, before = self._run.now_s, self._monitor.look(), self._journal.state.incident
         while (short := self._missing_for_agent(seen)) is not None:
             kind, finding = short
-            self._belongs_to(self._monitor.incident_of(finding))
-            lack = Lack(kind, finding.deficit_mib, finding.pool)
-            if steps := self._ladder.ground(seen).choose(lack, lasting=True):
+            self._set_incident(self._monitor.incident_of(finding))
+            deficit = Deficit(kind, finding.deficit_mib, finding.pool)
+            if steps := self._ladder.context(seen).choose(deficit, lasting=True):
                 self._begin_with(Degrade(steps, kind, finding.sentence))
                 continue
             self._monitor.remark(finding, WAITS)
-            first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
+            first = self._journal.state.agent_restarts == 0  # a run that has begun waits without a limit
             if first and self._run.now_s - since_s >= self._config.memory.foreign_patience_s:
                 raise RunOverError(Ending(Exit.OUT_OF_MEMORY, f"{finding.sentence}{_way_to_wait(finding, seen)}"))
             yield
@@ -182,37 +182,37 @@ class Repairs:
         self._journal.handle(before)
 
     def start_agent(self, resume: bool) -> None:
-        """Start the agent; one that can't be started at all ends the run."""
+        """Start the agent; if it can't be started the run ends."""
         try:
             self._run.start_agent(resume)
         except StartError as error:
             raise RunOverError(Ending(Exit.BAD_CONFIG, str(error))) from error
-        self._agent_away = False
+        self._agent_stopped = False
         self._journal.unverified = self._journal.state.incident
         self._journal.change(agent_figures_doubted="")
-        self._monitor.fresh = False  # what was seen last is of the agent before
+        self._monitor.fresh = False  # the last observation is of the agent before
 
     def replace_agent(
         self, cause: str, failed: bool = False, delay_s: float = 0.0, simulator_too: bool = False
     ) -> Script:
-        """Start the agent again with the values that hold; unless it failed, it writes a checkpoint first."""
+        """Restart the agent with the present values; unless it failed, it writes a checkpoint first."""
         self._run.count_restart(self._run.agent, cause, delay_s)
-        how = "goes on from its checkpoint" if self._run.spec.resumes else "begins from the start"
-        self._say(f"{cause}: the agent is started again and {how}")
+        how = "resumes from its checkpoint" if self._run.spec.resumes else "begins from the start"
+        self._say(f"{cause}: the agent is restarted and {how}")
         if failed:
             self._run.agent.kill(cause)
         else:
-            yield from self._put_agent_away(cause)
+            yield from self._checkpoint_and_stop_agent(cause)
         self._run.agent.back_off(self._run.now_s + delay_s)
         yield from self._run.back_off(self._run.agent)
         fresh = self._run.spec.wants_fresh_simulator and self._run.simulator.started_s < self._run.agent.started_s
         if self._run.simulator_is_dead or fresh or (simulator_too and self._run.spec.simulator.ours):
-            self._run.lose_simulator("the agent gets a fresh one" if fresh else "it is of no use")
+            self._run.lose_simulator("the agent gets a fresh one" if fresh else "it failed")
             yield from self.have_simulator()
         yield from self.have_room()
         self.start_agent(resume=True)
 
-    def _put_agent_away(self, cause: str) -> Script:
+    def _checkpoint_and_stop_agent(self, cause: str) -> Script:
         if self._run.agent_listens:
             yield from self._run.ask("checkpoint")
         yield from self._run.stop_agent(cause)
@@ -220,7 +220,7 @@ class Repairs:
     def _start_failed(self, failed: Finding) -> Script:
         seen = self._monitor.look()
         finding = self._named(failed)
-        self._belongs_to(finding.incident)
+        self._set_incident(finding.incident)
         decision = self.decide(finding, seen)
         if not self.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
             self._show_log()
@@ -235,7 +235,7 @@ class Repairs:
                 self._ladder.take(decision)
                 if any(Act.FRESH_AGENT in step.does.acts for step in steps) and self._run.agent.lives:
                     yield from self._run.stop_agent(cause)
-                    self._agent_away = True
+                    self._agent_stopped = True
             case _:
                 yield from self.perform(decision, self._journal.state.incident)
 
@@ -244,16 +244,16 @@ class Repairs:
             self._say(f"the end of {child.log}:\n{self._run.simulator.last_output(LOG_LINES_SHOWN)}")
 
     def _named(self, failed: Finding) -> Finding:
-        """Return what the log or the kernel says of a failed start; else it just wasn't ready."""
+        """Return the cause of a failed start by log or kernel, else that the simulator wasn't ready."""
         last_words, code = self._run.simulator.last_output().rstrip("."), failed.exit_code
         said = f": {last_words}" if last_words else ""
         known = (*policy.FATAL, *policy.SIMULATOR_FAILED)
         finding = next((each for each in policy.gravest(self._monitor.findings) if each.cause in known), failed)
-        hint = f"; {vulkan.WITHOUT_A_WORD}" if self._ended_without_a_word(finding, code) else ""
+        hint = f"; {vulkan.NO_REASON}" if self._ended_without_reason(finding, code) else ""
         return dataclasses.replace(finding, sentence=finding.sentence + said + hint, exit_code=code)
 
-    def _ended_without_a_word(self, finding: Finding, code: int | None) -> bool:
-        """Return whether a CARLA that did run has ended as it started, by no signal, and its log says nothing of it."""
+    def _ended_without_reason(self, finding: Finding, code: int | None) -> bool:
+        """Return whether CARLA ended during its start, without a signal or a reason in its log."""
         child = self._run.simulator.child
         ran = child is not None and child.pid > 0
         carla = self._run.spec.simulator.needs_card and not self.ever_healthy
@@ -272,7 +272,7 @@ class Repairs:
             yield from self._run.stop_simulator()
         self._restart_simulator(cause, delay_s)
         yield from self.have_simulator()
-        if self._agent_away:
+        if self._agent_stopped:
             yield from self.replace_agent(cause, failed=True)
         elif self._run.drained:
             yield from self._run.resume()
@@ -282,32 +282,32 @@ class Repairs:
         if failed:
             yield from self._run.stop_agent(cause)
         else:
-            yield from self._put_agent_away(cause)
-        self._agent_away = True
+            yield from self._checkpoint_and_stop_agent(cause)
+        self._agent_stopped = True
 
     def _restart_simulator(self, cause: str, delay_s: float) -> None:
         self._run.count_restart(self._run.simulator, cause, delay_s)
         self._run.simulator.back_off(self._run.now_s + delay_s)
-        self._say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
+        self._say(f"{cause}: the simulator is restarted in {delay_s:.1f} s, the agent waits for it")
 
     def _degrade(self, decision: Degrade) -> Script:
         steps, cause = decision.steps, decision.cause
         self._ladder.take(decision)
         self._ladder.degraded()
-        self._say(f"{cause}: gives way by {_in_words(steps)}")
+        self._say(f"{cause}: degrades by {_in_words(steps)}")
         acts = {act for step in steps for act in step.does.acts}
-        yield from self._do(acts, laid_over({}, *(step.values for step in steps)), cause)
+        yield from self._do(acts, merged_values({}, *(step.values for step in steps)), cause)
 
     def _restore(self) -> Script:
         taken, back = self._ladder.restore()
-        self._say(f"memory is back: {taken} is taken back")
+        self._say(f"memory is free again: {taken} is restored")
         yield from self._do(self._ladder.undone_by(taken), back, f"restores {taken}")
 
     def _do(self, acts: Collection[Act], values: dict[str, object], cause: str) -> Script:
-        """Do what rungs ask for, with one restart of either program at most; one that has ended is started again."""
+        """Do the actions of rungs, with at most one restart of each program; a program that has ended is restarted."""
         if Act.FRESH_SIMULATOR in acts or self._run.simulator_is_dead:
             if Act.FRESH_AGENT in acts:
-                yield from self._put_agent_away(cause)
+                yield from self._checkpoint_and_stop_agent(cause)
             yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
             if not self._run.spec.reconnects:
                 return  # the agent was started again with it
@@ -317,9 +317,9 @@ class Repairs:
             yield from self._apply(values, cause)
 
     def _apply(self, values: dict[str, object], cause: str) -> Script:
-        """Have the running agent take values; where it can't, it is started again with them."""
+        """Let the running agent apply values; if it can't, restart it with them."""
         self._run.enter(State.APPLYING)
-        with contextlib.suppress(StartError):  # it is journalled, and the running agent takes them all the same
+        with contextlib.suppress(StartError):  # the error is recorded, and the running agent applies the values anyway
             self._run.lay()
         if self._run.agent_listens:
             answer = yield from self._run.ask("apply", values)

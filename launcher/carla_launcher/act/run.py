@@ -28,7 +28,7 @@ from carla_run.events import LauncherEvent
 from carla_run.requests import Answer
 
 WAITING_S = 10.0
-"""Between two lines that say what is waited for."""
+"""Interval between two lines that say what the launcher waits for."""
 EVENTS = {
     Role.SIMULATOR: {
         Move.ADOPTED: LauncherEvent.SIMULATOR_ADOPTED,
@@ -96,12 +96,12 @@ class Run:
 
     @property
     def simulator_is_dead(self) -> bool:
-        """Return whether a simulator is to be started here."""
+        """Return whether a simulator must be started here."""
         return self.spec.simulator.ours and not self.simulator.lives
 
     @property
     def wanting(self) -> list[str]:
-        """Return what training waits for: a program that isn't up, or the end of a drain."""
+        """Return what training waits for: programs that aren't up, or the end of a drain."""
         there = {
             "simulator": self.simulator.is_up,
             "agent": self.agent_listens,
@@ -114,7 +114,7 @@ class Run:
         return self.simulator if name == Role.SIMULATOR.value else self.agent
 
     def enter(self, state: State) -> None:
-        """Say where the run stands, and in which processes (a container's is known only after its start); write it."""
+        """Record the run's state and its process ids; a container's is known only after its start."""
         if state is self.stands:
             return
         self.stands = state
@@ -126,7 +126,7 @@ class Run:
         self.journal.save()  # nothing else may happen to it for hours
 
     def adopt(self) -> None:
-        """Take over what a launcher that is gone left running; a simulator of another quality is of no use."""
+        """Take over the programs that an earlier launcher left; end a simulator of another quality."""
         before = self.journal.state.simulator
         for program in (self.simulator, self.agent):
             child = self.effects.runtime.left(program.role)
@@ -134,7 +134,7 @@ class Run:
                 program.adopt(child, self.now_s)
                 self._record(program)
                 self._tell(program, Move.ADOPTED, "left by an earlier launcher", pid=child.pid)
-                self.say(f"goes on with the {program.name} that an earlier launcher left, process {child.pid}")
+                self.say(f"takes over the {program.name} that an earlier launcher left, process {child.pid}")
         if self.simulator.child is not None and before is not None and before.quality != self.quality:
             self.lose_simulator()
         if self.agent.child is not None:
@@ -185,7 +185,7 @@ class Run:
         return {"resume": program.last.resume, "overrides": overrides(self.journal.state.taken)}
 
     def _record(self, program: SupervisedProcess) -> None:
-        """Say what a program is; without a child, that one is about to be started."""
+        """Record a program's process; without one, that it is about to start."""
         quality, child = self.quality if program is self.simulator else None, program.child
         shown = ProcessState(quality=quality) if child is None else ProcessState(child.pid, str(child.log), quality)
         self.journal.change(**{program.name: shown})
@@ -228,12 +228,12 @@ class Run:
         self.say(f"simulator {health.version} answers and ticks after {took_s:.1f} s")
         return None
 
-    def lose_simulator(self, cause: str = "it is of no use") -> None:
-        """Forget a simulator that failed, or that is to be another one; what still runs of it is killed."""
+    def lose_simulator(self, cause: str = "it failed") -> None:
+        """Kill a simulator that failed or is to be replaced, if it runs, and forget it."""
         self.simulator.forget(cause)
 
     def stop_simulator(self) -> Script:
-        """End it, with its grace; a second request to stop cuts that short."""
+        """Stop it within its grace period; a second request to stop cuts that short."""
         if self.simulator.lives:
             self.enter(State.STOPPING_SIMULATOR)
             yield from self.simulator.stop(lambda: self.now_s, self.cut_short)
@@ -242,7 +242,7 @@ class Run:
     # The agent
 
     def start_agent(self, resume: bool) -> None:
-        """Lay the present rung's values and start it.
+        """Write the present rung's values and start the agent.
 
         Raises:
             StartError: it can't be started.
@@ -269,7 +269,7 @@ class Run:
             ) from error
 
     def ask(self, kind: str, values: Mapping[str, Any] | None = None) -> Waiting[Answer | None]:
-        """Ask the agent and return its answer; None if it ended or said nothing in time."""
+        """Send the agent a request and return its answer; None if it ended or didn't answer in time."""
         requests = self.effects.requests
         try:
             number = requests.send(kind, values)
@@ -290,20 +290,20 @@ class Run:
         return answer
 
     def drain(self, cause: str) -> Script:
-        """Have the agent write a checkpoint and give the simulator back; it waits then for ``resume``."""
+        """Let the agent write a checkpoint and release the simulator; it then waits for ``resume``."""
         self.enter(State.DRAINING)
         self.journal.event(LauncherEvent.DRAINING, cause)
         answer = yield from self.ask("drain")
         self.drained = answer is not None and answer.ok
 
     def resume(self) -> Script:
-        """Have a drained agent drive again."""
+        """Let a drained agent drive again."""
         if self.agent.lives:
             yield from self.ask("resume")
         self.drained = False
 
     def stop_agent(self, cause: str) -> Script:
-        """Have it write a checkpoint and end; after its grace, or at a second request to stop, it is killed."""
+        """Let the agent write a checkpoint and end; kill it after its grace period, or at a second request to stop."""
         if self.agent.lives:
             self.enter(State.DRAINING)
             grace_s = self.config.agent.stop_grace_s
@@ -313,7 +313,7 @@ class Run:
     # All
 
     def kill_all(self) -> None:
-        """End all at once, without a word."""
+        """Kill all programs without recording it."""
         self.agent.kill()
         self.simulator.kill()
         self.further.kill_all()

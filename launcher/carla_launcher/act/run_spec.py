@@ -1,4 +1,4 @@
-"""What one run is started with, by either runtime: plain data."""
+"""The data that either runtime needs to start a run."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What simulator and agent of one run have in common for its whole life.
+    """The settings of simulator and agent, fixed for the run.
 
     Attributes:
-        port: the simulator's RPC port; carla-lite takes the next one too, CARLA the next two.
-        host: where the simulator listens; only local programs can use another one than this machine's loopback.
-        config: of the agent.
-        agent_options: of ``python -m carla_td3 train``, those that are the same in every runtime.
-        cards: of simulator and agent, as the driver counts.
-        in_containers: the Compose stack runs both; False for local processes.
-        stack: the folder of the Compose files.
-        on_cluster: the nodes of a cluster have the simulators: none is to be seen from here.
-        resume: the agent goes on with what is in the run directory.
-        gpu_uuids: of the simulator's card and of the agent's; empty gives either none in particular.
-        simulators: how many, one a collector; of those from the second on, each has the next three ports.
-        step_before: of Slurm's job, with which the launcher before was killed; None if none was, or not so.
+        port: the simulator's RPC port; carla-lite takes the next port as well, CARLA the next two.
+        host: address of the simulator; only local programs can use another one than 127.0.0.1.
+        config: the agent's configuration.
+        agent_options: options of ``python -m carla_td3 train`` for every runtime.
+        cards: GPUs of simulator and agent, by the driver's index.
+        in_containers: Compose runs both; False for local processes.
+        stack: folder of the Compose files.
+        on_cluster: the simulators run on the nodes of a cluster, which the launcher doesn't observe.
+        resume: the agent resumes the run in its directory.
+        gpu_uuids: UUIDs of the simulator's GPU and of the agent's; empty leaves the choice open.
+        simulators: number of simulators, one per collector; each further one has the next three ports.
+        step_before: step of a Slurm job in which the last launcher was killed; None if there was none.
         command: that runs in the agent's place; None for the agent.
         tm_port: free for a Traffic Manager of the command's.
-        inherited: descriptors that everything started on this machine holds too, such as the run's lock.
+        inherited: descriptors that all programs on this machine inherit, such as the run's lock.
     """
 
     run: RunPaths
@@ -78,9 +78,9 @@ class RunSpec:
 
     @property
     def address(self) -> Address:
-        """Return where the simulator listens."""
+        """Return the simulator's address."""
         return self.address_of(0)
 
     def address_of(self, simulator: int) -> Address:
-        """Return where one of several listens; the agent expects it there."""
+        """Return the address of one of several simulators, as the agent expects it."""
         return Address(self.host, self.port + PORTS * simulator)

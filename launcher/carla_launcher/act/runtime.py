@@ -1,6 +1,6 @@
-"""What the supervisor asks of whatever runs the simulator and the agent: the interface and its plain data.
+"""The interface of a runtime, which starts simulator and agent, and its plain data.
 
-Owns no process and no decision. ``processes`` implements it with local processes, ``compose`` with the Compose stack.
+``local`` implements it with local processes, ``compose`` with the Compose stack.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from carla_run.exits import Exit, ExitError
 
 
 class Role(Enum):
-    """Whom a program serves. When the launcher dies, the agent stops first and the simulator after it."""
+    """Role of a program. When the launcher dies, the agent stops first and then the simulator."""
 
     SIMULATOR = "simulator"
     AGENT = "agent"
@@ -22,12 +22,12 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Start:
-    """What to start.
+    """A program to start.
 
     Attributes:
-        quality: of the simulator: Low or Epic; None for the agent, and for a simulator that knows none.
-        resume: the agent goes on with the run.
-        number: of the simulator, where there are several; the first is 0.
+        quality: the simulator's quality, Low or Epic; None for the agent, or for a simulator without qualities.
+        resume: the agent resumes the run.
+        number: number of the simulator; the first one is 0.
     """
 
     role: Role
@@ -40,14 +40,14 @@ class Child(Program, Protocol):
     """A program that was started."""
 
     def terminate(self) -> None:
-        """Ask it to stop and return at once; harmless when it has ended."""
+        """Ask it to stop, and return at once; harmless if it has ended."""
 
     def kill(self) -> None:
-        """End it and all its descendants now; they are gone when this returns."""
+        """Kill it and all its descendants, and wait until they have ended."""
 
 
 class Runtime(Protocol):
-    """Starts the programs of one run and finds what an earlier launcher of it left."""
+    """Starts the programs of one run, and finds those that an earlier launcher left."""
 
     def start(self, start: Start) -> Child:
         """Start a program and return soon, before it is ready.
@@ -57,20 +57,20 @@ class Runtime(Protocol):
         """
 
     def left(self, role: Role) -> Child | None:
-        """Return what still runs of this run, started by a launcher that is gone; None if nothing does."""
+        """Return a program of this run that an earlier launcher left running; None if there is none."""
 
     def clear(self) -> None:
-        """Remove what is left of a run that has ended: containers, networks; what still runs is stopped before.
+        """Stop what still runs, and remove the run's containers and networks.
 
         Raises:
             StartError: something can't be removed.
         """
 
     def close(self) -> None:
-        """Let go of what the runtime itself holds; nothing that runs is stopped by it."""
+        """Release the runtime's own resources. Stops no program of a container."""
 
 
 class StartError(ExitError):
-    """A program can't be started; the message is one sentence for a person."""
+    """A program can't be started. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG

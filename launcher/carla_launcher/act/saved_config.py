@@ -1,4 +1,4 @@
-"""The agent's resolved configuration as its run saved it, as far as it can be read."""
+"""Reads the agent's resolved configuration, which its run saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from carla_run.paths import RunPaths
 
 
 def saved_config(run: RunPaths) -> dict[str, Any]:
-    """Return ``config.yaml``'s sections; empty if the file is missing, torn or something else."""
+    """Return the sections of ``config.yaml``; empty if the file is missing or invalid."""
     try:
         value = yaml.safe_load(read_whole(run.config).decode(errors="replace"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):

@@ -1,8 +1,8 @@
-"""When training stood still, for want of what, and what that cost: as it is seen, look by look.
+"""Standstills of training: when, what training waited for, and what was lost.
 
-A standstill begins with the last look at which training moved, once something is wanting and nothing moves; it ends
-with the first look at which training moves again, and goes on with that. ``launcher.json`` has the one that lasts, an
-event ``stood_still`` each that is over; reports take their figures from there.
+A standstill begins with the last look at which training progressed, if a program is then missing. It ends with the
+first look at which training progresses for good. ``launcher.json`` has the present one, and an event ``stood_still``
+records each past one for the reports.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Heartbeat, Phase
 
 STILL_S = 2.0
-"""A heartbeat comes once a second: a training that hasn't moved for longer stands."""
+"""Time without progress that counts as a standstill; a heartbeat comes once a second."""
 SURELY_S = 10.0
-"""What moves for so long goes on, though a program doesn't look well; before that, it may be an update left over."""
+"""Time of progress that ends a standstill although a program is missing; a shorter one may be a last update."""
 
 
 class Standstills:
     """The standstills of one run's training.
 
     Attributes:
-        over: the run is about to end; no other standstill begins.
+        over: the run is about to end, so no new standstill begins.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -37,18 +37,18 @@ class Standstills:
         self._last: Heartbeat | None = None
         self._moved_s: float | None = None
         self._pause: Standstill | None = None
-        """Something has been wanting since training moved last; it may not last."""
+        """A standstill that may be too short to count."""
         self._moving_s: float | None = None
-        """Since when it moves at each look."""
+        """Time since which training progresses at every look."""
 
     def look(self, beat: Heartbeat | None, agent: float, wanting: Collection[str], incident: str) -> None:
-        """Take up a look.
+        """Record a look.
 
         Args:
             beat: the agent's newest heartbeat.
-            agent: when it was started: by that one is told from the next.
-            wanting: what training waits for.
-            incident: that is being dealt with, or was found; empty for none.
+            agent: start time of the agent, which distinguishes it from the next.
+            wanting: the programs that training waits for.
+            incident: the present incident; empty if there is none.
         """
         if self.over:
             return
@@ -68,13 +68,13 @@ class Standstills:
                 self._journal.save()
 
     def went_on(self, incident: str) -> None:
-        """Take note that an agent outlived its launcher: for that incident training never stood."""
+        """Record that the agent outlived its launcher, so that this incident caused no standstill."""
         stood = self._journal.state.standstill
         if stood is not None and stood.incidents == (incident,):
             self._journal.change(standstill=None)
 
     def end(self) -> None:
-        """Take note that the run ends, and its standstill with it, unless training moves by now."""
+        """Record the end of the run, and of its standstill."""
         until_s = self._journal.time_s if self._moving_s is None else self._moving_s
         self._end(until_s, goes_on=self._moving_s is not None)
 
@@ -96,7 +96,7 @@ class Standstills:
         )
 
     def _lost(self, stood: Standstill) -> dict[str, Any]:
-        """Return what had to be done again, by the first heartbeat of the agent that goes on; None if none does."""
+        """Return the steps and updates that were lost, by the next agent's first heartbeat; None if unknown."""
         first = self._first
         had, has = (stood.step, stood.updates), (stood.step, stood.updates)
         if self._agent != stood.agent and first is not None:
@@ -107,7 +107,7 @@ class Standstills:
         return dict(zip(("steps_lost", "updates_repeated"), lost, strict=True))
 
     def _moves(self, beat: Heartbeat | None, agent: float) -> bool:
-        """Return whether training has moved since the heartbeat before, of the same agent."""
+        """Return whether training has progressed since the same agent's last heartbeat."""
         if beat is None or beat.phase is Phase.STARTING:
             return False
         if agent != self._agent:
@@ -129,5 +129,5 @@ def _grown(stood: Standstill, now_s: float, wanting: Collection[str], incident: 
 
 
 def _done(beat: Heartbeat) -> tuple[int, int, int]:
-    """Return what grows while training moves; in an evaluation only ticks do."""
+    """Return the counters that grow while training progresses; during an evaluation only ticks do."""
     return beat.step, beat.updates, beat.ticks if beat.phase is Phase.EVALUATING else 0

@@ -27,16 +27,16 @@ from carla_run.exits import Exit, exit_in_words
 
 ENDS = {
     End.FINISHED: (Exit.FINISHED, "the agent finished"),
-    End.BAD_ARGUMENTS: (Exit.USAGE, "the agent was called with arguments that it doesn't know"),
+    End.BAD_ARGUMENTS: (Exit.USAGE, "the agent doesn't know one of its arguments"),
     End.BAD_CONFIGURATION: (Exit.BAD_CONFIG, "the agent refused its configuration"),
-    End.STOPPED: (Exit.STOPPED, "the agent stopped on request, its checkpoint is written"),
+    End.STOPPED: (Exit.STOPPED, "the agent stopped on request and wrote its checkpoint"),
 }
-"""Ends of the agent after which the run is over, and the launcher's exit code for each."""
+"""Ends of the agent after which the run is over, each with the launcher's exit code and a sentence."""
 KILLED = (128 + 9, 128 + 15)
 
 
 class Supervisor:
-    """Runs one run to its end."""
+    """Supervises one run to its end."""
 
     def __init__(self, run: Run, forecast: Forecast) -> None:
         self.ending: Ending | None = None
@@ -51,11 +51,11 @@ class Supervisor:
 
     @property
     def state(self) -> State:
-        """Where the run stands."""
+        """State of the run."""
         return self._run.stands
 
     def run(self) -> Ending:
-        """Return how the run ended; nothing that it started is left, also if this raises."""
+        """Run to the end and return it. All programs have ended then, even after an exception."""
         try:
             while self.state is not State.STOPPED:
                 self.step()
@@ -66,7 +66,7 @@ class Supervisor:
         return self.ending
 
     def step(self) -> None:
-        """Look if it is time, and go on by one move; blocks for no longer than a health check or a kill takes."""
+        """Look if it is time, and make one move; blocks at most for a health check or a kill."""
         if self.state is State.STOPPED:
             return
         if self._effects.stop.count > 0 and not self._leaving:
@@ -94,8 +94,8 @@ class Supervisor:
             yield from self._repairs.have_room()
             self._repairs.start_agent(self._run.spec.resume)
         elif self._effects.requests.started_with() != self._ladder.overrides:
-            yield from self._repairs.replace_agent("the agent that was left stands on another rung")
-        self._journal.handle("")  # a launcher that was killed is made good but for the agent's word
+            yield from self._repairs.replace_agent("the agent that still ran was started with other steps")
+        self._journal.handle("")  # the killed launcher's incident is over, except for the agent's report
         while True:
             if self._monitor.fresh:
                 yield from self._decide_by(self._monitor.take())
@@ -111,7 +111,7 @@ class Supervisor:
         self._effects.holders.drives()
         self._ladder.plan_bands()
         if why := self._ladder.plan_without_cuda(seen):
-            self._effects.say(f"the agent computes on the CPU, for {why}: planned so from now on")
+            self._effects.say(f"the agent computes on the CPU, since {why}; the plan now expects that")
         if values := self._ladder.given_up(seen):
             self._adopt(values, 0 if seen.agent.beat is None else seen.agent.beat.step)
         self._ladder.foresee(seen)
@@ -126,7 +126,7 @@ class Supervisor:
         yield from self._repairs.perform(decision, incident)
 
     def _adopt(self, values: dict[str, Any], step: int) -> None:
-        """Take over what the agent gave up by itself, as part of what is repaired, or short, else as a new incident."""
+        """Record values that the agent lowered by itself, under the present or a new incident."""
         short = (*policy.RAN_OUT, *policy.SHORT)
         found = next((each.incident for each in self._monitor.findings if each.cause in short), "")
         self._journal.handle(self._journal.under_repair or found or self._journal.open_incident())
@@ -134,10 +134,10 @@ class Supervisor:
         with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
             self._run.lay()
         self._journal.handle("")
-        self._effects.say(f"the agent gave way by itself: {adopted}")
+        self._effects.say(f"the agent lowered its memory by itself: {adopted}")
 
     def _decision(self, seen: Observation) -> tuple[Decision, str]:
-        """Return the first thing that is to be done about what is wrong, and its incident, or a restore."""
+        """Return the first decision about the findings and its incident, else a restore if it is time."""
         for finding in policy.gravest(self._monitor.findings):
             decision = self._repairs.decide(finding, seen)
             if not isinstance(decision, Nothing):
@@ -155,7 +155,7 @@ class Supervisor:
         return not waits or self._gate.is_open(self._run.now_s, seen.agent)
 
     def _label(self, seen: Observation) -> None:
-        """Say where the run stands, by the agent's phase and the findings."""
+        """Set the run's state by the agent's phase and the findings."""
         beat, run, limit_s = seen.agent.beat, self._run, self._run.config.agent.warming_limit_s
         if run.warm:
             short = any(finding.cause in policy.SHORT for finding in self._monitor.findings)
@@ -191,7 +191,7 @@ class Supervisor:
             code = Exit.BAD_CONFIG if named and over.code == Exit.FINISHED else over.code
             raise RunOverError(Ending(code, named[0].sentence if named else over.reason))
         if self._exits.get(ended.code) is End.NO_SIMULATOR and not self._run.spec.simulator.ours:
-            reason = "the agent found no simulator to drive in within its patience"
+            reason = "the agent found no simulator in time"
             raise RunOverError(Ending(Exit.NO_SIMULATOR, reason))
         if not failed:
             self._monitor.add(
@@ -246,11 +246,11 @@ class Supervisor:
         if wanted.code != Exit.STOPPED:
             return wanted
         if ended.code in KILLED:
-            return Ending(Exit.STOPPED, f"{wanted.reason}; the agent left no new checkpoint, the last one counts")
+            return Ending(Exit.STOPPED, f"{wanted.reason}; the agent wrote no new checkpoint, the last one is valid")
         if (over := self._over(ended.code)) and not self._ends_so_when_stopped(ended.code):
             return over
         if not lived:
-            before = f"the agent had ended before ({exit_in_words(ended.code)}), its last checkpoint counts"
+            before = f"the agent had ended before ({exit_in_words(ended.code)}), its last checkpoint is valid"
             return Ending(Exit.STOPPED, f"{wanted.reason}; {before}")
         if self._run.spec.command is not None:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")
@@ -277,5 +277,5 @@ def _explains(finding: Finding, over: Ending) -> bool:
 
 
 def _is_drained(seen: Observation) -> bool:
-    """Return whether the agent rests though no script waits for it: a launcher died between drain and resume."""
+    """Return whether the agent is drained, as after a launcher that died between drain and resume."""
     return seen.agent.beat is not None and seen.agent.beat.phase == "drained"

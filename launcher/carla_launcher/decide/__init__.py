@@ -1,6 +1,5 @@
-"""What is done about what was seen: detectors find, the ladder offers, one search chooses, policy decides. Pure.
+"""Decisions: detectors find what is wrong, the ladder offers steps, one search chooses, policy decides. Pure.
 
-No clock, no file, no process. Owns what is wrong, what fits, which steps are taken and taken back, and how often what
-failed is started again. Carries nothing out: that is ``act``'s. What the agent would take is handed in, never
-asked for.
+Uses no clock, file or process. Decides what fits, which steps are taken and restored, and how often a failed program
+is restarted. ``act`` carries the decisions out. The agent's sizes are passed in.
 """

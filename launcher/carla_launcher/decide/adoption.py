@@ -1,7 +1,7 @@
-"""What the agent's heartbeat shows it to compute with other than was planned, and whether memory is why. Pure.
+"""Finds where the agent's heartbeat differs from the plan, and whether memory is the reason. Pure.
 
-Only what was given up for memory's sake is a rung: it can be restored once memory is there. A card that
-PyTorch can't use is none; nothing frees itself there, and starting again mends nothing.
+A value that the agent lowered to save memory counts as a rung, which can be restored when memory is free. An agent on
+the CPU because PyTorch can't use the GPU is no rung: no memory and no restart changes that.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
 from carla_run.heartbeat import Cuda, Heartbeat
 
 WITHOUT_CUDA = {
-    Cuda.CPU_BUILD: "its PyTorch is a build without CUDA",
-    Cuda.HIDDEN: "CUDA_VISIBLE_DEVICES hides every card from its PyTorch",
-    Cuda.NO_DEVICE: "the kernel shows it no card (a container needs the NVIDIA Container Toolkit)",
-    Cuda.REFUSED: "the driver refuses its PyTorch, as one that is too old does",
-    Cuda.USABLE: "its PyTorch sees the card, and was asked to compute without it",
-    None: "it was told to",
+    Cuda.CPU_BUILD: "its PyTorch was built without CUDA",
+    Cuda.HIDDEN: "CUDA_VISIBLE_DEVICES hides every GPU from its PyTorch",
+    Cuda.NO_DEVICE: "it has no GPU device (a container needs the NVIDIA Container Toolkit)",
+    Cuda.REFUSED: "the driver refuses its PyTorch; the driver may be too old",
+    Cuda.USABLE: "its PyTorch sees the GPU, but its device is set to the CPU",
+    None: "its device is set to the CPU",
 }
-"""Why an agent computes on the CPU, by its heartbeat, if memory isn't why."""
+"""Reason of an agent on the CPU, by the heartbeat's ``cuda``, if memory isn't the reason."""
 
 
 def given_up(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> dict[str, Any]:
-    """Return the value that the agent took for memory's sake, by dotted key; empty if it took none.
+    """Return the values that the agent lowered by itself to save memory, by dotted key; empty if none.
 
     Args:
-        beat: what it computes with.
-        expected: the values that hold, by dotted key; ``device`` is cuda or cpu.
-        program: which rungs it takes by itself, and how its heartbeat shows them.
+        beat: the agent's heartbeat.
+        expected: the planned values, by dotted key; ``device`` is cuda or cpu.
+        program: the agent's rungs, and the fields of its heartbeat that show them.
     """
     return next(_given_up(beat, expected, program), {})
 
 
 def why_without_cuda(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> str | None:
-    """Return why an agent planned on the card computes on the CPU; None if it doesn't, or does for memory's sake."""
+    """Return why an agent planned for the GPU runs on the CPU; None if it doesn't, or if memory is the reason."""
     left_card = expected.get(DEVICE) == CUDA and beat.device == CPU
     if not left_card or any(DEVICE in taken for taken in _given_up(beat, expected, program)):
         return None
@@ -53,7 +53,7 @@ def _given_up(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile
 
 
 def _is_less(now: object, then: object, wanted: object) -> bool:
-    """Return whether a value is what a rung makes of another one."""
+    """Return whether a rung could have turned one value into the other."""
     if wanted in (HALF, FEWER):
         return isinstance(now, int) and isinstance(then, int) and 0 < then < now
     return now != then and (then in wanted if isinstance(wanted, list) else then == wanted)

@@ -1,4 +1,4 @@
-"""What can be decided: plain data that the supervisor carries out."""
+"""The decisions: plain data that the supervisor carries out."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from carla_launcher.observe.pools import PoolKind
 
 @dataclass(frozen=True)
 class Nothing:
-    """Go on as it is; ``reason`` is worth an event if it isn't empty."""
+    """Change nothing. A ``reason`` that isn't empty becomes an event."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class RestartSimulator:
-    """Start the simulator again: after a failure at once or with a delay, or before one at an episode's end.
+    """Restart the simulator, after a failure or before one.
 
     Attributes:
-        failed: it is gone or of no use; otherwise the agent is drained first.
-        waits: for an episode's end.
+        failed: it has ended or doesn't work; otherwise the agent is drained first.
+        waits: wait for the end of an episode.
     """
 
     cause: str
@@ -32,12 +32,12 @@ class RestartSimulator:
 
 @dataclass(frozen=True)
 class RestartAgent:
-    """Start the agent again with the values that hold now.
+    """Restart the agent with the present values.
 
     Attributes:
-        failed: it has ended, or hangs; otherwise it writes a checkpoint and stops first.
-        waits: for an episode's end.
-        simulator_too: the next agent gets a fresh simulator.
+        failed: it has ended or hangs; otherwise it writes a checkpoint and stops first.
+        waits: wait for the end of an episode.
+        simulator_too: restart the simulator as well.
     """
 
     cause: str
@@ -49,11 +49,11 @@ class RestartAgent:
 
 @dataclass(frozen=True)
 class Degrade:
-    """Take steps, all at once.
+    """Take steps down the ladder together.
 
     Attributes:
-        steps: of each rung one at most.
-        kind: of the memory that is short.
+        steps: at most one per rung.
+        kind: kind of the memory that is short.
     """
 
     steps: tuple[Step, ...]
@@ -63,14 +63,14 @@ class Degrade:
 
 @dataclass(frozen=True)
 class Restore:
-    """Take back the last step that was taken."""
+    """Restore: undo the last step that was taken."""
 
     taken: Taken
 
 
 @dataclass(frozen=True)
 class Ending:
-    """The run ends: the launcher's exit code, and why, as a sentence without its full stop."""
+    """How the run ends: the launcher's exit code, and the reason as a sentence without full stop."""
 
     code: int
     reason: str

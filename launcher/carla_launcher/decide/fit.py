@@ -1,7 +1,7 @@
-"""The fit rule for every pool: what simulator, others, agent and reserve come to against what there is.
+"""The fit rule: for every pool, the sum of simulator, other processes, agent and reserve, compared with the total.
 
-Pure: a reading, the simulator's peaks and a function that knows the agent's sizes go in, sums come out. Which of them a
-run starts with, ``choose`` finds.
+Pure: takes a reading, the simulator's peaks and a function that returns the agent's sizes. ``choose`` finds the
+configuration that a run starts with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from carla_launcher.decide.detectors.expectations import PHASES, BandKey
-from carla_launcher.decide.ladder import Ladder, Step, laid_over
+from carla_launcher.decide.ladder import Ladder, Step, merged_values
 from carla_launcher.observe.pools import (
     UNKNOWN,
     Cards,
@@ -28,22 +28,22 @@ from carla_run.memory.room import missing
 _ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
 _BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)
 _OWNERS = {"ram:agent": (OwnerKind.AGENT,), "ram:simulator": (OwnerKind.SIMULATOR,)}
-"""Pools that hold only a part of the run; disk is the agent's alone, every other RAM holds both."""
+"""Pools that hold only one program of the run. The disk holds only the agent's files; all other RAM holds both."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What a plan is made of.
+    """The input of a plan.
 
     Attributes:
-        reading: of all pools; what this run itself holds in it doesn't count.
-        simulator: None where the launcher doesn't run it: what it holds is then foreign.
+        reading: all pools; memory of this run itself doesn't count.
+        simulator: None if the launcher doesn't start it; its memory is then foreign.
         base: the agent's configuration by dotted key; ``device`` is cuda or cpu.
-        ladder: what can be given up, of ``ladder.build_ladder``.
-        reserve_mib: kept free in each pool.
-        cards: of simulator and agent.
-        folder: whose disk the disk's pool is.
-        smaller: by memory, the key of the configuration that a person lowers first.
+        ladder: the steps of each pool, from ``ladder.build_ladder``.
+        reserve_mib: memory that is kept free in each pool.
+        cards: GPUs of simulator and agent.
+        folder: folder on the disk of the disk's pool.
+        smaller: by kind of memory, the key of the configuration that a user should lower first.
         elsewhere: what people call the simulator where the launcher doesn't run it.
     """
 
@@ -60,7 +60,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Line:
-    """One item of a pool's sum."""
+    """One item in the sum of a pool."""
 
     what: str
     figure: Figure
@@ -68,10 +68,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Sum:
-    """What would be in one pool, item by item, against what there is.
+    """The items that would be in one pool, and its total.
 
     Attributes:
-        left_mib: of the total; negative where it is too little, None where the total is unknown.
+        left_mib: total less all items; negative if they don't fit, None if the total is unknown.
     """
 
     pool: str
@@ -81,7 +81,7 @@ class Sum:
 
     @property
     def needed_mib(self) -> float:
-        """All items together; what is unknown counts as nothing."""
+        """Sum of all items; an unknown one counts as 0."""
         return round(sum(line.figure.mib or 0.0 for line in self.lines), 1)
 
     @property
@@ -91,18 +91,18 @@ class Sum:
 
     @property
     def short_mib(self) -> float:
-        """What is missing; 0 where it fits, or where that is unknown."""
+        """MiB missing; 0 if it fits, or if the total is unknown."""
         return round(missing(self.needed_mib, self.total.mib), 1)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to start: the simulator's quality, the agent's device, the steps that are taken.
+    """One possible configuration: the simulator's quality, the agent's device, the steps taken.
 
     Attributes:
-        quality: None where the launcher runs no simulator.
-        agent: what the agent takes by itself, phase by phase.
-        shown: the quality, for people.
+        quality: None if the launcher starts no simulator.
+        agent: the agent's sizes.
+        shown: the simulator, for messages.
     """
 
     quality: str | None
@@ -113,27 +113,27 @@ class Candidate:
 
     @property
     def values(self) -> Values:
-        """Of the agent's configuration, those of the steps, and ``device``."""
+        """Values of the agent's configuration that the steps set, and ``device``."""
         return self.agent.values
 
     @property
     def refusal(self) -> str:
-        """Why there is no such configuration; empty if there is."""
+        """Why the configuration is impossible; empty if it isn't."""
         return self.agent.refusal
 
     @property
     def device(self) -> str:
-        """Where the agent computes: cuda or cpu."""
+        """The agent's device: cuda or cpu."""
         return str(self.values[DEVICE])
 
     @property
     def fits(self) -> bool:
-        """Whether no pool is short."""
+        """Whether all pools suffice."""
         return not self.refusal and not any(each.short_mib for each in self.sums)
 
     @property
     def short_mib(self) -> float:
-        """What is missing, all pools together."""
+        """MiB missing in all pools together."""
         return sum(each.short_mib for each in self.sums)
 
     def sum_of(self, pool: str) -> Sum:
@@ -148,7 +148,7 @@ class Candidate:
 
 
 class Fits:
-    """Judges candidates in one situation."""
+    """Computes the sums of candidates in one situation."""
 
     def __init__(self, situation: Situation, sizes_of: SizesOf) -> None:
         self._situation = situation
@@ -156,15 +156,15 @@ class Fits:
         self._pools = [pool for kind in _ORDER for pool in situation.reading.of(kind)]
 
     def judge(
-        self, ways: Sequence[tuple[Step, ...]], quality: str | None = None, device: str | None = None
+        self, choices: Sequence[tuple[Step, ...]], quality: str | None = None, device: str | None = None
     ) -> list[Candidate]:
-        """Return a candidate for each tuple of steps; ``quality`` and ``device`` hold where no step says another."""
-        sizes = self._sizes_of([self._values(steps, device or self._situation.base[DEVICE]) for steps in ways])
-        return [self._candidate(steps, found, quality) for steps, found in zip(ways, sizes, strict=True)]
+        """Return a candidate for each tuple of steps. Steps may override ``quality`` and ``device``."""
+        sizes = self._sizes_of([self._values(steps, device or self._situation.base[DEVICE]) for steps in choices])
+        return [self._candidate(steps, found, quality) for steps, found in zip(choices, sizes, strict=True)]
 
     @staticmethod
     def _values(steps: Sequence[Step], device: str) -> Values:
-        return laid_over({DEVICE: device}, *(step.values for step in steps))
+        return merged_values({DEVICE: device}, *(step.values for step in steps))
 
     def _candidate(self, steps: tuple[Step, ...], sizes: Sizes, quality: str | None) -> Candidate:
         simulator, shown = self._situation.simulator, self._situation.elsewhere
@@ -177,7 +177,7 @@ class Fits:
 
     def _sum(self, pool: Pool, sizes: Sizes, quality: str | None, steps: Sequence[Step]) -> Sum:
         simulator, agent = self._simulator(pool, quality, steps), self._agent(pool, sizes, steps)
-        # Of a card on which nothing of this run would be, nothing is kept free: others may fill it.
+        # There is no reserve on a GPU that this run wouldn't use.
         kept = (
             self._situation.reserve_mib.get(pool.kind, 0.0)
             if pool.kind is not PoolKind.VRAM or simulator or agent
@@ -212,13 +212,13 @@ class Fits:
 
 
 def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool:
-    """Return whether a pool holds what a program takes of its kind of memory.
+    """Return whether simulator or agent has its memory of a kind in this pool.
 
     Args:
         owner: simulator or agent.
-        pool: its name; the kind's own where it isn't said which.
-        kind: of memory.
-        cards: of both.
+        pool: name of the pool; name of the kind for any pool of it.
+        kind: kind of memory.
+        cards: GPUs of simulator and agent.
     """
     if kind is PoolKind.VRAM:
         return pool in (kind.value, cards.pool_of(owner))
@@ -226,17 +226,17 @@ def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool:
 
 
 def homes_of(owner: OwnerKind, kind: PoolKind, reading: Reading, cards: Cards) -> tuple[Pool, ...]:
-    """Return the pools that hold what a program takes of a kind of memory."""
+    """Return the pools in which simulator or agent has its memory of a kind."""
     return tuple(pool for pool in reading.of(kind) if lives_in(owner, pool.name, kind, cards))
 
 
 def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None) -> dict[BandKey, float]:
-    """Return the most that simulator and agent should hold, MiB by owner, pool and phase; of a disk, in all phases.
+    """Return the most that simulator and agent should hold, MiB by owner, pool and phase.
 
     Args:
-        situation: of the plan.
-        agent: what it takes on the present rung; None where that is unknown.
-        quality: the simulator's at present; None for one that knows none.
+        situation: the input of the plan.
+        agent: the agent's sizes on the present rung; None if unknown.
+        quality: the simulator's present quality; None if it has none.
     """
     found: dict[BandKey, float] = {}
     simulator = situation.simulator
@@ -257,12 +257,12 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
 
 
 def others_of(pool: Pool) -> list[Line]:
-    """Return what holds memory and isn't this run's: by name, and the rest that has none."""
+    """Return the memory that other programs hold, by name, and the rest without a known process."""
     ours = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
     lines = [Line(owner.name, owner.held) for owner in pool.owners if owner.kind not in ours]
     if pool.total.mib is None or pool.free.mib is None:
         return lines
     if any(owner.held.mib is None for owner in pool.owners if owner.kind in ours):
-        return lines  # the rest is this run's own, as far as is known
+        return lines  # the rest may be this run's own
     rest = pool.total.mib - pool.free.mib - sum(owner.held.mib or 0.0 for owner in pool.owners)
     return [*lines, Line("others, unnamed", Figure(round(rest, 1), Provenance.ESTIMATED))] if rest >= 1 else lines

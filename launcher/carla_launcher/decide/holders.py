@@ -1,7 +1,7 @@
-"""Who holds what in every pool, look by look: the one record by which it is said who took memory. Pure.
+"""A record of each owner's memory in every pool, over the whole run: shows which owner took memory. Pure.
 
-Read by the detectors (who grew before a shortage, which foreign process is to be named) and by ``room`` (who has what a
-program lacks before its start). One record, from the run's first look to its last.
+The detectors use it (which owner grew before a shortage, which foreign process to report), and so does ``room`` (which
+owner holds the memory that a program needs at its start).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, Reading
 
 SNAPSHOTS = 60
-"""Kept of each pool, over the window of slopes."""
+"""Snapshots that are kept of each pool, over the window."""
 
-Who = tuple[str, OwnerKind]
-Holdings = Mapping[Who, float]
-"""MiB by owner; those of one name are one."""
+OwnerKey = tuple[str, OwnerKind]
+Holdings = Mapping[OwnerKey, float]
+"""MiB by owner; owners with the same name and kind are one."""
 OURS = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
 REST = {PoolKind.DISK: "other files", PoolKind.RAM: "others, unnamed", PoolKind.VRAM: "others, unnamed"}
-"""What is taken and has no owner, by name: it counts when a pool is short, and as no process."""
+"""Name of the memory without a known process; it can be the cause of a shortage, but isn't a process."""
 
 
 @dataclass
@@ -30,15 +30,15 @@ class _Record:
     last: tuple[float, Holdings] = (0.0, {})
     least: Holdings | None = None
     usual_mib: float | None = None
-    pids: dict[Who, frozenset[int]] = field(default_factory=dict)
-    snapshots: deque[tuple[float, dict[Who, float]]] = field(default_factory=lambda: deque(maxlen=SNAPSHOTS))
+    pids: dict[OwnerKey, frozenset[int]] = field(default_factory=dict)
+    snapshots: deque[tuple[float, dict[OwnerKey, float]]] = field(default_factory=lambda: deque(maxlen=SNAPSHOTS))
 
 
 class Holders:
-    """Looks at every pool.
+    """The record.
 
     Args:
-        window_s: how far back ``before`` and ``since_s`` look.
+        window_s: time that ``before`` and ``since_s`` look back.
     """
 
     def __init__(self, window_s: float) -> None:
@@ -46,11 +46,11 @@ class Holders:
         self._pools: defaultdict[str, _Record] = defaultdict(_Record)
 
     def look(self, now_s: float, reading: Reading) -> None:
-        """Take note of who holds what now."""
+        """Record each owner's memory."""
         for pool in reading.pools:
             record, now = self._pools[pool.name], _holdings(pool)
             least = now if record.least is None else record.least
-            record.least = {who: min(mib, now.get(who, 0.0)) for who, mib in least.items()}
+            record.least = {owner_key: min(mib, now.get(owner_key, 0.0)) for owner_key, mib in least.items()}
             self._forget_ended(record, pool)
             record.last = (record.now_s, record.now) if record.snapshots else (now_s, now)
             record.now_s, record.now = now_s, now
@@ -59,61 +59,65 @@ class Holders:
 
     @staticmethod
     def _forget_ended(record: _Record, pool: Pool) -> None:
-        """Forget what a program of this run held that another process has followed."""
+        """Forget the memory of a program of this run that another process has replaced."""
         for owner in (each for each in pool.owners if each.kind in OURS and each.pids):
-            who, pids = (owner.name, owner.kind), frozenset(owner.pids)
-            if not pids & record.pids.get(who, pids):
+            owner_key, pids = (owner.name, owner.kind), frozenset(owner.pids)
+            if not pids & record.pids.get(owner_key, pids):
                 for _, held in record.snapshots:
-                    held.pop(who, None)
-            record.pids[who] = pids
+                    held.pop(owner_key, None)
+            record.pids[owner_key] = pids
 
     def drives(self) -> None:
-        """Take note that simulator and agent had what they need at the last look."""
+        """Note that simulator and agent had the memory that they need at the last look."""
         for record in self._pools.values():
             held = sum(_foreign(record.now).values())
             record.usual_mib = held if record.usual_mib is None else min(held, record.usual_mib)
 
     def now(self, pool: str) -> Holdings:
-        """Return who holds what at the last look."""
+        """Return each owner's memory at the last look."""
         return self._pools[pool].now
 
     def before(self, pool: str) -> Holdings:
-        """Return who held what at the beginning of the window."""
+        """Return each owner's memory at the beginning of the window."""
         return self._pools[pool].snapshots[0][1]
 
-    def since_s(self, pool: str, who: Who, mib: float) -> float:
-        """Return for how long an owner has held more than this, s; at most the window."""
+    def since_s(self, pool: str, owner_key: OwnerKey, mib: float) -> float:
+        """Return for how long an owner has held more than this, in s; at most the window."""
         record = self._pools[pool]
         looks = (*record.snapshots, record.last)
-        no_more = [time_s for time_s, held in looks if held.get(who, 0.0) <= mib]
+        no_more = [time_s for time_s, held in looks if held.get(owner_key, 0.0) <= mib]
         return record.now_s - (no_more[-1] if no_more else looks[0][0])
 
     def foreign(self, pool: str) -> Mapping[str, tuple[float, float]]:
-        """Return what each foreign owner holds, and by how much that is more than the least since the first look."""
+        """Return each foreign owner's memory, and its growth above its least since the first look."""
         record = self._pools[pool]
         least = record.least or {}
-        return {who[0]: (mib, mib - least.get(who, 0.0)) for who, mib in _foreign(record.now).items()}
+        return {owner_key[0]: (mib, mib - least.get(owner_key, 0.0)) for owner_key, mib in _foreign(record.now).items()}
 
     def taker(self, pool: Pool) -> Owner | None:
-        """Return the foreign owner who took most since the first look; if none took any, the one who holds most."""
+        """Return the foreign owner that took most since the first look; if none took any, the one that holds most."""
         known = self.foreign(pool.name)
         owners = [each for each in pool.owners if each.kind is OwnerKind.FOREIGN and each.held.mib]
         return max(owners, key=lambda owner: known.get(owner.name, (0.0, 0.0))[::-1], default=None)
 
     def taken_mib(self, pool: Pool) -> float:
-        """Return how much more all foreign owners hold than they did while the run drove."""
+        """Return how much more all foreign owners hold than while the run was driving."""
         return pool.held_by(OwnerKind.FOREIGN) - (self._pools[pool.name].usual_mib or 0.0)
 
 
 def _foreign(held: Holdings) -> Holdings:
-    return {who: mib for who, mib in held.items() if who[1] is OwnerKind.FOREIGN and who[0] not in REST.values()}
+    return {
+        owner_key: mib
+        for owner_key, mib in held.items()
+        if owner_key[1] is OwnerKind.FOREIGN and owner_key[0] not in REST.values()
+    }
 
 
-def _holdings(pool: Pool) -> dict[Who, float]:
-    held: dict[Who, float] = {}
+def _holdings(pool: Pool) -> dict[OwnerKey, float]:
+    held: dict[OwnerKey, float] = {}
     for owner in pool.owners:
-        who = (owner.name, owner.kind)
-        held[who] = held.get(who, 0.0) + (owner.held.mib or 0.0)
+        owner_key = (owner.name, owner.kind)
+        held[owner_key] = held.get(owner_key, 0.0) + (owner.held.mib or 0.0)
     unknown = any(owner.held.mib is None for owner in pool.owners)
     if not unknown and pool.total.mib is not None and pool.free.mib is not None:
         rest_mib = pool.total.mib - pool.free.mib - sum(held.values())

@@ -1,6 +1,6 @@
-"""The ladder as data: the lines of all rungs, the steps that they come to, where a run stands, what each step frees.
+"""The ladder as data: the rungs and their steps, a run's position on it, and what each step frees.
 
-Which step is taken is chosen in ``choose``.
+``choose`` chooses the steps.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Ladder = Mapping[PoolKind, tuple[Step, ...]]
 """The steps of each pool's ladder, first choice first."""
 Rungs = Mapping[PoolKind, Sequence[Rung]]
 Needs = Callable[[Mapping[str, Any]], Mapping[PoolKind, float]]
-"""From overrides to the agent's predicted peak, MiB by pool kind, as far as it is known; empty where it isn't."""
+"""Takes overrides, returns the agent's predicted peak in MiB by pool kind, as far as known; empty if unknown."""
 
 
 @dataclass
 class Taken:
-    """A step that was taken and lasts.
+    """A lasting step that was taken.
 
     Attributes:
         rung, values, quality: of the step.
         cause: why it was taken.
-        kind: whose ladder it stands in.
+        kind: kind of the pool whose ladder has the step.
     """
 
     rung: str
@@ -46,12 +46,12 @@ class Taken:
 
 
 def overrides(taken: Sequence[Taken]) -> dict[str, Any]:
-    """Return the values that hold, for ``overrides.yaml``."""
-    return laid_over({}, *(each.values for each in taken))
+    """Return the values that the taken steps set, for ``overrides.yaml``."""
+    return merged_values({}, *(each.values for each in taken))
 
 
-def laid_over(values: Mapping[str, Any], *more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with others over them: of two numbers the smaller holds, which gives way more."""
+def merged_values(values: Mapping[str, Any], *more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values merged with others, which win; of two numbers the smaller one wins."""
     found = dict(values)
     for each in more:
         found |= {key: _further(found.get(key), value) for key, value in each.items()}
@@ -65,7 +65,7 @@ def _further(one: object, other: object) -> object:
 
 
 def kind_of(step: Step, ladder: Ladder, default: PoolKind = PoolKind.RAM) -> PoolKind:
-    """Return in whose ladder this very step stands."""
+    """Return the kind of the pool whose ladder has this step."""
     return next((kind for kind, steps in ladder.items() if any(each is step for each in steps)), default)
 
 
@@ -73,15 +73,15 @@ def kind_of(step: Step, ladder: Ladder, default: PoolKind = PoolKind.RAM) -> Poo
 
 
 class PolicyError(ExitError):
-    """A ``--policy`` that can't be followed; the message is one sentence for a person."""
+    """A ``--policy`` that can't be used. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
 
 
 def with_program(rungs: Rungs, program: ProgramFile) -> dict[PoolKind, tuple[Rung, ...]]:
-    """Return the rungs with the program's own among them, each before the one that comes ``after`` what it loses.
+    """Return the launcher's rungs and the program's, each program's rung before the first with its loss in ``after``.
 
-    One that has the name of a rung of the same pool is left out: that one stands for it.
+    A program's rung with the name of a launcher's rung in the same pool is left out.
     """
 
     def merged(kind: PoolKind, ladder: Sequence[Rung]) -> Iterator[Rung]:
@@ -96,25 +96,25 @@ def with_program(rungs: Rungs, program: ProgramFile) -> dict[PoolKind, tuple[Run
 
 
 def of_program(rung: ProgramRung) -> Rung:
-    """Return a program's rung as a line of the ladder, where a list is a value and a tuple has values in order."""
+    """Return a program's rung as a rung of the ladder; a list of values becomes a tuple, taken in order."""
     values = {key: tuple(each) if isinstance(each, list) else each for key, each in rung.values.items()}
     line = rung.model_dump(include={"name", "does", "frees_mib", "cost", "allowed"})
     return Rung.model_validate({**line, "values": values})
 
 
 def picked_rungs(rungs: Rungs, policy: Sequence[str] | None) -> dict[PoolKind, tuple[Rung, ...]]:
-    """Return the rungs to use, in order: those that are allowed, or those that ``policy`` names, as it orders them.
+    """Return the rungs to use, in order: the allowed ones, or those that ``policy`` names, in its order.
 
-    A pool none of whose rungs is named keeps its own order; ``stop`` is always there and last.
+    A pool of which no rung is named keeps its own order. ``stop`` is always the last rung.
 
     Raises:
-        PolicyError: a name that no pool has.
+        PolicyError: no pool has a rung of this name.
     """
     named = [name.strip() for name in policy or () if name.strip()]
     known = {rung.name for ladder in rungs.values() for rung in ladder}
     if unknown := [name for name in named if name not in known]:
         raise PolicyError(
-            f"--policy names {', '.join(unknown)}, which the ladder hasn't: there are {', '.join(sorted(known))}."
+            f"--policy names {', '.join(unknown)}, which the ladder doesn't have: it has {', '.join(sorted(known))}."
         )
     return {
         kind: tuple(sorted(_named(ladder, named), key=lambda rung: rung.ends_run)) for kind, ladder in rungs.items()
@@ -130,17 +130,16 @@ def _named(ladder: Sequence[Rung], named: Sequence[str]) -> list[Rung]:
 
 
 def build_ladder(rungs: Rungs, base: Values, simulator: Simulator | None, sizes_of: SizesOf) -> Ladder:
-    """Return the steps of each pool's ladder; those that would change or free nothing there are left out.
+    """Return the steps of each pool's ladder, without those that change or free nothing there.
 
     Args:
         rungs: as :func:`picked_rungs` returns them.
-        base: the configuration's values by dotted key, each null replaced by what it stands for; ``device`` is cuda or
-            cpu.
-        simulator: None where the launcher doesn't run it.
-        sizes_of: for sets of values, each with ``device``; asked once.
+        base: the configuration's values by dotted key, each null replaced by its meaning; ``device`` is cuda or cpu.
+        simulator: None if the launcher doesn't start it.
+        sizes_of: returns the agent's sizes for sets of values, each with ``device``; called once.
 
     Raises:
-        RungError: a rung sets what the agent hasn't.
+        RungError: a rung sets a key that the agent doesn't have.
     """
     start, *_ = variants = variants_of(rungs, base)
     found = dict(zip(map(key_of, variants), sizes_of(variants), strict=True))
@@ -149,19 +148,19 @@ def build_ladder(rungs: Rungs, base: Values, simulator: Simulator | None, sizes_
 
 
 def variants_of(rungs: Rungs, base: Values) -> list[Values]:
-    """Return the sets of values that :func:`build_ladder` asks about, the one without any step first."""
+    """Return the sets of values whose sizes :func:`build_ladder` needs; the first is without any step."""
     start = {DEVICE: base[DEVICE]}
     return [start, *({**start, **values} for ladder in rungs.values() for rung in ladder for values in rung.sets(base))]
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where on the ladder a run stands, and what the steps from there free.
+class LadderPosition:
+    """A run's position on the ladder, and what the steps from there free.
 
     Attributes:
         ladder: all steps of this run.
-        taken: those taken, in order.
-        needs: what the agent is predicted to take, as far as it is known.
+        taken: the steps taken, in order.
+        needs: returns the agent's predicted peak.
     """
 
     ladder: Ladder
@@ -169,49 +168,49 @@ class Standing:
     needs: Needs
 
     def step_of(self, rung: str) -> Step | None:
-        """Return the step of a rung that holds; None if none does, or one that this ladder doesn't have."""
+        """Return the last step taken of a rung; None if none was taken, or if the ladder doesn't have it."""
         last = next((each for each in reversed(self.taken) if each.rung == rung), None)
         return None if last is None else next((step for step in self._same(rung) if _alike(step, last)), None)
 
     def is_taken(self, step: Step) -> bool:
-        """Return whether a step, or one further down the same rung, holds already."""
+        """Return whether a step, or a further one of the same rung, was taken already."""
         if not any(each.rung == step.rung for each in self.taken):
             return False
         held, same = self.step_of(step.rung), self._same(step.rung)
         place = next((index for index, each in enumerate(same) if _alike(each, step)), None)
         return held is None or place is None or place <= same.index(held)
 
-    def relief(self, way: Sequence[Step]) -> dict[PoolKind, float]:
-        """Return what the agent's steps free together in each pool, against what holds; negative where they cost.
+    def relief(self, chosen: Sequence[Step]) -> dict[PoolKind, float]:
+        """Return what the agent's steps free together in each pool, from the present position; negative if they cost.
 
-        Where it isn't known yet what the agent takes then, each step's own figures hold.
+        If the agent's sizes aren't known yet, the configured figures of each step are used.
         """
-        steps = [step for step in way if step.values]
+        steps = [step for step in chosen if step.values]
         if not steps:
             return {}
         holds = overrides(self.taken)
-        now, then = self.needs(holds), self.needs(laid_over(holds, *(step.values for step in steps)))
+        now, then = self.needs(holds), self.needs(merged_values(holds, *(step.values for step in steps)))
         freed = {kind: now[kind] - then[kind] for kind in now.keys() & then.keys()}
         known = bool(now and then)
         more = (self._beyond_held(step, "unseen_mib") if known else self._configured(step) for step in steps)
         return summed(freed, *more)
 
-    def of_simulators(self, way: Sequence[Step]) -> dict[PoolKind, float]:
-        """Return what the simulators hold that these steps end, beyond those that are ended already."""
-        return summed(*(self._beyond_held(step, "simulators_mib") for step in way if step.simulators_mib))
+    def of_simulators(self, chosen: Sequence[Step]) -> dict[PoolKind, float]:
+        """Return the memory of the simulators that these steps end."""
+        return summed(*(self._beyond_held(step, "simulators_mib") for step in chosen if step.simulators_mib))
 
     def predicted(self) -> Mapping[PoolKind, float]:
-        """Return what the agent takes at its peak on this rung; empty where it isn't known for any."""
+        """Return the agent's predicted peak on this rung; empty if unknown."""
         if known := self.needs(overrides(self.taken)):
             return known
         steps = [step for rung in {each.rung: None for each in self.taken} if (step := self.step_of(rung))]
-        freed = Standing(self.ladder, (), lambda _: {}).relief(steps)
+        freed = LadderPosition(self.ladder, (), lambda _: {}).relief(steps)
         return {kind: mib - freed.get(kind, 0.0) for kind, mib in self.needs({}).items()}
 
     def within_reach(self) -> list[dict[str, Any]]:
-        """Return the overrides that a choice may ask about next, those that hold first.
+        """Return the overrides that the next choice may ask about, the present ones first.
 
-        These are the last step taken back, each step alone, and each after the rungs before it, as far as those go.
+        They are the last step restored, each step by itself, and each step after all rungs before it.
         """
         holds = overrides(self.taken)
         found = [holds, overrides(self.taken[:-1])]
@@ -219,12 +218,12 @@ class Standing:
             before: list[dict[str, Any]] = [{}]
             for _, rung in groupby((step for step in steps if step.values), key=lambda step: step.rung):
                 values = [step.values for step in rung]
-                found += [laid_over(holds, each, value) for each in (before[0], before[-1]) for value in values]
-                before.append(laid_over(before[-1], values[-1]))
+                found += [merged_values(holds, each, value) for each in (before[0], before[-1]) for value in values]
+                before.append(merged_values(before[-1], values[-1]))
         return list({key_of(each): each for each in found}.values())
 
     def _configured(self, step: Step) -> dict[PoolKind, float]:
-        """Return what the ladder says that a step frees of the agent, with those between it and the one that holds."""
+        """Return what a step frees of the agent by the configured figures, with the steps before it of its rung."""
         same, held = self._same(step.rung), self.step_of(step.rung)
         first = 0 if held is None else same.index(held) + 1
         last = next((index for index, each in enumerate(same) if _alike(each, step)), len(same))
@@ -238,7 +237,7 @@ class Standing:
         return summed(getattr(step, figures), {kind: -mib for kind, mib in before.items()})
 
     def _same(self, rung: str) -> list[Step]:
-        """Return a rung's steps in the first ladder that has it."""
+        """Return a rung's steps, of the first ladder that has the rung."""
         found = ([step for step in steps if step.rung == rung] for steps in self.ladder.values())
         return next((steps for steps in found if steps), [])
 

@@ -1,7 +1,7 @@
-"""What each node of a cluster holds at most, and what of it doesn't fit: sums as of one machine, node by node. Pure.
+"""Plans the memory of a cluster: for each node the sums of its programs, and what doesn't fit. Pure.
 
-Every node is taken to be as the machine that plans, but for what is said of it; the learner is on the first, and
-collectors are spread evenly.
+A node is assumed to have the memory of this machine unless options say otherwise. The learner is on the first node,
+and collectors are spread evenly.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from carla_launcher.sizes import Sizes
 RAY_NODE_MIB = 170.0
 """Anonymous memory of a node's raylet, agents and log monitor, measured with Ray 2.60; a head has 80 more."""
 RAY_ACTOR_MIB = 180.0
-"""The same of the worker that holds one collector."""
+"""Anonymous memory of the Ray worker that holds one collector."""
 _NAMES = {PoolKind.RAM: "ram", PoolKind.VRAM: "vram:0"}
 
 
 @dataclass(frozen=True)
 class AgentParts:
-    """What parts of the agent take.
+    """Sizes of the agent's parts.
 
     Attributes:
-        learner: with its driver and all rings, and no collector.
-        collector_mib: of RAM, one.
-        evaluation_mib: of RAM, what the one that evaluates takes beyond.
+        learner: the learner with its driver and all rings, without collectors.
+        collector_mib: RAM of one collector.
+        evaluation_mib: further RAM of the collector that evaluates.
     """
 
     learner: Sizes
@@ -38,12 +38,12 @@ class AgentParts:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """One node, or several that are alike.
+    """The plan of one node, or of several equal nodes.
 
     Attributes:
-        name: for people.
-        collectors: of each; each with a simulator.
-        sums: by pool; of several cards the fullest one.
+        name: for messages.
+        collectors: number per node; each has a simulator.
+        sums: one per pool; of several GPUs the fullest one.
     """
 
     name: str
@@ -52,16 +52,16 @@ class NodePlan:
 
     @property
     def fits(self) -> bool:
-        """Whether no pool is short."""
+        """Whether all pools suffice."""
         return not any(each.short_mib for each in self.sums)
 
 
 def node_reading(here: Reading, totals_mib: Mapping[PoolKind, float]) -> Reading:
-    """Return what a reading of a node would be.
+    """Return the assumed reading of a node.
 
     Args:
-        here: of the machine that plans.
-        totals_mib: what each node, or one card of it, has; of kinds that aren't there, what the machine that plans has.
+        here: reading of this machine.
+        totals_mib: memory of each node, or of one of its GPUs; kinds left out are those of this machine.
     """
     said = [Pool(_NAMES[kind], kind, estimated(mib), estimated(mib)) for kind, mib in totals_mib.items()]
     pools = (*said, *(pool for pool in here.pools if pool.kind not in totals_mib))
@@ -69,14 +69,14 @@ def node_reading(here: Reading, totals_mib: Mapping[PoolKind, float]) -> Reading
 
 
 def node_plans(situation: Situation, parts: AgentParts, nodes: int, collectors: int, cards: int) -> list[NodePlan]:
-    """Return what nodes hold, alike ones together.
+    """Return the plans of all nodes, equal ones together.
 
     Args:
-        situation: of a node; its simulator is one's, whatever its count.
-        parts: of the agent.
-        nodes: how many.
-        collectors: of them all.
-        cards: of each node; 0 for none.
+        situation: input of the plan, for one node.
+        parts: sizes of the agent's parts.
+        nodes: number of nodes.
+        collectors: number of collectors on all nodes.
+        cards: GPUs of each node; 0 for none.
     """
     each, more = divmod(collectors, nodes)
     counts = [(number == 0, each + (number < more)) for number in range(nodes)]

@@ -1,6 +1,6 @@
-"""Where in the ladder a run can start: the first configuration that fits, and why it is that one.
+"""Plans a run's start: the first configuration that fits, and the reason as a sentence.
 
-Pure: the judging is ``fit``'s, the search ``choose``'s; the sentences are for people.
+Pure. ``fit`` computes the sums, ``choose`` searches.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from carla_launcher.decide.choose import Short, Way, choose, lasting_steps
+from carla_launcher.decide.choose import Shortage, Steps, choose, lasting_steps
 from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum, lives_in, others_of
 from carla_launcher.decide.room import wait_command, who_holds
 from carla_launcher.observe.pools import Gpu, OwnerKind, PoolKind, Provenance, Reading
@@ -18,12 +18,12 @@ from carla_launcher.sizes import CPU, CUDA, DEVICE, SizesOf
 
 @dataclass(frozen=True)
 class Plan:
-    """What fits on this machine now.
+    """The plan: what fits on this machine now.
 
     Attributes:
-        configurations: what was asked for, first; the ways to give way where a pool is short; every quality and device.
-        start: what the run would start with; None if nothing fits.
-        reason: why that, or why nothing, with the numbers: a sentence without its full stop.
+        configurations: the one asked for, the steps that help a short pool, and every quality and device.
+        start: the configuration that the run would start with; None if nothing fits.
+        reason: why, with the numbers: a sentence without full stop.
     """
 
     configurations: tuple[Candidate, ...]
@@ -32,22 +32,22 @@ class Plan:
 
     @property
     def asked(self) -> Candidate:
-        """What was asked for: no step taken."""
+        """The configuration that was asked for, without any step."""
         return self.configurations[0]
 
 
 def make_plan(situation: Situation, sizes_of: SizesOf) -> Plan:
-    """Return the plan for a situation."""
+    """Return the plan."""
     fits = Fits(situation, sizes_of)
     (asked,) = fits.judge([()])
-    ways = [] if asked.refusal else _single_steps(fits, asked, situation)
+    alternatives = [] if asked.refusal else _single_steps(fits, asked, situation)
     start = None if asked.refusal else _first_that_fits(fits, asked, situation)
-    shown = _distinct([asked, *ways, *([start] if start else []), *_qualities_and_devices(fits, situation)])
-    return Plan(shown, start, _why_not(shown, situation) if start is None else _why(asked, start, ways))
+    shown = _distinct([asked, *alternatives, *([start] if start else []), *_qualities_and_devices(fits, situation)])
+    return Plan(shown, start, _why_not(shown, situation) if start is None else _why(asked, start, alternatives))
 
 
 def lost_gpu(reading: Reading, needed: bool) -> str:
-    """Return why nothing can be planned, a sentence; empty if the GPU is there, or nothing of this run needs it."""
+    """Return that the GPU is lost, as a sentence; empty if it isn't, or if this run doesn't need it."""
     if reading.gpu is not Gpu.LOST or not needed:
         return ""
     said = f" ({reading.problem.rstrip('.')})" if reading.problem else ""
@@ -55,11 +55,13 @@ def lost_gpu(reading: Reading, needed: bool) -> str:
 
 
 def _single_steps(fits: Fits, asked: Candidate, situation: Situation) -> list[Candidate]:
-    """Return each rung that helps a short pool taken alone: as far as it must go, or as far as it goes."""
+    """Return one step of each rung that helps a short pool by itself: the first that is enough, else the last."""
     kinds, ladder = dict.fromkeys(each.kind for each in asked.sums if each.short_mib), lasting_steps(situation.ladder)
 
-    def helps(way: Candidate) -> bool:  # of two cards a step may be the other one's
-        return not way.refusal and any(way.sum_of(each.pool).short_mib < each.short_mib for each in asked.sums)
+    def helps(with_step: Candidate) -> bool:  # a step may free memory of the other GPU
+        if with_step.refusal:
+            return False
+        return any(with_step.sum_of(each.pool).short_mib < each.short_mib for each in asked.sums)
 
     found = []
     for kind in kinds:
@@ -86,18 +88,21 @@ def _distinct(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _first_that_fits(fits: Fits, asked: Candidate, situation: Situation) -> Candidate | None:
-    def shortages(ways: Sequence[Way]) -> list[Short | None]:
-        return [None if each.refusal else {one.pool: one.short_mib for one in each.sums} for each in fits.judge(ways)]
+    def shortages(choices: Sequence[Steps]) -> list[Shortage | None]:
+        judged = fits.judge(choices)
+        return [None if each.refusal else {one.pool: one.short_mib for one in each.sums} for each in judged]
 
-    way = choose(lasting_steps(situation.ladder), {each.pool: each.kind for each in asked.sums}, shortages)
-    return None if way is None else asked if not way else fits.judge([way])[0]
+    steps = choose(lasting_steps(situation.ladder), {each.pool: each.kind for each in asked.sums}, shortages)
+    return None if steps is None else asked if not steps else fits.judge([steps])[0]
 
 
-def _why(asked: Candidate, start: Candidate, ways: Sequence[Candidate]) -> str:
+def _why(asked: Candidate, start: Candidate, alternatives: Sequence[Candidate]) -> str:
     if start is asked:
         return f"it fits as it was asked for, with {_left(asked)}"
-    passed = [each for each in ways if not each.fits and each.steps[0].rung not in {step.rung for step in start.steps}]
-    before = "".join(f"; with {each.steps[0]} {_short(each)}" for each in passed if _comes_before(each, start, ways))
+    taken = {step.rung for step in start.steps}
+    passed = [each for each in alternatives if not each.fits and each.steps[0].rung not in taken]
+    earlier = (each for each in passed if _comes_before(each, start, alternatives))
+    before = "".join(f"; with {each.steps[0]} {_short(each)}" for each in earlier)
     return f"{asked} is {_short(asked)}{before}; the first that fits is {start}, with {_left(start)}"
 
 
@@ -105,17 +110,17 @@ def _why_not(shown: Sequence[Candidate], situation: Situation) -> str:
     asked, *others = shown
     if asked.refusal:
         return asked.refusal.rstrip(".")
-    wanting = f"nothing that the ladder offers fits: {asked} is {_short(asked)}"
+    wanting = f"no step down the ladder makes it fit: {asked} is {_short(asked)}"
     nearest = min(others, key=lambda each: each.short_mib, default=asked)
     if nearest.fits:
-        return f"{wanting}; {nearest} would fit, but no rung that is allowed leads there"
+        return f"{wanting}; {nearest} would fit, but no allowed rung leads there"
     nearer = f"; the nearest, {nearest}, is {_short(nearest)}" if nearest.short_mib < asked.short_mib else ""
     ways_out = f"{_held_by_others(nearest, situation)}{_ways_out(nearest, situation)}"
     return f"{wanting}{nearer}; {ways_out}{_resting_on_estimates(nearest, situation)}{_resting_on_runs(nearest)}"
 
 
 def _held_by_others(nearest: Candidate, situation: Situation) -> str:
-    """Return which foreign processes hold what is short, and what waits for that; empty if all of it wouldn't help."""
+    """Return which foreign processes hold the missing memory, and the command that waits for it; empty if none do."""
     for each in nearest.sums:
         pool = situation.reading.pool(each.pool)
         if not each.short_mib or each.kind is PoolKind.DISK or pool is None:
@@ -128,7 +133,7 @@ def _held_by_others(nearest: Candidate, situation: Situation) -> str:
 
 
 def _ways_out(nearest: Candidate, situation: Situation) -> str:
-    """Return what a person can do, by the pools that are short."""
+    """Return advice for the pools that are short."""
     kinds = list(dict.fromkeys(each.kind for each in nearest.sums if each.short_mib))
     memory = ["memory"] if any(kind is not PoolKind.DISK for kind in kinds) else []
     disk = [f"disk in {situation.folder}"] if PoolKind.DISK in kinds else []
@@ -137,7 +142,7 @@ def _ways_out(nearest: Candidate, situation: Situation) -> str:
 
 
 def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:
-    """Return which of the simulator's figures the verdict rests on, if they weren't measured here yet."""
+    """Return which estimates of the simulator's memory decided; empty if they were measured."""
     simulator, quality = situation.simulator, nearest.quality
     if simulator is None or quality is None:
         return ""
@@ -155,13 +160,13 @@ def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:
     if not resting:
         return ""
     return (
-        f". What {simulator.at(quality)} takes is an estimate, which the first run's measurement replaces: "
-        f"{', '.join(resting)}; if it takes less on this machine, change that in launcher/launcher.yaml"
+        f". The memory of {simulator.at(quality)} is an estimate until a run has measured it: "
+        f"{', '.join(resting)}; if it takes less on this machine, change that key of the launcher's configuration"
     )
 
 
 def _resting_on_runs(nearest: Candidate) -> str:
-    """Return which measured figures the verdict rests on, the runs that they are of, and how to drop them."""
+    """Return which measured figures decided, the runs that measured them, and how to ignore them."""
     resting = [
         f"{line.what} in {each.pool}, {line.figure.mib:.0f} MiB (run {line.figure.run})"
         for each in nearest.sums
@@ -170,13 +175,13 @@ def _resting_on_runs(nearest: Candidate) -> str:
     ]
     if not resting:
         return ""
-    return f". Earlier runs measured: {', '.join(resting)}; --ignore-measured plans without such figures"
+    return f". Earlier runs measured: {', '.join(resting)}; --ignore-measured plans without these figures"
 
 
-def _comes_before(way: Candidate, start: Candidate, ways: Sequence[Candidate]) -> bool:
-    rungs = [each.steps[0].rung for each in ways]
+def _comes_before(candidate: Candidate, start: Candidate, alternatives: Sequence[Candidate]) -> bool:
+    rungs = [each.steps[0].rung for each in alternatives]
     last = start.steps[-1].rung
-    return last not in rungs or rungs.index(way.steps[0].rung) < rungs.index(last)
+    return last not in rungs or rungs.index(candidate.steps[0].rung) < rungs.index(last)
 
 
 def _short(candidate: Candidate) -> str:

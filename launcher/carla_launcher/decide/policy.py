@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from carla_launcher.config import LauncherConfig, Restarts
-from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.choose import Context, Deficit
 from carla_launcher.decide.decisions import Decision, Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.restarts import delay_s
@@ -28,7 +28,7 @@ AGENT_FAILED = (
 )
 SHORT = (Cause.LEAK, Cause.PRESSURE, Cause.FOREIGN_PROCESS)
 ORDER = (*FATAL, *SIMULATOR_FAILED, *AGENT_FAILED, *SHORT)
-"""Causes that something is done about, the gravest first."""
+"""Causes that lead to a decision, the gravest first."""
 
 RAN_OUT = {
     Cause.SIMULATOR_OUT_OF_VRAM: PoolKind.VRAM,
@@ -43,34 +43,33 @@ TO_FREE = {
     PoolKind.RAM: "the host's memory",
     PoolKind.DISK: "the disk that the run is on",
 }
-"""What a person frees some of where no rung is left."""
+"""Memory that a user should free if no rung is left."""
 SIMULATOR_REFUSALS = (2, 65, 69)
-"""Exit codes with which a simulator says that starting it again would change nothing."""
+"""Exit codes of a simulator after which a restart would change nothing."""
 
 
 def of_simulator(
-    finding: Finding, failures: int, ever_healthy: bool, ground: Ground, config: LauncherConfig, draw: float
+    finding: Finding, failures: int, ever_healthy: bool, context: Context, config: LauncherConfig, draw: float
 ) -> Decision:
-    """Return what to do about a simulator that is gone or of no use.
+    """Return what to do about a simulator that has ended or doesn't work.
 
-    One that says that it can't run isn't started again; a first start that takes too long is, for what it has read from
-    the disk by then the next one finds in memory. Where memory ran out twice in a row, starting it again as it
-    was has shown not to help: something gives way.
+    A simulator that refuses to run isn't restarted. A first start that takes too long is repeated, since the next one
+    finds in the page cache what this one read from the disk. If memory ran out twice in a row the run degrades.
 
     Args:
         finding: what happened.
-        failures: in a row, this one included.
+        failures: number of failures in a row, this one included.
         ever_healthy: whether this run has had a healthy simulator.
-        ground: for a choice of steps.
+        context: state of the run, for the choice of steps.
         config: budget and delays.
         draw: a random number in [-1, 1] that spreads the delay.
     """
     refused = finding.exit_code in SIMULATOR_REFUSALS
-    too_slow = finding.exit_code is None and ground.simulator_ours
+    too_slow = finding.exit_code is None and context.simulator_ours
     if not ever_healthy and not too_slow and (refused or finding.exit_code is None or finding.exit_code < 128):
         code = finding.exit_code if refused and finding.exit_code else Exit.NO_SIMULATOR
         return Stop(Ending(code, finding.sentence))
-    if failures > 1 and (gives_way := _after_it_ran_out(finding, OwnerKind.SIMULATOR, ground, config)):
+    if failures > 1 and (gives_way := _after_it_ran_out(finding, OwnerKind.SIMULATOR, context, config)):
         return gives_way
     wait_s = delay_s(failures, config.simulator.restarts, draw)
     if wait_s is None:
@@ -79,51 +78,51 @@ def of_simulator(
     return RestartSimulator(finding.sentence, wait_s)
 
 
-def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherConfig, draw: float) -> Decision:
-    """Return what to do about an agent that ended or hangs: give way where memory ran out, else start it again.
+def of_agent(finding: Finding, failures: int, context: Context, config: LauncherConfig, draw: float) -> Decision:
+    """Return what to do about an agent that ended or hangs: degrade if memory ran out, otherwise restart it.
 
-    Where no rung is left, a foreign process may still leave: that is waited for as long as the budget lasts.
+    If no rung is left it is restarted as long as the budget lasts, since a foreign process may free its memory.
     """
-    if gives_way := _after_it_ran_out(finding, OwnerKind.AGENT, ground, config):
+    if gives_way := _after_it_ran_out(finding, OwnerKind.AGENT, context, config):
         return gives_way
     kind = RAN_OUT.get(finding.cause)
     if kind is not None and finding.exit_code is None:
-        return Nothing("the agent lives on, and no rung is left that helps")
+        return Nothing("the agent still runs, and no rung is left that helps")
     wait_s = delay_s(failures, config.agent.restarts, draw)
     if wait_s is not None:
-        # An agent that stands still again, however fresh, may well stand for a simulator that looks healthy.
+        # A restarted agent that hangs again may hang because of a simulator that only looks healthy.
         return RestartAgent(finding.sentence, wait_s, simulator_too=finding.cause is Cause.AGENT_HANG and failures > 1)
     if kind is not None:
-        return _no_rung_left(finding, kind, ground)
+        return _no_rung_left(finding, kind, context)
     return _spent(finding.sentence, config.agent.restarts)
 
 
-def _after_it_ran_out(finding: Finding, owner: OwnerKind, ground: Ground, config: LauncherConfig) -> Degrade | None:
-    """Return the steps to take for what simulator or agent ran out of; None where it is no memory, or none help."""
+def _after_it_ran_out(finding: Finding, owner: OwnerKind, context: Context, config: LauncherConfig) -> Degrade | None:
+    """Return the steps to take if simulator or agent ran out of memory; None if it didn't, or if no step helps."""
     if (kind := RAN_OUT.get(finding.cause)) is None:
         return None
     deficit_mib = max(finding.deficit_mib, config.memory.oom_step_mib[kind])
-    steps = ground.choose(ground.lack(owner, kind, deficit_mib, finding.pool))
+    steps = context.choose(context.deficit(owner, kind, deficit_mib, finding.pool))
     return Degrade(steps, kind, finding.sentence) if steps else None
 
 
-def of_leak(finding: Finding, restarts: int, ground: Ground, config: LauncherConfig) -> Decision:
-    """Return what to do about a leak: start who leaks again, as long as that is worth it.
+def of_leak(finding: Finding, restarts: int, context: Context, config: LauncherConfig) -> Decision:
+    """Return what to do about a leak: restart the program that leaks, within a budget.
 
-    Where one restart follows the other, they cost more than they save: the run goes on until memory is short.
+    Restarts that follow each other cost more than they save; then the run continues until memory is short.
 
     Args:
-        finding: who leaks, and when the pool is exhausted.
-        restarts: for leaks of this program in a row, with the one that this finding may lead to.
-        ground: whose the simulator is.
-        config: budget, and what is soon.
+        finding: the owner that leaks, and the time until the pool is exhausted.
+        restarts: number of this program's restarts for leaks in a row, including the one to decide on.
+        context: state of the run.
+        config: budget and time limits.
     """
-    ours = finding.owner == "agent" or (finding.owner == "simulator" and ground.simulator_ours)
+    ours = finding.owner == "agent" or (finding.owner == "simulator" and context.simulator_ours)
     if not ours:
         return Nothing()
     if restarts > config.memory.leak_restarts.budget:
-        spent = f"its {config.memory.leak_restarts.budget} restarts for that are spent"
-        return Nothing(f"{spent}: goes on until memory is short")
+        spent = f"its {config.memory.leak_restarts.budget} restarts for leaks are used up"
+        return Nothing(f"{spent}, and the run continues until memory is short")
     soon = _soon(finding, config)
     if finding.owner == "simulator":
         return RestartSimulator(finding.sentence, failed=False, waits=not soon)
@@ -134,43 +133,43 @@ def _soon(finding: Finding, config: LauncherConfig) -> bool:
     return finding.exhausted_in_s is not None and finding.exhausted_in_s <= config.memory.urgent_s
 
 
-def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decision:
-    """Return what to do before memory runs out."""
+def of_memory(finding: Finding, context: Context, config: LauncherConfig) -> Decision:
+    """Return what to do about a pool that is short."""
     if finding.deficit_mib <= 0:
         return Nothing()
     kind = PoolKind(finding.pool.partition(":")[0])
-    if steps := ground.choose(Lack(kind, finding.deficit_mib, finding.pool)):
+    if steps := context.choose(Deficit(kind, finding.deficit_mib, finding.pool)):
         return Degrade(steps, kind, finding.sentence)
-    return _without_a_rung(finding, kind, ground, _soon(finding, config))
+    return _without_a_rung(finding, kind, context, _soon(finding, config))
 
 
-def _without_a_rung(finding: Finding, kind: PoolKind, ground: Ground, soon: bool) -> Decision:
+def _without_a_rung(finding: Finding, kind: PoolKind, context: Context, soon: bool) -> Decision:
     if finding.cause is Cause.FOREIGN_PROCESS:
-        return Nothing(f"waits for what {finding.owner} took: it isn't ours to end, and no rung is left that helps")
+        return Nothing(f"waits until {finding.owner} frees memory, since no rung is left that helps")
     if soon:
-        return _no_rung_left(finding, kind, ground)
-    return Nothing(f"no rung is left that helps; {kind.value} is short, but it doesn't shrink")
+        return _no_rung_left(finding, kind, context)
+    return Nothing(f"no rung is left that helps; {kind.value} is short, but it isn't running out")
 
 
 def decide(
-    finding: Finding, failures: int, ever_healthy: bool, ground: Ground, config: LauncherConfig, draw: float
+    finding: Finding, failures: int, ever_healthy: bool, context: Context, config: LauncherConfig, draw: float
 ) -> Decision:
-    """Return what to do about a finding; see the functions above. ``failures``: of a leak, its restarts."""
+    """Return what to do about a finding; see the functions above. For a leak, ``failures`` counts restarts."""
     if finding.cause in FATAL:
         return Stop(Ending(FATAL[finding.cause], finding.sentence))
     if finding.cause in SIMULATOR_FAILED:
-        return of_simulator(finding, failures, ever_healthy, ground, config, draw)
+        return of_simulator(finding, failures, ever_healthy, context, config, draw)
     if finding.cause in AGENT_FAILED:
-        return of_agent(finding, failures, ground, config, draw)
+        return of_agent(finding, failures, context, config, draw)
     if finding.cause is Cause.LEAK:
-        return of_leak(finding, failures, ground, config)
+        return of_leak(finding, failures, context, config)
     if finding.cause in SHORT:
-        return of_memory(finding, ground, config)
+        return of_memory(finding, context, config)
     return Nothing()
 
 
 def spoils(finding: Finding, owner: str) -> bool:
-    """Return whether a finding says that a program's peak isn't what the next run needs: it leaked, grew or failed."""
+    """Return whether a finding makes a program's peak useless to later runs: it leaked, grew or failed."""
     if owner == "simulator" and finding.cause in SIMULATOR_FAILED:
         return True
     if finding.owner != owner:
@@ -182,17 +181,17 @@ def spoils(finding: Finding, owner: str) -> bool:
 
 
 def gravest(findings: tuple[Finding, ...]) -> list[Finding]:
-    """Return the findings that something can be done about, the gravest first."""
+    """Return the findings that lead to a decision, the gravest first."""
     return sorted((each for each in findings if each.cause in ORDER), key=lambda each: ORDER.index(each.cause))
 
 
-def _no_rung_left(finding: Finding, kind: PoolKind, ground: Ground) -> Stop:
-    pools = (pool for pool in ground.reading.of(kind) if finding.pool in ("", pool.name))
+def _no_rung_left(finding: Finding, kind: PoolKind, context: Context) -> Stop:
+    pools = (pool for pool in context.reading.of(kind) if finding.pool in ("", pool.name))
     held = "; ".join(f"in {pool.name} {held}" for pool in pools if (held := who_holds(pool)))
     words = f"{finding.sentence}, and no rung of the ladder is left that helps: free some of {TO_FREE[kind]}"
-    words += f" ({held}), or let `bash scripts/wait_and_run.sh` wait for it" if held else ""
+    words += f" ({held}), or wait for it with `bash scripts/wait_and_run.sh`" if held else ""
     return Stop(Ending(Exit.OUT_OF_MEMORY, words))
 
 
 def _spent(sentence: str, limits: Restarts, code: Exit = Exit.BUDGET_SPENT) -> Stop:
-    return Stop(Ending(code, f"{sentence}, and its {limits.budget} restarts are spent"))
+    return Stop(Ending(code, f"{sentence}, and its {limits.budget} restarts are used up"))

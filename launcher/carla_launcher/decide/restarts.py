@@ -1,4 +1,4 @@
-"""Budgets: how often something that failed is started again, and how long is waited before it."""
+"""Restart budgets: how often a failed program is restarted, and after which delay."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from carla_launcher.config import LeakRestarts, Restarts
 
 
 def failures_in_a_row(before: int, well_for_s: float, limits: Restarts | LeakRestarts) -> int:
-    """Return the count with a new failure, or leak, which followed ``well_for_s`` of health."""
+    """Return the number of failures, or leaks, in a row; the newest followed ``well_for_s`` of health."""
     return 1 if well_for_s >= limits.stable_after_s else before + 1
 
 
 def delay_s(in_a_row: int, limits: Restarts, draw: float) -> float | None:
-    """Return how long to wait before the next start; None if the budget is spent.
+    """Return the delay before the next start; None if the budget is used up.
 
     Args:
-        in_a_row: failures without a stable time between them, the newest included.
+        in_a_row: number of failures in a row, the newest included.
         limits: budget and delays.
         draw: a random number in [-1, 1] that spreads the delay.
     """

@@ -1,24 +1,24 @@
-"""When what was given up is taken back: the rung above has fitted for a hold time, and then an episode ends."""
+"""When a step is restored: once the memory has sufficed for a hold time, at the end of an episode."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from carla_launcher.config import RestoreLimits
-from carla_launcher.decide.choose import Ground
+from carla_launcher.decide.choose import Context
 from carla_launcher.decide.fit import lives_in
-from carla_launcher.decide.ladder import Standing, overrides
+from carla_launcher.decide.ladder import LadderPosition, overrides
 from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind
 
 
 @dataclass
 class Hold:
-    """How long is waited before a restore, and since when the rung above fits.
+    """The hold time before a restore.
 
     Attributes:
-        hold_s: doubles with every restore that failed; kept across launchers.
-        fits_since_s: None while the rung above doesn't fit.
-        restored_s: when the last restore was, while it is on probation.
+        hold_s: length of the hold time; each failed restore doubles it, and later launchers keep it.
+        fits_since_s: time since which the run would fit without the last step; None if it doesn't.
+        restored_s: time of the last restore while it is on probation.
     """
 
     hold_s: float
@@ -26,18 +26,18 @@ class Hold:
     restored_s: float | None = None
 
     def look(self, now_s: float, fits: bool) -> None:
-        """Take note whether the rung above fits at this moment."""
+        """Record whether the run would fit without the last step."""
         if not fits:
             self.fits_since_s = None
         elif self.fits_since_s is None:
             self.fits_since_s = now_s
 
     def is_over(self, now_s: float) -> bool:
-        """Return whether it has fitted for long enough."""
+        """Return whether the hold time is over."""
         return self.fits_since_s is not None and now_s - self.fits_since_s >= self.hold_s
 
     def begin_again(self) -> None:
-        """Forget how long it has fitted: something changed."""
+        """Restart the hold time after a change."""
         self.fits_since_s = None
 
     def restored(self, now_s: float) -> None:
@@ -45,7 +45,7 @@ class Hold:
         self.restored_s, self.fits_since_s = now_s, None
 
     def degraded(self, now_s: float, limits: RestoreLimits) -> bool:
-        """Return whether the step down shows that the last restore failed; if so the hold has doubled."""
+        """Record a step down; return whether it means that the last restore failed, which doubles the hold time."""
         failed = self.restored_s is not None and now_s - self.restored_s <= limits.probation_s
         if failed:
             self.hold_s = min(2 * self.hold_s, limits.longest_hold_s)
@@ -53,31 +53,31 @@ class Hold:
         return failed
 
     def passed(self, now_s: float, limits: RestoreLimits) -> bool:
-        """Return whether a restore has just passed its probation: the hold is the first one again."""
+        """Return whether the last restore has just passed its probation, which resets the hold time."""
         if self.restored_s is None or now_s - self.restored_s <= limits.probation_s:
             return False
         self.restored_s, self.hold_s = None, limits.hold_s
         return True
 
 
-def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
-    """Return whether every pool would keep its reserve and a margin if the last step were taken back.
+def fits_without_last(context: Context, limits: RestoreLimits) -> bool:
+    """Return whether every pool would keep its reserve and a margin without the last step.
 
     Args:
-        ground: at least one step is taken.
+        context: state of the run; at least one step is taken.
         limits: the margin beyond the reserve.
     """
-    *before, last = ground.taken
-    step, below = ground.step_of(last.rung), Standing(ground.ladder, before, ground.needs)
+    *before, last = context.taken
+    step, below = context.step_of(last.rung), LadderPosition(context.ladder, before, context.needs)
     costs = {kind: 0.0 for kind in PoolKind if kind.value == last.kind}
     owner = OwnerKind.AGENT if last.quality is None else OwnerKind.SIMULATOR
-    now, then = ground.needs(overrides(ground.taken)), ground.needs(overrides(before))
+    now, then = context.needs(overrides(context.taken)), context.needs(overrides(before))
     if last.quality is not None:
         costs |= {} if step is None else step.frees_mib
     elif now and then:
         costs |= {kind: then[kind] - now[kind] for kind in now.keys() & then.keys()}
     elif step is None:
-        return False  # what comes back isn't known yet
+        return False  # its memory isn't known yet
     else:
         costs |= below.relief([step])
     comes_back = [(owner, costs)]
@@ -85,13 +85,13 @@ def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
         comes_back.append((OwnerKind.SIMULATOR, below.of_simulators([step])))
 
     def cost_in(pool: Pool) -> float | None:
-        here = [mib for whose, mib in comes_back if lives_in(whose, pool.name, pool.kind, ground.cards)]
+        here = [mib for whose, mib in comes_back if lives_in(whose, pool.name, pool.kind, context.cards)]
         kept = [mib[pool.kind] for mib in here if pool.kind in mib]
         return sum(kept) if kept else None
 
     return all(
         pool.free.mib is not None
-        and pool.free.mib >= max(0.0, cost) + ground.reserve_mib.get(pool.kind, 0.0) + limits.margin_mib
-        for pool in ground.reading.pools
+        and pool.free.mib >= max(0.0, cost) + context.reserve_mib.get(pool.kind, 0.0) + limits.margin_mib
+        for pool in context.reading.pools
         if (cost := cost_in(pool)) is not None and (cost > 0 or pool.kind.value == last.kind)
     )

@@ -1,4 +1,4 @@
-"""Is there room for what is to start (the agent, a simulator), and which foreign process has what is missing."""
+"""Whether a program that is about to start has enough memory, and which foreign process holds what is missing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from carla_launcher.observe.pools import Cards, Owner, OwnerKind, Pool, PoolKind
 from carla_run.memory.room import missing
 
 NAMED = 3
-"""Holders of a full pool are named, no more than these."""
+"""Most holders of a pool that a sentence names."""
 
 
 def who_holds(pool: Pool) -> str:
-    """Return which foreign processes hold most of a pool, a clause; empty if none is seen."""
+    """Return the foreign processes that hold most of a pool, as a clause; empty if there are none."""
     foreign = [each for each in pool.owners if each.kind is OwnerKind.FOREIGN and each.held.mib]
     return ", ".join(str(each) for each in sorted(foreign, key=lambda each: -(each.held.mib or 0.0))[:NAMED])
 
 
 def wait_command(pool: Pool, mib: float) -> str:
-    """Return the command that waits until so much of a pool is free."""
+    """Return the command that waits until this much of a pool is free."""
     where = f"--gpu {pool.name.partition(':')[2]}" if pool.kind is PoolKind.VRAM else f"--pool {pool.kind.value}"
     return f"bash scripts/wait_and_run.sh {where} --min-free {math.ceil(mib)} -- true"
 
@@ -30,7 +30,7 @@ def wait_command(pool: Pool, mib: float) -> str:
 def taken_from_simulator(
     needs_mib: Mapping[PoolKind, float], reading: Reading, holders: Holders, cards: Cards
 ) -> Finding | None:
-    """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
+    """Return a finding if a foreign process took the memory that a new simulator needs; otherwise None."""
     for kind, needed in needs_mib.items():
         for pool in homes_of(OwnerKind.SIMULATOR, kind, reading, cards):
             short, owner = missing(needed, pool.free.mib), holders.taker(pool)
@@ -47,11 +47,11 @@ def missing_for_agent(
     holders: Holders,
     cards: Cards,
 ) -> tuple[PoolKind, Finding] | None:
-    """Return which pool can't take the agent, and who holds what is missing; None if all can."""
+    """Return the pool that is too full for the agent, with a finding that names the holder; None if none is."""
     for kind, peak in needs_mib.items():
         reserve = reserve_mib.get(kind, 0.0)
         for pool in homes_of(OwnerKind.AGENT, kind, reading, cards):
-            needed = peak - pool.held_by(OwnerKind.AGENT)  # of a disk, what an earlier start laid out already
+            needed = peak - pool.held_by(OwnerKind.AGENT)  # on a disk, an earlier start's files
             if deficit := missing(needed, pool.free.mib, reserve):
                 return kind, _short_for_agent(pool, needed, reserve, deficit, holders.taker(pool))
     return None
@@ -60,7 +60,7 @@ def missing_for_agent(
 def _short_for_agent(pool: Pool, needed: float, reserve: float, deficit: float, taker: Owner | None) -> Finding:
     held = "" if taker is None else f"; {taker}"
     sentence = (
-        f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of {reserve:.0f}{held}"
+        f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB and a reserve of {reserve:.0f} MiB{held}"
     )
     cause = Cause.PRESSURE if taker is None else Cause.FOREIGN_PROCESS
     return Finding(cause, sentence, pool=pool.name, owner="" if taker is None else taker.name, deficit_mib=deficit)

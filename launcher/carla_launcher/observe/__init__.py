@@ -1,7 +1,7 @@
-"""What the launcher sees, once a second: one ``Observation`` of simulator, agent and memory, plain data.
+"""Observes simulator, agent and memory once a second; each look gives one ``Observation``, plain data.
 
-A memory figure goes once from left to right: the driver, the kernel or the file system (``carla_run.memory``) →
-``memory`` (one ``Reading``: pools with their owners) → ``observer`` (one ``Observation``) → ``decide`` and ``show``.
-Beside it go the simulator (``health``: what it answers; ``simulator``: its process, connection and log) and the agent
-(``agent``: its heartbeat and events). Starts, stops and decides nothing.
+A memory figure passes through: driver, kernel or file system (``carla_run.memory``) → ``memory`` (one ``Reading``:
+pools with their owners) → ``observer`` (one ``Observation``) → ``decide`` and ``show``. The simulator is observed by
+``health`` (its answers) and ``simulator`` (process, connection and log), the agent by ``agent`` (heartbeat and
+events). Starts, stops and decides nothing.
 """

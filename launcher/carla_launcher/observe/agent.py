@@ -1,7 +1,7 @@
-"""The agent as it shows from outside: its process, ``agent.json`` and its age by the launcher's own clock, new events.
+"""Observes the agent from outside: its process, its heartbeat ``agent.json`` and the heartbeat's age, new events.
 
-A heartbeat that an earlier process left, a torn one, or one whose wall clock jumped causes
-nothing: only that the file says another ``time`` than before counts.
+The age is measured with the launcher's clock, from the moment at which the file's ``time`` changed. So a heartbeat of
+an earlier process, a torn file or a jump of the wall clock has no effect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from carla_run.paths import RunPaths
 
 
 class AgentMonitor:
-    """Looks at one agent after another of one run. Create it before the first starts: what files hold is the past."""
+    """Observes the agents of one run, one after the other. Create it before the first one starts."""
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
@@ -24,16 +24,16 @@ class AgentMonitor:
         self._last = read_heartbeat(run.heartbeat)
 
     def restart_age(self, now_s: float) -> None:
-        """Count the last beat's age from now: there was no look for a while, and a machine that slept doesn't beat."""
+        """Count the heartbeat's age from now, after a gap between looks: a suspended machine sends no heartbeat."""
         self._changed_s = None if self._changed_s is None else now_s
 
     def look(self, now_s: float, program: Program | None) -> AgentSeen:
-        """Return what it is now; ``program`` is None if there is none."""
+        """Return the agent's state now; ``program`` is None if no agent runs."""
         if program is not self._program:
-            # What stands there is the past: the next change is the first beat of a new process.
+            # The file still holds an earlier heartbeat: its next change is the first heartbeat of the new process.
             self._program, self._last = program, read_heartbeat(self._run.heartbeat)
             self._beat, self._changed_s = None, None
-        # The end first, the files after it: then they hold the last words.
+        # Poll before reading the files, so that they are complete if the process has ended.
         ended = None if program is None else program.poll()
         self._read_beat(now_s)
         events = tuple(self._events.objects())
@@ -43,7 +43,7 @@ class AgentMonitor:
         return AgentSeen(ended is None, ended, self._beat, age_s, events, program.pid)
 
     def close(self) -> None:
-        """Let go of the events' file."""
+        """Close the file of events."""
         self._events.close()
 
     def _read_beat(self, now_s: float) -> None:

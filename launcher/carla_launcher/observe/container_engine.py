@@ -1,7 +1,7 @@
-"""What kind of engine runs the containers, and what follows: from what it says of itself, without prose.
+"""The container engine: Docker, Docker Desktop or Podman, and whether it can give a container a GPU.
 
-Pure but for the look at the programs beside it. The answers of the SDK, or of ``docker info`` and ``docker version``,
-are given.
+Works on the answers of the SDK, or of ``docker info`` and ``docker version``. Only :func:`has_hook` looks at the
+machine.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from carla_run.readers import inner
 NVIDIA = "nvidia"
 """Name of the runtime that the NVIDIA Container Toolkit registers, and the beginning of its GPUs' names in CDI."""
 HOOKS = ("nvidia-container-runtime-hook", "nvidia-cdi-hook")
-"""The toolkit's programs that an engine looks for as it starts: with one of them it takes reservations of a GPU."""
+"""Programs of the toolkit. An engine that finds one of them at its start accepts reservations of a GPU."""
 DOCTOR = "`python scripts/launch.py doctor`"
-WITHOUT_CARLA = "go on without CARLA: --simulator carla-lite"
+WITHOUT_CARLA = "do without CARLA: --simulator carla-lite"
 
 
 class Product(str, Enum):
-    """Who made the engine that answers to ``docker``."""
+    """Product behind the ``docker`` command."""
 
     DOCKER = "Docker"
     DESKTOP = "Docker Desktop"
@@ -33,15 +33,15 @@ class Product(str, Enum):
 
 @dataclass(frozen=True)
 class ContainerEngine:
-    """An engine that answers.
+    """A container engine that answers.
 
     Attributes:
-        rootless: its containers' root is the user that runs it; any other user in there is a sub-uid outside.
-        remapped: every user of its containers is a sub-uid outside (``userns-remap``).
+        rootless: root in its containers is the user that runs the engine; other users there are sub-uids outside.
+        remapped: every user in its containers is a sub-uid outside (``userns-remap``).
         kernel: release of the kernel that its containers run on.
-        runtimes: names and programs of those that a container can ask for.
-        limits_memory: a container's limit of memory holds; a rootless engine without control groups drops it.
-        cdi_gpu: it has found an NVIDIA GPU by CDI, and says so (from 28.3 on).
+        runtimes: names and programs of the runtimes that a container can ask for.
+        limits_memory: it enforces memory limits; a rootless engine without control groups ignores them.
+        cdi_gpu: it reports an NVIDIA GPU that it found by CDI (from version 28.3 on).
     """
 
     product: Product
@@ -59,17 +59,17 @@ class ContainerEngine:
 
     @property
     def wsl(self) -> bool:
-        """Return whether Windows runs it."""
+        """Return whether it runs under WSL2."""
         return "microsoft" in self.kernel.lower()
 
     @property
     def runtime(self) -> str:
-        """Return the runtime for containers with a GPU; empty where the engine has none and its default must do."""
+        """Return the runtime for containers with a GPU; empty if the engine has only its default."""
         return NVIDIA if NVIDIA in self.runtimes else ""
 
     @property
     def register(self) -> str:
-        """Return the commands that make the toolkit known to the engine."""
+        """Return the commands that register the toolkit with the engine."""
         if not self.rootless:
             return "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
         return (
@@ -78,15 +78,15 @@ class ContainerEngine:
         )
 
     def elsewhere(self, kernel: str | None = None) -> bool:
-        """Return whether its containers run on another kernel than this one: a virtual machine's, another machine's."""
+        """Return whether its containers run on another kernel: of a virtual machine or of another machine."""
         return self.product is Product.DESKTOP or self.kernel not in ("", kernel or platform.release())
 
     def gives_gpu(self, hook: bool, kernel: str | None = None) -> bool | None:
-        """Return whether a container can have a GPU; None where that can't be told from here.
+        """Return whether a container can have a GPU; None if that can't be found out from here.
 
         Args:
-            hook: one of HOOKS is on this machine.
-            kernel: of this machine.
+            hook: this machine has one of HOOKS.
+            kernel: this machine's kernel release.
         """
         if any(NVIDIA in runtime for runtime in self.runtimes) or self.cdi_gpu:
             return True
@@ -98,11 +98,11 @@ class ContainerEngine:
 
 
 def engine_of(info: Mapping[str, Any], server: Mapping[str, Any]) -> ContainerEngine | None:
-    """Return the engine; None if the answers are of none.
+    """Return the engine that gave the answers; None if no engine did.
 
     Args:
-        info: of ``docker info``, as the API or ``--format '{{json .}}'`` gives it; Podman's own form is known, too.
-        server: of ``docker version``, its ``Server``; may be empty.
+        info: answer of ``docker info``, from the API or ``--format '{{json .}}'``; also in Podman's form.
+        server: the ``Server`` part of ``docker version``; may be empty.
     """
     if "buildahVersion" in (host := inner(info, "host")):
         return _podman(info, host)
@@ -143,12 +143,12 @@ def _podman(info: Mapping[str, Any], host: Mapping[str, Any]) -> ContainerEngine
 
 
 def has_hook(path: str | None = None) -> bool:
-    """Return whether the toolkit's hook is on this machine; ``path`` as PATH is written."""
+    """Return whether this machine has the toolkit's hook; ``path`` replaces PATH."""
     return any(shutil.which(name, path=path) for name in HOOKS)
 
 
 def no_gpu(engine: ContainerEngine, hook: bool, kernel: str | None = None) -> str:
-    """Return why CARLA's container has no GPU, and what to do, as a sentence; empty where nothing says so."""
+    """Return why CARLA's container can't have the GPU, with advice, as a sentence; empty if it can, or if unknown."""
     if engine.wsl:
         return (
             "NVIDIA's driver has no Vulkan under WSL2, so CARLA finds no GPU in a container: run CARLA on Windows and "
@@ -162,14 +162,14 @@ def no_gpu(engine: ContainerEngine, hook: bool, kernel: str | None = None) -> st
             f"(`docker context use default`), or {WITHOUT_CARLA}."
         )
     return (
-        f"{engine} can't give a container the GPU: install the NVIDIA Container Toolkit, then `{engine.register}` "
-        f"({DOCTOR} looks for it), or {WITHOUT_CARLA}."
+        f"{engine} can't give a container the GPU: install the NVIDIA Container Toolkit, then run `{engine.register}` "
+        f"(check with {DOCTOR}), or {WITHOUT_CARLA}."
     )
 
 
 def not_counted(engine: ContainerEngine, kernel: str | None = None) -> str:
-    """Return which figures of the containers can't be trusted, as a sentence; empty where all can."""
+    """Return which memory figures of containers are missing, as a sentence; empty if all are known."""
     if not engine.elsewhere(kernel):
-        limits = "CARLA_MEMORY and AGENT_MEMORY are no limits"
-        return "" if engine.limits_memory else f"{engine} has no control groups: {limits}, and aren't planned with."
-    return f"{engine} runs its containers on another kernel: what they hold of RAM isn't counted, nor leaks seen."
+        limits = "it ignores CARLA_MEMORY and AGENT_MEMORY, and so does the plan"
+        return "" if engine.limits_memory else f"{engine} has no control groups: {limits}."
+    return f"{engine} runs its containers on another kernel: their RAM isn't measured, and leaks there aren't found."

@@ -1,4 +1,4 @@
-"""One launcher a GPU: the lock by which launchers of all users leave a card to the one that plans with its memory."""
+"""A lock per GPU, shared by the launchers of all users: only one launcher plans with a GPU's memory."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from carla_run.locks import HeldError, Lock
 
 SHARED = Path("/tmp")  # not TMPDIR or XDG_RUNTIME_DIR: each user has their own
 
-WAY_ON = "wait for its end, go on beside it with --share-gpu, or use --device cpu with a simulator that needs no GPU"
+WAY_ON = "wait until it ends, share the GPU with --share-gpu, or use --device cpu with a simulator that needs no GPU"
 
 
 class GpuInUseError(ExitError):
-    """Another launcher holds this GPU; the message is one sentence for a person."""
+    """Another launcher holds this GPU. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
 
 
 def lock_gpu(uuid: str, run: str, directory: Path = SHARED) -> Lock:
-    """Take the right to plan with a GPU's memory, which every user's launcher respects; return it.
+    """Lock a GPU for this launcher and return the lock.
 
-    Process shims of the run's programs inherit its descriptor: the GPU of a launcher that was killed stays taken until
-    they have gone, too. Cleaners of temporary files leave a locked file alone (tmpfiles.d(5), "Age").
+    The process shims of the run's programs inherit the descriptor, so the GPU of a killed launcher stays locked until
+    they have ended. Programs that clean up temporary files skip a locked file (tmpfiles.d(5), "Age").
 
     Args:
-        uuid: the GPU's; its index may differ between programs.
-        run: named to the launcher that finds it taken.
+        uuid: of the GPU; an index may differ between programs.
+        run: name of the run, shown to other launchers.
 
     Raises:
-        GpuInUseError: another launcher has it, or the file in the shared directory can't be opened.
+        GpuInUseError: another launcher holds the lock, or the lock's file can't be opened.
     """
     path = directory / f"carla-td3-{uuid}.lock"
     try:
@@ -43,19 +43,19 @@ def lock_gpu(uuid: str, run: str, directory: Path = SHARED) -> Lock:
     except OSError as error:
         raise GpuInUseError(
             f"{path}, the lock of GPU {uuid}, can't be opened ({error.strerror}): remove it if no launcher runs, "
-            "or have its owner do so; or go on without it with --share-gpu."
+            "or ask its owner to; or do without it with --share-gpu."
         ) from None
 
 
 def _holder(held: HeldError) -> str:
-    """Return who holds a lock by the kernel's word; what the file says counts only if it is that process's own.
+    """Return which process holds a lock, according to the kernel, as text.
 
-    Any user can hold the lock, and write into its file.
+    Any user can take the lock and write into its file, so the file counts only if the same process wrote it.
     """
     try:
         process = psutil.Process(held.pid or 0)
         age_min, user, program = (time.time() - process.create_time()) / 60, process.username(), process.name()
-    except psutil.Error:  # it is in another container, or has ended and left the lock to its shims
+    except psutil.Error:  # it is in another container, or has ended while its shims hold the lock
         return f"another launcher ({held.holder})"
     _, _, run = held.holder.partition(", run ")
     whose = f"process {held.pid} of {user}, {''.join(filter(str.isprintable, program))}, {age_min:.0f} min old"

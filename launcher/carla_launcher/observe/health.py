@@ -1,6 +1,6 @@
-"""Is there a simulator at this address? It answers ``version`` and its frames advance.
+"""Health checks: whether a simulator at an address answers ``version`` and advances its frames.
 
-Speaks CARLA's wire protocol itself (carla-wire-protocol.md, sections 2 and 3), without the client: the client has no
+Speaks CARLA's wire protocol (carla-wire-protocol.md, sections 2 and 3) instead of using the client: the client has no
 short time-out, prints to the terminal and can abort its process. Starts and stops nothing.
 """
 
@@ -25,7 +25,7 @@ FRAMES_READ = 50
 
 @dataclass(frozen=True)
 class Address:
-    """Where a simulator's RPC port is."""
+    """Address of a simulator's RPC port."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Health:
-    """What a check found; ``problem`` is empty when all is well, otherwise half a sentence for people."""
+    """Result of a check; ``problem`` is a clause for messages, empty if the simulator is healthy."""
 
     version: str = ""
     frame: int = 0
@@ -49,31 +49,31 @@ class Health:
 
 
 class ProtocolError(Exception):
-    """The other side answered, but not as CARLA does."""
+    """The other side's answer isn't one of CARLA's protocol."""
 
 
 def check(address: Address, timeout_s: float = 1.0, *, may_tick: bool = False) -> Health:
     """Return the simulator's health; never raises, takes a few ``timeout_s`` at most.
 
-    An open port proves nothing, and ``version`` is answered even when CARLA's simulation hangs (facts.md section 4):
-    so two different frame numbers must be seen. In synchronous mode a simulator only moves when ticked. One that
-    ``may_tick`` is ticked twice. Any other is its client's to tick: that it answers for its settings is enough, for
-    the thread that simulates does.
+    An open port proves nothing, and CARLA answers ``version`` even when its simulation hangs (facts.md section 4). So
+    the check must see two different frame numbers. A simulator in synchronous mode advances only when it is ticked:
+    with ``may_tick`` the check ticks it twice; otherwise its client ticks, and an answer to a question about its
+    settings is enough, since the simulating thread gives that.
     """
     return _asked(address, timeout_s, lambda rpc, version: _ticking(rpc, version, address, timeout_s, may_tick))
 
 
 def answers(address: Address, timeout_s: float = 1.0) -> Health:
-    """Return whether ``version`` is answered, and nothing else; never raises, takes two ``timeout_s`` at most.
+    """Return whether ``version`` is answered; never raises, takes two ``timeout_s`` at most.
 
-    For a simulator that is known to be one and whose ticks are its client's: everything else that could be asked
-    is answered by CARLA's game thread, which waits for a tick meanwhile.
+    For a simulator that was healthy and that a client ticks. CARLA's game thread answers all other calls, and it may
+    be waiting for a tick.
     """
     return _asked(address, timeout_s, lambda _, version: Health(version))
 
 
 def _asked(address: Address, timeout_s: float, further: Callable[[Rpc, str], Health]) -> Health:
-    """Return what ``further`` finds behind an answered ``version``, or why it didn't come to that."""
+    """Ask for ``version``, then return the result of ``further``, or the problem."""
     try:
         with Rpc(address, timeout_s) as rpc:
             return further(rpc, str(rpc.call("version")))
@@ -87,7 +87,7 @@ def _asked(address: Address, timeout_s: float, further: Callable[[Rpc, str], Hea
 
 def _ticking(rpc: Rpc, version: str, address: Address, timeout_s: float, may_tick: bool) -> Health:
     try:
-        # CARLA answers this on the thread that simulates: a hung one doesn't, whichever client ticks it.
+        # CARLA answers this on the thread that simulates, so a hung simulator doesn't answer.
         synchronous = bool(rpc.call("get_episode_settings")[0])
         if synchronous and not may_tick:
             return Health(version)
@@ -97,7 +97,7 @@ def _ticking(rpc: Rpc, version: str, address: Address, timeout_s: float, may_tic
 
 
 class Rpc:
-    """One msgpack-rpc connection; each call waits for its own reply."""
+    """One msgpack-rpc connection; each call waits for its reply."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._socket = socket.create_connection((address.host, address.port), timeout_s)
@@ -114,8 +114,8 @@ class Rpc:
         """Return the value of a call without arguments.
 
         Raises:
-            TimeoutError: no reply.
-            ProtocolError: an error, or something that is no reply.
+            TimeoutError: no reply came.
+            ProtocolError: an error came, or something that is no reply.
         """
         number = next(self._ids)
         self._socket.sendall(msgpack.packb([0, number, method, [[False]]]))  # [False]: not asynchronous
@@ -132,7 +132,7 @@ class Rpc:
 
 
 def _value(method: str, reply: list[Any]) -> Any:
-    """Return T out of ``[1, id, nil, [[1, T]]]`` (protocol section 2.1)."""
+    """Return the value T of a reply ``[1, id, nil, [[1, T]]]`` (protocol section 2.1)."""
     match reply[3]:
         case [[1, value]]:
             return value
@@ -140,10 +140,10 @@ def _value(method: str, reply: list[Any]) -> Any:
 
 
 def _advancing_frame(rpc: Rpc, address: Address, timeout_s: float, synchronous: bool) -> int:
-    """Return a frame number later than the first one seen.
+    """Return a frame number that is greater than the first one.
 
     Raises:
-        TimeoutError: frames stand still.
+        TimeoutError: the frame number doesn't change.
     """
     match rpc.call("get_episode_info"):
         case [_, [bytes(packed)]] if len(packed) == TOKEN.size:

@@ -1,4 +1,4 @@
-"""All of a run's memory at one moment: GPUs, RAM and disk in one reading, with who holds how much. Judges nothing."""
+"""Reads all memory that a run uses: GPUs, RAM and disk, each with the processes that hold it. Decides nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from carla_run.memory.room import disk_room
 
 _GROWING = ("replay", "checkpoints")
 _BLOCK = 512
-"""Bytes in a unit of st_blocks, whatever the file system's own (stat(2))."""
+"""Bytes in a unit of st_blocks, on every file system (stat(2))."""
 WORST_FIRST = (Gpu.LOST, Gpu.UNREADABLE, Gpu.NONE, Gpu.OK)
 
 
 class MemoryReader:
-    """Reads everything, cheaply enough for once a second."""
+    """Reads all pools, fast enough for once a second."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class MemoryReader:
         proc: Path = PROC,
         allotted_mib: float | None = None,
     ) -> None:
-        """Start to look.
+        """Connect to the GPUs.
 
         Args:
             run: the run's directory; it needn't exist yet.
-            cards: that the run uses; each is a pool.
-            container_name: names foreign processes' containers; each is asked for once.
-            proc: where the kernel tells of processes.
-            allotted_mib: of RAM, what the run may take here where no control group says so; None for all.
+            cards: the GPUs that the run uses; each is a pool.
+            container_name: returns the name of a container; called once per container.
+            proc: the /proc file system.
+            allotted_mib: RAM that a batch system allots to the run without a control group; None for all.
         """
         self._run = run
         self._nvml = {index: Nvml(index) for index in cards.indices}
@@ -47,19 +47,19 @@ class MemoryReader:
         self._launcher: tuple[int, ...] = (os.getpid(),)
 
     def count_as_launcher(self, pid: int) -> None:
-        """Count what another process holds as the launcher's."""
+        """Count another process's memory as the launcher's."""
         self._launcher = (*self._launcher, pid)
 
     def name_containers(self, container_name: ContainerName) -> None:
-        """Have foreign processes' containers named by this from now on."""
+        """Use this function from now on to name the containers of foreign processes."""
         self._names.ask_engine(container_name)
 
     def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:
-        """Have pools of the containers that this run will have, as long as they aren't there: empty, MiB each."""
+        """Include pools for containers that don't exist yet: empty ones, with these limits in MiB."""
         self._ram.expect_containers(limits_mib)
 
     def read(self, simulator_pids: Collection[int] = (), agent_pids: Collection[int] = ()) -> Reading:
-        """Return all pools now. Raises nothing; what couldn't be read is missing, and ``problem`` says why."""
+        """Return all pools now. Raises nothing: a pool that can't be read is left out, and ``problem`` says why."""
         run = RunProcesses(simulator_pids, agent_pids, self._launcher)
         looks = {index: nvml.read() for index, nvml in self._nvml.items()}
         vram = (self._vram(index, look.card, run) for index, look in looks.items() if look.card is not None)
@@ -67,20 +67,20 @@ class MemoryReader:
         disk = _disk(self._run)
         problems = (
             *dict.fromkeys(look.problem for look in looks.values()),
-            "" if ram else "This machine's memory can't be read: /proc/meminfo doesn't tell it.",
-            "" if disk else f"The free space for {self._run} can't be read: its file system doesn't tell it.",
+            "" if ram else "This machine's memory can't be read: /proc/meminfo is missing or incomplete.",
+            "" if disk else f"The free space for {self._run} can't be read: its file system doesn't report it.",
         )
         pools = (*vram, *ram, *((disk,) if disk else ()))
         worst = min((look.gpu for look in looks.values()), key=WORST_FIRST.index)
         return Reading(pools, worst, " ".join(filter(None, problems)))
 
     def card_uuid(self, index: int) -> str:
-        """Return the name by which every program knows one of the cards; empty where it can't be read."""
+        """Return the UUID of one of the GPUs; empty if it can't be read."""
         card = self._nvml[index].read().card
         return "" if card is None else card.uuid
 
     def hold(self, index: int, directory: Path = SHARED) -> Lock | None:
-        """Take one of the cards for this launcher only, until the lock is released; None where it can't be read.
+        """Lock one of the GPUs for this launcher and return the lock; None if the GPU can't be read.
 
         Raises:
             GpuInUseError: another launcher has it.
@@ -95,7 +95,7 @@ class MemoryReader:
 
 
 def _disk(run: Path) -> Pool | None:
-    """Return the file system that a run's directory is, or would be, on; None where it can't be read."""
+    """Return the pool of the file system that a run's directory is, or would be, on; None if it can't be read."""
     if (room := disk_room(run)) is None:
         return None
     held = {part: measured(size_mib(run / part)) for part in _GROWING}
@@ -105,7 +105,7 @@ def _disk(run: Path) -> Pool | None:
 
 
 def size_mib(folder: Path) -> float:
-    """Return what a folder's files take of the disk, holes left out; files that go meanwhile are left out, too."""
+    """Return the disk space of a folder's files, without holes; files that vanish meanwhile count nothing."""
     taken = 0
     for parent, _, names in os.walk(folder):
         for name in names:

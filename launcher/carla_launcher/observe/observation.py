@@ -1,4 +1,4 @@
-"""One look at a run: what simulator, agent and memory are at one moment. Plain data, made by ``observer``."""
+"""An observation of a run: simulator, agent and memory at one moment. Plain data, made by ``observer``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from carla_run.heartbeat import Heartbeat
 
 
 class Sign(str, Enum):
-    """What a line of the simulator's log means (facts.md, section 4)."""
+    """Meaning of a line in the simulator's log (facts.md, section 4)."""
 
     OUT_OF_VRAM = "out_of_vram"
     OUT_OF_RAM = "out_of_ram"
     NO_VULKAN = "no_vulkan"
-    """There is no Vulkan driver that Unreal can use."""
+    """Unreal finds no Vulkan driver that it can use."""
     VULKAN_FAILED = "vulkan_failed"
-    """The driver is there and doesn't start, for want of memory or because it is broken."""
+    """The Vulkan driver is there but doesn't start, from a lack of memory or because it is broken."""
     ROOT = "root"
     NO_LIBRARY = "no_library"
     LAVAPIPE = "lavapipe"
@@ -37,8 +37,8 @@ class Ended:
 
     Attributes:
         code: its exit code; 128 + n if signal n ended it.
-        oom_killed: the kernel killed it, or something in its container, for memory.
-        planned: the launcher asked for it: never read as a crash.
+        oom_killed: the kernel killed it, or another process in its container, for memory.
+        planned: the launcher asked it to end, so it is no crash.
         undone: what would show that a program has done its work, and isn't there; empty if nothing is missing.
         left: processes that it left running, which had to be ended.
     """
@@ -54,35 +54,35 @@ class Ended:
 
 
 class Program(Protocol):
-    """A program that was started, as far as it is observed."""
+    """A started program, as the observer sees it."""
 
     @property
     def pid(self) -> int:
-        """Return the program's (a container's first) process id on this host; 0 while it has none."""
+        """Return the process id on this host, of a container's first process; 0 while it has none."""
 
     @property
     def log(self) -> Path:
-        """Return the file that its output is added to."""
+        """Return the file to which its output is appended."""
 
     def poll(self) -> Ended | None:
-        """Return None while it runs, then how it ended (``planned`` is the observer's to know, never set here)."""
+        """Return None while it runs, then how it ended; only the observer sets ``planned``."""
 
     def pids(self) -> frozenset[int]:
-        """Return the host's ids of all its processes now."""
+        """Return the ids of all its processes on this host."""
 
 
 @dataclass(frozen=True)
 class SimulatorSeen:
-    """The simulator.
+    """The simulator's state.
 
     Attributes:
-        running: it was started and hasn't ended; true also for one that the launcher doesn't run.
-        pid: on this host, so that one simulator is told from the next; 0 if there is none, or it is unknown.
-        healthy: what the last health check said; None before the first one.
-        problem: why it isn't healthy, half a sentence.
-        checks_failed: in a row, up to the last one.
-        connection_lost: the idle connection saw its end, and nothing has answered there since.
-        signs: of the log lines that are new since the look before, with the lines.
+        running: it was started and hasn't ended; always true for a simulator that the launcher doesn't start.
+        pid: process id on this host, which distinguishes one simulator from the next; 0 if there is none or unknown.
+        healthy: result of the last health check; None before the first one.
+        problem: why it isn't healthy, a clause.
+        checks_failed: number of checks that failed in a row.
+        connection_lost: the simulator closed the idle connection, and nothing has answered since.
+        signs: meanings of new log lines, with the lines.
     """
 
     running: bool
@@ -97,14 +97,14 @@ class SimulatorSeen:
 
 @dataclass(frozen=True)
 class AgentSeen:
-    """The agent.
+    """The agent's state.
 
     Attributes:
         running: it was started and hasn't ended.
-        beat: of this very process (its start is newer than what it followed); None until it first beats.
-        beat_age_s: since ``agent.json`` last changed, by the launcher's own clock; 0 before the first beat.
-        events: lines of ``agent-events.jsonl`` that are new since the look before.
-        pid: on this host, so that one agent is told from the next; 0 if there is none.
+        beat: last heartbeat of this process; None before its first one.
+        beat_age_s: time since ``agent.json`` last changed, by the launcher's clock; 0 before the first heartbeat.
+        events: new lines of ``agent-events.jsonl``.
+        pid: process id on this host, which distinguishes one agent from the next; 0 if there is none.
     """
 
     running: bool
@@ -117,7 +117,7 @@ class AgentSeen:
 
 @dataclass(frozen=True)
 class Observation:
-    """Everything at ``time_s``, of a clock that a suspended machine doesn't count."""
+    """Everything observed at ``time_s``, of a clock that stops while the machine is suspended."""
 
     time_s: float
     memory: Reading

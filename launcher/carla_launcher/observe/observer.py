@@ -1,7 +1,6 @@
-"""Everything that is seen, put together: one look, one observation.
+"""Combines the observations of simulator, agent and memory into one.
 
-Owns the order of looking, and which ends the launcher itself asked for. How memory is read and how a simulator is asked
-is injected.
+Remembers which programs the launcher asked to end. The functions that read memory and query the simulator are injected.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from carla_launcher.observe.simulator import Questions, SimulatorMonitor
 from carla_run.paths import RunPaths
 
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
-"""From the process ids of simulator and agent to all pools; never raises."""
+"""Takes the process ids of simulator and agent, returns all pools; never raises."""
 
 
 class SeesAgent(Protocol):
@@ -36,16 +35,16 @@ class SeesAgent(Protocol):
 
 
 class RunObserver:
-    """Looks at one run. Create it before anything is started: what logs and files hold by then is the past.
+    """Observes one run. Create it before any program starts, since it ignores what logs and files already contain.
 
     Args:
-        run: whose files the agent writes.
+        run: the run's files.
         address: of the simulator.
         read_memory: reads all pools.
-        ask: asks the simulator; one question a look at most.
-        gap_s: between two looks: the machine slept, and the heartbeat's age starts over.
-        external: the launcher doesn't run the simulator.
-        simulator_log: where a simulator's lines will appear; None if that is nowhere.
+        ask: queries the simulator, at most once per look.
+        gap_s: after a longer gap between two looks (suspend) the heartbeat's age restarts.
+        external: the launcher doesn't start the simulator.
+        simulator_log: the simulator's log; None if there is none.
         agent: looks at what runs in the agent's place; None for the agent.
     """
 
@@ -67,15 +66,15 @@ class RunObserver:
         self._looked_s: float | None = None
 
     def expect_end(self, program: Program) -> None:
-        """Say that the launcher asks this program to end, before it does: however it ends, that was planned."""
+        """Note that the launcher is about to end this program, so that its end counts as planned."""
         self._asked_to_end.append(program)
 
     def look(
         self, now_s: float, simulator: Program | None, agent: Program | None, further: frozenset[int] = frozenset()
     ) -> Observation:
-        """Return what is seen now; None stands for a program that wasn't started, or was put away.
+        """Return the observation; None stands for a program that isn't running.
 
-        ``further`` are the processes of other simulators, whose memory counts as this one's.
+        ``further`` are processes of other simulators, whose memory counts as the simulator's.
         """
         if self._looked_s is not None and now_s - self._looked_s > self._gap_s:
             self._agent.restart_age(now_s)
@@ -91,7 +90,7 @@ class RunObserver:
         )
 
     def close(self) -> None:
-        """Let go of connection and files."""
+        """Close connection and files."""
         self._simulator.close()
         self._agent.close()
 

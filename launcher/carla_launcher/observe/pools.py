@@ -1,6 +1,6 @@
-"""What memory is, to the launcher: pools with a total, owners and a limit. Plain data, the same for VRAM, RAM and disk.
+"""Memory as plain data: pools with a total and owners, in one form for VRAM, RAM and disk.
 
-``memory`` makes them of what ``carla_run.memory`` reads; all others only look at them.
+``observe.memory`` makes them from the readings of ``carla_run.memory``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from carla_run.memory.room import Gpu as Gpu
 
 
 class PoolKind(str, Enum):
-    """Of which memory."""
+    """Kind of memory."""
 
     VRAM = "vram"
     RAM = "ram"
@@ -28,7 +28,7 @@ class Provenance(str, Enum):
 
 
 class OwnerKind(str, Enum):
-    """Which part of the run an owner is. Only what isn't FOREIGN is ever touched."""
+    """Kind of a memory's owner. The launcher never touches a FOREIGN one."""
 
     SIMULATOR = "simulator"
     AGENT = "agent"
@@ -38,7 +38,7 @@ class OwnerKind(str, Enum):
 
 @dataclass(frozen=True)
 class Figure:
-    """An amount in MiB, None where it is unknown, and how it is known; ``run``: the earlier one that measured it."""
+    """An amount in MiB, None if unknown, and how it is known. ``run`` is the earlier run that measured it."""
 
     mib: float | None
     provenance: Provenance
@@ -54,24 +54,23 @@ UNKNOWN = Figure(None, Provenance.UNKNOWN)
 
 
 def measured(mib: float) -> Figure:
-    """Return a figure that was read from the driver, the kernel or the file system."""
+    """Return a figure that the driver, the kernel or the file system reported."""
     return Figure(round(mib, 1), Provenance.MEASURED)
 
 
 def estimated(mib: float) -> Figure:
-    """Return a figure that follows from others."""
+    """Return a figure that was computed from others."""
     return Figure(round(mib, 1), Provenance.ESTIMATED)
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a part of a pool.
+    """An owner of a part of a pool.
 
     Attributes:
-        name: for people: ``simulator``, ``agent``, else the program's name, with its container if it has one.
-        kind: of this run, or foreign.
-        pids: host process ids; empty where they are unknown.
-        held: what it holds, never page cache or mappings of files.
+        name: ``simulator``, ``agent`` or ``launcher``, else the program's name, with its container if it has one.
+        pids: process ids on this host; empty if unknown.
+        held: memory that it holds, without page cache and mapped files.
     """
 
     name: str
@@ -86,15 +85,15 @@ class Owner:
 
 @dataclass(frozen=True)
 class Pool:
-    """One memory that several share.
+    """One memory that several processes share.
 
     Attributes:
-        name: unique: ``vram:0`` (GPU index), ``ram`` (this machine, or the launcher's own cgroup), ``ram:agent`` and
+        name: unique: ``vram:0`` (GPU index), ``ram`` (this machine, or the launcher's cgroup), ``ram:agent`` and
             ``ram:simulator`` (a container's limit), ``disk`` (file system of the run directory).
-        total: what there is, or the limit where that is less.
-        free: what could be had now without any process giving way.
-        owners: biggest first; what no process is known to hold is no owner.
-        oom_kills: of this pool's cgroup since it began; 0 where there is no counter.
+        total: its size, or a limit below that.
+        free: memory that can be had now without taking it from a process.
+        owners: biggest first; memory without a known process has no owner here.
+        oom_kills: OOM kills in the pool's cgroup; 0 without a counter.
     """
 
     name: str
@@ -105,20 +104,20 @@ class Pool:
     oom_kills: int = 0
 
     def held_by(self, kind: OwnerKind) -> float:
-        """Return the MiB that owners of one kind are known to hold."""
+        """Return the memory of all owners of one kind, in MiB."""
         return sum(owner.held.mib or 0.0 for owner in self.owners if owner.kind is kind)
 
 
 @dataclass(frozen=True)
 class Cards:
-    """Which GPU simulator and agent use, by index as the driver counts; the same one twice is one pool."""
+    """The GPUs of simulator and agent, by the driver's index; if they are the same there is one pool."""
 
     simulator: int = 0
     agent: int = 0
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """Return each once, in order."""
+        """Return the distinct indices in order."""
         return tuple(sorted({self.simulator, self.agent}))
 
     def pool_of(self, owner: OwnerKind) -> str:
@@ -139,8 +138,8 @@ class Reading:
     """All pools at one moment.
 
     Attributes:
-        gpu: of the run's cards the one that is worst off.
-        problem: what couldn't be read and why, a sentence for people; empty if all could.
+        gpu: state of the run's GPUs, the worst one's.
+        problem: which pool couldn't be read and why, a sentence; empty if all could.
     """
 
     pools: tuple[Pool, ...]
@@ -148,7 +147,7 @@ class Reading:
     problem: str = ""
 
     def pool(self, name: str) -> Pool | None:
-        """Return the pool of that name, if it was read."""
+        """Return the pool of a name; None if it wasn't read."""
         return next((pool for pool in self.pools if pool.name == name), None)
 
     def of(self, kind: PoolKind) -> tuple[Pool, ...]:

@@ -1,7 +1,7 @@
-"""Host memory as pools, this machine's and that of a container with a limit of its own; and whose each process is.
+"""Host memory as pools: this machine's RAM, and that of each container with a limit; and the owner of each process.
 
-An owner is the simulator, the agent, the launcher, or foreign, with its program and container. What counts as held is
-``carla_run.memory.processes``'s and ``carla_run.memory.cgroups``'s to say.
+An owner is the simulator, the agent, the launcher, or a foreign program with its container. The memory of a process is
+counted by ``carla_run.memory.processes``, that of a container by ``carla_run.memory.cgroups``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from carla_run.memory.processes import PROC, held_mib, resident_mib
 from carla_run.memory.room import ram_room
 
 NAMED_MIB = 32.0
-"""A foreign process below this is not worth naming."""
+"""Foreign processes that hold less are not listed."""
 
 SMALL_FOR = 5
-"""Readings for which one found small is taken to be so still: most of the cost of a reading was these."""
+"""Readings for which a process that was small is not read again: small processes were most of a reading's cost."""
 
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 ContainerName = Callable[[str], str | None]
-"""Container id (64 hexadecimal digits) → its name, or None for one that the engine doesn't know."""
+"""Takes a container id (64 hexadecimal digits), returns its name; None for a container that the engine doesn't know."""
 
 
 class OwnerName(NamedTuple):
-    """An owner's name, and of what kind it is."""
+    """An owner's name and kind."""
 
     name: str
     kind: OwnerKind
@@ -41,7 +41,7 @@ class OwnerName(NamedTuple):
 
 @dataclass(frozen=True)
 class RunProcesses:
-    """The processes of this run, as ids of this host."""
+    """The processes of this run, by their ids on this host."""
 
     simulator: Collection[int] = ()
     agent: Collection[int] = ()
@@ -57,21 +57,21 @@ class RunProcesses:
 
 
 class OwnerNames:
-    """Names owners; a container's name is asked for once."""
+    """Finds the owner of a process. Asks for each container's name once."""
 
     def __init__(self, container_name: ContainerName = lambda _id: None, proc: Path = PROC) -> None:
         self.ask_engine(container_name)
         self._proc = proc
 
     def ask_engine(self, container_name: ContainerName) -> None:
-        """Ask this for containers' names from now on."""
+        """Use this function from now on to get containers' names."""
         self._container_name = lru_cache(maxsize=256)(container_name)
 
     def of(self, pid: int, run: RunProcesses, program: Callable[[int], str] = lambda _pid: "") -> OwnerName:
         """Return the owner of a process.
 
         Args:
-            program: what else names programs; asked for foreign processes first, and /proc where that says nothing.
+            program: another source of program names, asked for foreign processes before /proc.
         """
         kind = run.kind_of(pid)
         if kind is not OwnerKind.FOREIGN:
@@ -87,9 +87,9 @@ class Ram:
     """Reads the RAM pools.
 
     Args:
-        names: names owners.
-        proc: where the kernel tells of processes.
-        allotted_mib: what this run may take of the machine where no control group says so; None for all.
+        names: finds the owner of a process.
+        proc: the /proc file system.
+        allotted_mib: RAM that a batch system allots to the run without a control group; None for all.
     """
 
     def __init__(self, names: OwnerNames, proc: Path = PROC, allotted_mib: float | None = None) -> None:
@@ -102,11 +102,11 @@ class Ram:
         self._readings = 0
 
     def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:
-        """Count a container that isn't there yet as an empty one of its limit."""
+        """Include an empty pool for each container that doesn't exist yet, with this limit in MiB."""
         self._limits_mib = limits_mib
 
     def pools(self, run: RunProcesses) -> tuple[Pool, ...]:
-        """Return ``ram``, then ``ram:agent`` and ``ram:simulator`` where they have limits; empty without a /proc."""
+        """Return ``ram``, then ``ram:agent`` and ``ram:simulator`` if they have limits; empty without /proc."""
         own = self._cgroups.of()
         host = self._host(own, run)
         if host is None:
@@ -125,7 +125,7 @@ class Ram:
         return Pool("ram", PoolKind.RAM, measured(total), measured(free), owners, own.oom_kills if own else 0)
 
     def _limited(self, kind: OwnerKind, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
-        """Yield the pool of a container: its room under its own limits, whatever the machine has."""
+        """Yield the pool of a container; its free memory follows from its own limits only."""
         group = next((found for found in map(self._cgroups.of, sorted(pids)) if found is not None), None)
         if group is None and kind in self._limits_mib:
             limit = measured(self._limits_mib[kind])
@@ -137,7 +137,7 @@ class Ram:
         yield Pool(f"ram:{kind.value}", PoolKind.RAM, limit, room, (owner,), group.oom_kills)
 
     def _held(self, run: RunProcesses) -> dict[int, float | None]:
-        """Return what every process of this run holds, and each other one from ``NAMED_MIB`` up."""
+        """Return what each process of this run holds, and each foreign one that holds ``NAMED_MIB`` or more."""
         if self._readings % SMALL_FOR == 0:
             self._small.clear()
         self._readings += 1
@@ -161,9 +161,9 @@ def grouped(
     """Return one owner for each name, biggest first, those of unknown size last.
 
     Args:
-        held: MiB by process id; None where it is unknown.
-        owner_of: names a process's owner.
-        used_mib: what all hold together. Where only one owner is in part unknown, it holds the rest, estimated.
+        held: MiB by process id; None if unknown.
+        owner_of: returns a process's owner.
+        used_mib: what all hold together. If only one owner is partly unknown, the rest is its estimate.
     """
     groups: dict[OwnerName, list[int]] = defaultdict(list)
     for pid in sorted(held):
@@ -182,10 +182,10 @@ def _together(parts: Collection[float | None], rest: float | None) -> Figure:
 
 
 def program_name(pid: int, proc: Path = PROC) -> str:
-    """Return a process's program without its folder; empty where there is no such process."""
+    """Return the name of a process's program, without its folder; empty if there is no such process."""
     try:
         first = (proc / str(pid) / "cmdline").read_bytes().split(b"\0", 1)[0]
-        first = first.split(b" --", 1)[0]  # a browser's children write their whole command line as one word
+        first = first.split(b" --", 1)[0]  # a browser's child processes have their whole command line as one word
         written = first or (proc / str(pid) / "comm").read_bytes()  # a kernel thread has no command line
     except OSError:
         return ""
@@ -193,15 +193,15 @@ def program_name(pid: int, proc: Path = PROC) -> str:
 
 
 def is_in_container(pid: int, container: str, proc: Path = PROC) -> bool:
-    """Return whether this machine's process is in a container, by its control groups or the files mounted for it.
+    """Return whether a process of this machine is in a container, by its control groups or mounted files.
 
-    The number that an engine in a virtual machine, or on another machine, gives is some other process's here.
+    An engine in a virtual machine, or on another machine, gives process ids that belong to other processes here.
     """
     return any(container in _text(proc / str(pid) / name) for name in ("cgroup", "mountinfo"))
 
 
 def container_id(pid: int, proc: Path = PROC) -> str | None:
-    """Return the id of the container that a process is in, by its control groups; None outside of any.
+    """Return the id of the container that a process is in, by its control groups; None if it is in no container.
 
     Docker, containerd and Podman all end a container's group with its id.
     """

@@ -1,6 +1,6 @@
-"""The simulator as it shows from outside: process, idle connection, answers, log.
+"""Observes a simulator from outside: its process, an idle connection, its answers and its log.
 
-Starts, stops and judges nothing.
+Starts, stops and decides nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from carla_launcher.observe.tail import Tail
 UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 
 LONGEST = 400
-"""Characters of a line that are kept: a line of a log can be anything."""
+"""Characters of a log line that are kept."""
 
 _VK_RESULTS = {  # vulkan_core.h: every VkResult that is an error and that a program without a window can meet
     Sign.OUT_OF_VRAM: {-2: "OUT_OF_DEVICE_MEMORY"},
@@ -45,7 +45,7 @@ _VK_RESULTS = {  # vulkan_core.h: every VkResult that is an error and that a pro
         -1000161000: "FRAGMENTATION",
     },
 }
-# What Unreal 4.26 and 5 say beside it: VulkanRHI, LinuxDynamicRHI, Core's memory, and the loader of its libraries.
+# Other messages of Unreal 4.26 and 5: VulkanRHI, LinuxDynamicRHI, Core's memory, and the loader of its libraries.
 _WORDS = {
     Sign.OUT_OF_VRAM: r"Out of (?:Device|Local) Memory, Requested|Out of memory on Vulkan|Out of video memory"
     r"|Failed to allocate Device Memory",
@@ -72,17 +72,17 @@ def _pattern(sign: Sign) -> re.Pattern[str]:
 
 
 _PATTERNS = tuple((sign, _pattern(sign)) for sign in Sign)
-"""In the order of ``Sign``: of a line's two meanings, the one that explains more."""
+"""In the order of ``Sign``: the first match of a line with two meanings explains more."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """How a simulator is asked.
+    """The ways to query a simulator.
 
     Attributes:
-        ready: whether it is one and moves; True if a client may be driving it (``health.check``).
-        answers: whether it still answers (``health.answers``).
-        every_s: between two questions to one that is ready.
+        ready: checks that a simulator ticks (``health.check``); the argument is whether a client may drive it.
+        answers: checks that it still answers (``health.answers``).
+        every_s: interval between two checks of a simulator that is ready.
     """
 
     ready: Callable[[bool], Health]
@@ -91,11 +91,11 @@ class Questions:
 
 
 class SimulatorMonitor:
-    """Looks at one simulator after another, at one address.
+    """Observes the simulators at one address, one after the other.
 
     Args:
-        external: the launcher doesn't run it: there is no process and no log to look at.
-        log: of the simulators to come; what it holds already is the past. None for an external one.
+        external: the launcher doesn't start it, so there is no process and no log.
+        log: the simulators' log, whose present lines are ignored; None for an external simulator.
     """
 
     def __init__(self, address: Address, ask: Questions, external: bool, log: Path | None) -> None:
@@ -108,16 +108,16 @@ class SimulatorMonitor:
         self._seen = SimulatorSeen(running=external)
 
     def look(self, now_s: float, program: Program | None, in_use: bool) -> SimulatorSeen:
-        """Return what it is now; asks one question at most.
+        """Return the simulator's state now; queries it at most once.
 
         Args:
-            now_s: of the clock that observations go by.
-            program: None if there is none.
-            in_use: whether a client may be driving it.
+            now_s: time of the observation's clock.
+            program: the simulator's process; None if there is none.
+            in_use: whether a client may drive it.
         """
         if program is not self._program:
             self._turn_to(program)
-        # The end first, the log after it: then it holds the last words.
+        # Poll before reading the log, so that the log is complete if the simulator has ended.
         ended = None if program is None else program.poll()
         seen = replace(self._seen, running=self._runs(ended is not None), ended=ended, signs=self._signs())
         seen = replace(seen, pid=0 if program is None else program.pid)
@@ -128,13 +128,13 @@ class SimulatorMonitor:
         return seen
 
     def close(self) -> None:
-        """Let go of connection and log."""
+        """Close connection and log."""
         self._connection.close()
         if self._tail is not None:
             self._tail.close()
 
     def _turn_to(self, program: Program | None) -> None:
-        """Start over with another simulator; its log is the file that is followed already, or a new one of its own."""
+        """Restart the observation for another simulator, which may have another log."""
         self._program, self._ready, self._asked_s = program, False, 0.0
         self._seen = SimulatorSeen(running=self._external)
         self._connection.forget()
@@ -151,7 +151,7 @@ class SimulatorMonitor:
 
     def _asked(self, seen: SimulatorSeen, now_s: float, in_use: bool) -> SimulatorSeen:
         if seen.connection_lost:
-            self._ready = self._ready and not self._external  # what comes back there has to show itself first
+            self._ready = self._ready and not self._external  # an external one must pass the full check again
             return replace(seen, healthy=False, problem="its connection ended")
         if self._ready and now_s - self._asked_s < self._ask.every_s:
             return seen
@@ -162,13 +162,13 @@ class SimulatorMonitor:
 
 
 class IdleConnection:
-    """An idle TCP connection to the RPC port, whose end says at once that the simulator died.
+    """An idle TCP connection to the RPC port, which shows at once that the simulator died.
 
-    SIGKILL is seen 1.8 ms later (facts.md, section 5), where a question would have to time out. Connects by itself,
-    again after each end; never sends a byte, never waits. A simulator that isn't there yet is no news.
+    It shows a SIGKILL after 1.8 ms (facts.md, section 5), while a query would have to time out. Connects by itself,
+    and again after each end; never sends a byte, never waits. Nothing is reported before the first connection.
 
-    A connection counts once it has stood for a whole look: Docker's proxy of a published port takes every connection,
-    and ends those at once behind which nothing listens.
+    A connection counts once it has lasted from one look to the next: Docker's proxy accepts every connection to a
+    published port, and closes it at once if nothing listens behind it.
     """
 
     def __init__(self, address: Address) -> None:
@@ -180,7 +180,7 @@ class IdleConnection:
         self._lost = False
 
     def look(self) -> bool:
-        """Return whether the simulator's end was seen and nothing has taken its place."""
+        """Return whether the simulator closed the connection and nothing has answered since."""
         if self._socket is None:
             self._begin()
         elif not self._established:
@@ -193,19 +193,19 @@ class IdleConnection:
         return self._lost
 
     def forget(self) -> None:
-        """Let go of the connection and of its end: the simulator was stopped, or is another one now."""
+        """Close the connection and forget its end: the simulator was stopped or replaced."""
         self.close()
         self._lost = False
 
     def close(self) -> None:
-        """Let go of the connection; the next look makes another."""
+        """Close the connection; the next look opens another."""
         if self._socket is not None:
             self._socket.close()
         self._socket, self._established, self._stood = None, False, False
 
     def _begin(self) -> None:
         try:
-            if self._where is None:  # once: asking for a name may take long
+            if self._where is None:  # once, since a name look-up may take long
                 found = socket.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
                 self._where = found[0]
             family, kind, protocol, _, where = self._where
@@ -219,7 +219,7 @@ class IdleConnection:
             self.close()
 
     def _finish(self) -> None:
-        """Note that the connection stands, if it does by now; after a refusal the next look connects again."""
+        """Note whether the connection is established by now; after a refusal the next look connects again."""
         assert self._socket is not None
         _, writable, _ = select.select([], [self._socket], [], 0)
         if writable and self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -230,7 +230,7 @@ class IdleConnection:
     def _ended(self) -> bool:
         assert self._socket is not None
         try:
-            return not self._socket.recv(65_536)  # nothing was asked for: what is said is of no interest
+            return not self._socket.recv(65_536)  # nothing was asked for, so ignore the bytes
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -238,11 +238,11 @@ class IdleConnection:
 
 
 def sign_of(line: str) -> Sign | None:
-    """Return what the line is a sign of; None for noise. Of two meanings, the one that explains more."""
+    """Return the meaning of a log line; None if it has none. Of two meanings, the one that explains more."""
     return next((sign for sign, pattern in _PATTERNS if pattern.search(line)), None)
 
 
 def signs_in(lines: list[str]) -> tuple[tuple[Sign, str], ...]:
-    """Return the lines that mean something, each with its meaning."""
+    """Return the log lines that have a meaning, each with it."""
     found = ((sign_of(line), line.strip()[:LONGEST]) for line in lines)
     return tuple((sign, line) for sign, line in found if sign is not None)

@@ -1,4 +1,4 @@
-"""The new lines of a file that another process adds to; rotated, truncated or missing, it is never waited for."""
+"""Reads the new lines of a file that another process appends to. The file may be missing, rotated or truncated."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from carla_run.files import open_to_read
 from carla_run.readers import object_of
 
 MOST_BYTES = 2**20
-"""Of a log in one look. Of what is more, the newest part: what a program says last explains its end."""
+"""Most bytes that one look reads, the newest ones: a program's last lines explain its end."""
 
 
 class Tail:
-    """Yields each whole line once.
+    """Returns each complete line once.
 
     Args:
         path: the file; it need not exist yet.
-        from_end: what it holds already is of a process that is gone, and left out.
-        most_bytes: of one look; None: everything is read.
+        from_end: skip the present content, which is of an earlier process.
+        most_bytes: most bytes per look; None for all.
     """
 
     def __init__(self, path: Path, from_end: bool, most_bytes: int | None = MOST_BYTES) -> None:
@@ -32,7 +32,7 @@ class Tail:
             self._file.seek(0, os.SEEK_END)
 
     def look(self) -> list[str]:
-        """Return the lines that were finished since the last look, without their ends; odd bytes are replaced."""
+        """Return the lines that were completed since the last look, without line ends; invalid bytes are replaced."""
         lines: list[bytes] = []
         if self._file is not None:
             self._read(self._file, lines)
@@ -44,11 +44,11 @@ class Tail:
         return [line.decode(errors="replace").rstrip("\r") for line in lines]
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return the objects among those lines: what is no JSON object is left out."""
+        """Return the JSON objects among those lines."""
         return [row for line in self.look() if (row := object_of(line))]
 
     def close(self) -> None:
-        """Let go of the file; a next look opens it from its beginning."""
+        """Close the file; the next look opens it at its beginning."""
         if self._file is not None:
             self._file.close()
         self._file, self._partial = None, b""
@@ -60,7 +60,7 @@ class Tail:
             self._file = None
 
     def _replaced(self) -> bool:
-        """Return whether another file bears the name now."""
+        """Return whether the name belongs to another file now."""
         try:
             there = self.path.stat()
         except OSError:
@@ -73,11 +73,11 @@ class Tail:
     def _read(self, file: BinaryIO, lines: list[bytes]) -> None:
         try:
             size, place = os.fstat(file.fileno()).st_size, file.tell()
-            if size < place:  # cut down to be written again
+            if size < place:  # truncated, to be written again
                 place, self._partial = file.seek(0), b""
             if self._most_bytes is not None and size - place > self._most_bytes:
                 place = file.seek(size - self._most_bytes)
-                self._partial = b""  # the first line that follows is a torn one; nothing reads a meaning into it
+                self._partial = b""  # the first line that follows is incomplete, and has no meaning to a reader
             read = file.read(size - place)
         except OSError:
             return

@@ -1,4 +1,4 @@
-"""From the user's options and this machine to a plan and to what a run is started with.
+"""Resolves the user's options on this machine into a plan and the settings of a run.
 
-Asks Docker and the agent, and reads the files of earlier runs; writes nothing and starts no program of the run.
+Queries Docker and the agent, and reads the files of earlier runs. Writes nothing and starts no program of the run.
 """

@@ -1,7 +1,6 @@
-"""The words that ``up`` passes on to ``python -m carla_td3 train``, by the configuration key that each sets.
+"""The arguments that ``up`` passes to ``python -m carla_td3 train``, by the configuration key that each sets.
 
-Owns how two spellings of one thing meet. Knows no values and checks none: what is
-wrong, the agent says.
+Finds two spellings of one setting. Checks no values: the agent does.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from carla_launcher.resolve.footprint import program
 Words = tuple[str, ...]
 
 KEYS: Mapping[str, tuple[str, ...]] = program().options
-"""The agent's named options and what they set; they win over ``--set``."""
+"""The agent's named options and the keys that they set; they override ``--set``."""
 OWN = {name: KEYS[f"--{name.replace('_', '-')}"][0] for name in ("map", "seed", "max_timesteps", "device")}
-"""Options of ``up`` that the launcher passes on, too, by their names there."""
+"""Options of ``up`` that the launcher also passes on, with their keys."""
 
 
 def by_key(words: Sequence[str]) -> dict[str, Words]:
-    """Return the words by the key that they set, or by the option's name where that is no key; the last ones count."""
+    """Return the words by the key that they set, else by the option's name; later words override earlier ones."""
     settings: dict[str, Words] = {}
     named: dict[str, Words] = {}
     for name, values in _options(words):
@@ -33,17 +32,17 @@ def by_key(words: Sequence[str]) -> dict[str, Words]:
 
 
 def settings(words: Sequence[str]) -> Words:
-    """Return what ``--set`` gives each key, those left out that a named option sets."""
+    """Return the ``KEY=VALUE`` of ``--set``, without keys that a named option sets."""
     return tuple(value for each in by_key(words).values() if each[0] == "--set" for value in each[1:2])
 
 
 def joined(found: Mapping[str, Words]) -> Words:
-    """Return the words again, as the agent takes them."""
+    """Return the words as arguments for the agent."""
     return tuple(word for words in found.values() for word in words)
 
 
 def value(words: Words) -> str:
-    """Return what an option is set to, for a person."""
+    """Return an option's value as text."""
     return words[-1].partition("=")[2] if words[0] == "--set" else " ".join(words[1:]) or "given"
 
 

@@ -1,6 +1,6 @@
-"""The agent's sizes, as far as they were asked for: looked up at once, asked for in a thread beside.
+"""A cache of the agent's sizes, which a thread fills.
 
-Owns that thread. A decision only ever looks up; for what isn't known yet, the ladder's own figures stand.
+Decisions only read the cache. For sizes that aren't known yet they use the configured figures of the ladder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class AgentSizes:
     """The sizes of sets of values, each with ``device``."""
 
     def __init__(self, sizes_of: SizesOf) -> None:
-        """Remember whom to ask.
+        """Start with an empty cache.
 
         Args:
             sizes_of: may start a process and raise ``FootprintError``; called from one thread at a time.
@@ -29,20 +29,20 @@ class AgentSizes:
         self._newest: Future[None] | None = None
 
     def look_up(self, variants: Sequence[Values]) -> list[Sizes]:
-        """Return what is known of each.
+        """Return the sizes of each set of values.
 
         Raises:
-            FootprintError: one hasn't been answered yet, or can't be.
+            FootprintError: one of them isn't known.
         """
         try:
             return [self._known[key_of(values)] for values in variants]
         except KeyError as missing:
-            raise FootprintError(f"It isn't known yet what the agent takes with {missing}.") from None
+            raise FootprintError(f"The agent's memory with {missing} isn't known yet.") from None
 
     def ask(self, variants: Sequence[Values], wait: bool = False) -> None:
-        """Ask for what isn't known, instead of what was asked for before and isn't being answered yet.
+        """Request sizes that aren't known; earlier requests that haven't begun are dropped.
 
-        One that fails is asked for again the next time.
+        A failed request is repeated the next time.
         """
         if self._newest is not None:
             self._newest.cancel()
@@ -53,7 +53,7 @@ class AgentSizes:
                     self._newest.result()
 
     def close(self) -> None:
-        """Return when no question is out: nothing that was started to answer one is left."""
+        """Wait until no request runs."""
         self._thread.shutdown()
 
     def _answer(self, wanted: Mapping[str, Values]) -> None:

@@ -1,6 +1,6 @@
-"""Which GPUs a run uses: those that it has had, unless others are named; else those of ``--gpu``, else of Compose.
+"""Chooses the GPUs of a run: its earlier ones unless ``--gpu`` names others, else those of ``--gpu`` or of Compose.
 
-A machine may number its cards differently when one is added or taken out, so a run remembers its cards by UUID.
+The indices may change when a GPU is added or removed, so a run remembers its GPUs by UUID.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from carla_run.memory.nvml import Nvml
 
 
 def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
-    """Return the cards to plan with.
+    """Return the GPUs of simulator and agent.
 
     Args:
-        options: ``gpu`` wins over Compose's variables, which count unless local processes are asked for.
-        remembered: UUIDs of the cards that simulator and agent have had; empty for none, or where others are named.
+        options: ``gpu`` overrides Compose's variables, which count unless local processes are asked for.
+        remembered: UUIDs of the GPUs that simulator and agent used before; empty for none, or if others are named.
 
     Raises:
-        RefusedError: there is no such card.
+        RefusedError: the machine doesn't have the GPU.
     """
     simulator, given = asked_for(options), options.gpu
     needs_none = simulator is not None and not simulator.needs_card and options.device == "cpu"
@@ -45,7 +45,7 @@ def _index(name: str, whose: str) -> int:
         index, expected = None, f", expected {' or '.join(map(str, range(count)))}"
     if index is None:
         raise RefusedError(
-            f"{whose} {name} isn't in this machine{expected}: put it back, name another with --gpu, or go on without "
-            "one: --simulator carla-lite --device cpu."
+            f"{whose} {name} isn't in this machine{expected}: put it back, name another with --gpu, or do without "
+            "a GPU: --simulator carla-lite --device cpu."
         )
     return index

@@ -1,6 +1,6 @@
-"""Which simulator the options come to on this machine, started by what, or why neither.
+"""Chooses the simulator and the runtime on this machine, or refuses.
 
-Owns the refusals of a machine that isn't what it seems: a driver that fails, an engine that doesn't answer.
+Refuses a machine whose driver fails or whose container engine doesn't answer.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from carla_launcher.simulators import NAMED, Carla, CarlaLite, Simulator, asked_
 
 DOCKER_LIMIT_S = 10.0
 Choice = tuple[RuntimeKind, type[Simulator], str]
-"""What starts it, which it is, and why."""
+"""Runtime, simulator, and the reason."""
 
 
 class Docker(Enum):
-    """What is there of Docker."""
+    """State of Docker on this machine."""
 
     ABSENT = "absent"
     SILENT = "silent"
-    """Installed, but its engine refuses or doesn't answer in time."""
+    """Installed, but the engine refuses or doesn't answer in time."""
     ANSWERS = "answers"
 
 
@@ -48,23 +48,22 @@ def choose(
     docker: Callable[[], Docker] = docker_here,
     starts: bool = True,
 ) -> tuple[RunOptions, str]:
-    """Return the options with simulator and runtime as they are on this machine, and why; flags win.
+    """Return the options with simulator and runtime chosen, and the reason. Explicit options stay.
 
     Args:
-        options: what was asked for.
-        reading: what the driver says.
-        installed: the launcher's configuration knows how to start a CARLA of this machine.
-        docker: asked only where it decides something.
-        starts: the simulator is to be started; False for a plan, which needs nothing that starts it.
+        options: the user's options.
+        reading: all pools, with the GPU's state.
+        installed: the launcher's configuration has a command that starts CARLA.
+        docker: returns Docker's state; called only if it matters.
+        starts: the simulator will be started; False for a plan.
 
     Raises:
-        RefusedError: the driver or the engine fails, so that what the machine has is unknown; or CARLA was asked for
-            and can't be started here.
+        RefusedError: the driver or the engine fails, or CARLA was asked for and can't be started here.
     """
     _refuse_a_failing_driver(options, reading)
     if options.cluster is not None:
         cluster.refuse(options.cluster, options)
-        reason = f"each node of the cluster at {options.cluster} runs its own"
+        reason = f"on each node of the cluster at {options.cluster}"
         return options.model_copy(update={"runtime": RuntimeKind.PROCESS}), reason
     runtime, simulator, reason = _choice(options, reading, installed, docker, starts)
     if runtime is RuntimeKind.AUTO:
@@ -88,8 +87,8 @@ def _choice(
         return RuntimeKind.COMPOSE, Carla, "there is a GPU"
     silent, named = found is Docker.SILENT, simulator is not None
     if not starts and (silent or named):
-        why = "Docker's engine doesn't answer: `up` needs it" if silent else "nothing here starts CARLA yet"
-        return RuntimeKind.PROCESS, Carla, f"there is a GPU; {why}; containers' limits are left out"
+        why = "Docker's engine doesn't answer, but `up` needs it" if silent else "nothing here can start CARLA yet"
+        return RuntimeKind.PROCESS, Carla, f"there is a GPU; {why}; the plan leaves out containers' memory limits"
     if silent:
         raise RefusedError(
             "Docker is installed, but its engine doesn't answer `docker info`: start it (sudo systemctl start docker) "
@@ -98,7 +97,7 @@ def _choice(
     if named:
         raise RefusedError(
             "CARLA can't be started here: give its command in the launcher's configuration (simulator.command), "
-            f"or install Docker and leave --runtime process out, or {WITHOUT_CARLA}."
+            f"or install Docker and leave out --runtime process, or {WITHOUT_CARLA}."
         )
     return runtime, CarlaLite, "there is a GPU, but neither Docker nor an installed CARLA"
 
@@ -109,5 +108,5 @@ def _refuse_a_failing_driver(options: RunOptions, reading: Reading) -> None:
     elsewhere = simulator is not None and not simulator.ours
     if reading.gpu is not Gpu.UNREADABLE or cardless or (elsewhere and options.device == "cpu"):
         return
-    go_on = "leave it out: --device cpu" if elsewhere else WITHOUT_CARLA
+    go_on = "do without a GPU: --device cpu" if elsewhere else WITHOUT_CARLA
     raise RefusedError(f"{reading.problem.rstrip('.')}; or {go_on}.")

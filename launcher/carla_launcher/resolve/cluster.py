@@ -1,6 +1,6 @@
-"""What ``--cluster`` and ``--collectors`` come to: the agent's words for them, and for a node's simulator.
+"""Turns ``--cluster`` and ``--collectors`` into arguments of the agent, and of ``simulator`` on the nodes.
 
-Pure, but for a look at the token's file.
+Pure, except that it reads the token's file.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from carla_run import cluster_access
 
 
 def refuse(address: str, options: RunOptions) -> None:
-    """Refuse options that exclude a cluster, and a cluster that may not be used.
+    """Refuse options that can't be combined with a cluster, and a cluster that isn't secured.
 
     Raises:
-        RefusedError: in one sentence.
+        RefusedError: the message is one sentence.
     """
     if options.simulator_host is not None:
-        raise RefusedError("--cluster starts a simulator on each node, --simulator-host names one: leave either out.")
+        raise RefusedError("--cluster starts a simulator on each node, --simulator-host names one: give one of them.")
     if options.runtime is RuntimeKind.COMPOSE:
         raise RefusedError(
-            "--cluster has no --runtime compose: docker-compose.cluster.yml runs a cluster of containers, and for any "
-            "other the agent is a local process."
+            "--cluster can't be combined with --runtime compose: the agent is a local process. "
+            "docker-compose.cluster.yml runs a cluster of containers."
         )
     if address != cluster_access.AUTO and (why := cluster_access.refusal(address, os.environ)):
         raise RefusedError(why)
 
 
 def agent_words(options: RunOptions) -> tuple[str, ...]:
-    """Return what the agent is told of cluster and collectors."""
+    """Return the agent's arguments for cluster and collectors."""
     there = json.dumps(simulator_words(options))
     keys = program().keys
     settings = {
@@ -45,7 +45,7 @@ def agent_words(options: RunOptions) -> tuple[str, ...]:
 
 
 def simulator_words(options: RunOptions) -> list[str]:
-    """Return the options of ``simulator`` that a node's is started with."""
+    """Return the options of ``simulator`` for the nodes."""
     named = NAMED.get(options.simulator)
     chosen = named.kind if named is not None and named.ours else SimulatorKind.AUTO
     names = ("quality", "map", "seed", *(["launcher_config"] if options.launcher_config != SHIPPED else []))

@@ -1,6 +1,6 @@
-"""The agent: its program file, and its sizes as ``python -m carla_td3 footprint --variants`` says, here or inside.
+"""The agent's program file, and its sizes, from ``python -m carla_td3 footprint --variants`` here or in a container.
 
-Owns that command and the reading of its answer. Starts nothing else, and allocates nothing on the GPU.
+Starts nothing else, and allocates nothing on the GPU.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from carla_run.readers import inner, number
 
 AGENT = "carla_td3"
 HERE = (sys.executable, "-m", AGENT)
-"""The command prefix of the agent that is installed beside the launcher."""
+"""Command of the agent that is installed with the launcher."""
 
 _POOLS = {PoolKind.VRAM: "device", PoolKind.RAM: "host", PoolKind.DISK: "disk"}
 
 
 class FootprintError(ExitError):
-    """The agent's sizes can't be had; the message is one sentence for a person (exit code 65)."""
+    """The agent's sizes can't be found out. The message is one sentence for the user (exit code 65)."""
 
     code = Exit.BAD_CONFIG
 
 
 @functools.cache
 def program() -> ProgramFile:
-    """Return the program file of the agent, whose package is installed with the launcher's.
+    """Return the program file of the installed agent.
 
     Raises:
         ExitError: it can't be used.
@@ -50,16 +50,16 @@ def program() -> ProgramFile:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that says something."""
+    """Return the last line that isn't empty."""
     return [line.strip() for line in text.splitlines() if line.strip()][-1]
 
 
 class Footprint:
-    """The sizes of one configuration's variants; what was asked once isn't asked again.
+    """The sizes of one configuration and its variants, each asked for once.
 
     Attributes:
-        program: the agent's file.
-        measured: None; the agent says what it takes.
+        program: the agent's program file.
+        measured: None; the agent reports its sizes itself.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class Footprint:
         environment: Mapping[str, str] | None = None,
         explain: Callable[[str], str] = last_line,
     ) -> None:
-        """Remember what to ask; nothing is started yet.
+        """Start nothing yet.
 
         Args:
-            config: path of the agent's configuration, as the program behind ``prefix`` sees it.
-            prefix: what ``footprint`` and its options are added to, as ``docker compose run --rm --no-deps -T agent
-                python -m carla_td3``.
-            settings: ``KEY=VALUE`` each, as ``--set`` takes them.
-            limit_s: for each answer, a container's start on a busy machine included.
-            environment: laid over the launcher's own.
-            explain: makes a sentence of what a program said that gave no answer.
+            config: path of the agent's configuration, as the agent sees it.
+            prefix: command to which ``footprint`` and its options are added, such as ``docker compose run --rm
+                --no-deps -T agent python -m carla_td3``.
+            settings: ``KEY=VALUE`` each, for ``--set``.
+            limit_s: time limit for an answer, including a container's start on a busy machine.
+            environment: variables added to the launcher's.
+            explain: turns the output of a failed command into a sentence.
         """
         given = [part for setting in settings for part in ("--set", setting)]
         self._command = (*prefix, "footprint", "--config", config, *given, "--variants")
@@ -94,7 +94,7 @@ class Footprint:
         self.measured = None
 
     def config(self) -> Values:
-        """Return the values that a ladder may start from, by dotted key.
+        """Return the configuration's values, by dotted key.
 
         Raises:
             FootprintError: the configuration is wrong, or the agent can't be started.
@@ -104,7 +104,7 @@ class Footprint:
         return self._config or {}
 
     def pinned(self) -> Sequence[str]:
-        """Return those of the values' keys that an earlier run must share, or its watermarks say nothing here.
+        """Return the keys whose values an earlier run must share for its watermarks to be valid here.
 
         Raises:
             FootprintError: as :meth:`config`.
@@ -113,7 +113,7 @@ class Footprint:
         return self._pinned
 
     def sizes(self, variants: Sequence[Values]) -> list[Sizes]:
-        """Return what each set of values would take, asking at most once.
+        """Return the sizes of each set of values, with at most one query.
 
         Raises:
             FootprintError: as :meth:`config`.
@@ -174,7 +174,7 @@ def _answer(
 
 
 def _object(text: str) -> Mapping[str, Any] | None:
-    """Return the JSON object that a program's output ends with; what a container's start prints comes before it."""
+    """Return the JSON object at the end of a program's output, after messages of a container's start."""
     try:
         found = json.loads(text[max(0, text.find("{")) :])
     except ValueError:
@@ -183,7 +183,7 @@ def _object(text: str) -> Mapping[str, Any] | None:
 
 
 def read(values: Values, row: Any) -> Sizes:
-    """Return one variant's sizes; a row that says nothing of use is a refusal."""
+    """Return one variant's sizes; an incomplete row is a refusal."""
     row = row if isinstance(row, dict) else {}
     if row.get("refusal"):
         return Sizes(values, refusal=str(row["refusal"]), refused_key=str(row.get("refused_key") or ""))

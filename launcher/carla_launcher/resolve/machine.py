@@ -1,6 +1,6 @@
-"""The options on this machine: cards, memory, simulator and runtime, and what is asked for the agent's sizes.
+"""Resolves options on this machine: GPUs, memory, simulator, runtime, and the source of the agent's sizes.
 
-Owns the refusals of what the machine hasn't. ``plan`` and ``up`` both begin here.
+Refuses what the machine can't do. ``plan`` and ``up`` both begin here.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ OWNER_OF = {Role.SIMULATOR: OwnerKind.SIMULATOR, Role.AGENT: OwnerKind.AGENT}
 
 @dataclass(frozen=True)
 class Resolved:
-    """A run as it is on this machine, and what a plan of it is made from.
+    """A run on this machine, and the input of its plan.
 
     Attributes:
-        spec: with simulator, runtime, cards and the agent's command; its ports aren't known yet.
-        reason: for simulator and runtime.
-        stack: the runtime of containers, if that was chosen.
-        obstacle: why containers can't have the GPU that they need, a sentence; empty if nothing says so.
-        note: which figures of the containers can't be trusted, a sentence; empty where all can.
+        spec: settings of the run; its ports aren't chosen yet.
+        reason: why this simulator and runtime were chosen.
+        stack: the Compose runtime, if that was chosen.
+        obstacle: why containers can't have the GPU that they need, a sentence; empty if they can.
+        note: which memory figures of containers are missing, a sentence; empty if all are known.
     """
 
     spec: RunSpec
@@ -56,15 +56,15 @@ class Resolved:
     note: str
 
     def plan(self, limits: LauncherConfig) -> PlanResult:
-        """Return what fits.
+        """Return the plan.
 
         Raises:
-            ExitError: nothing can be planned.
+            ExitError: the run can't be planned.
         """
         return make_plan(self.request, limits, self.reading, self.footprint)
 
     def clear(self) -> None:
-        """Remove what a question to the agent's container left, a network; harmless where none was asked."""
+        """Remove the network that a query of the agent's container left; harmless without one."""
         if self.stack is not None and self.spec.command is None and not _agent_is_here():
             with contextlib.suppress(StartError):
                 self.stack.clear()
@@ -78,19 +78,18 @@ def resolve(
     node_mib: Mapping[PoolKind, float] | None = None,
     starts: bool = True,
 ) -> Resolved:
-    """Return what the options come to; Docker may be asked.
+    """Return the run that options describe on this machine. May query Docker.
 
     Args:
         run: its folder need not exist.
-        asked: for it.
+        asked: the options.
         limits: the launcher's configuration.
-        remembered: UUIDs of the cards that simulator and agent have had; empty for none, or where others are named.
-        node_mib: for a cluster's node that has this instead of what this machine has, and starts its simulators by
-            itself; None for this machine.
-        starts: the run is to be started; False for a plan, which needs nothing that starts a simulator.
+        remembered: UUIDs of the GPUs that simulator and agent used before; empty for none, or if others are named.
+        node_mib: memory of a cluster's node, to plan for it; None for this machine.
+        starts: the run will be started; False for a plan.
 
     Raises:
-        RefusedError: the machine isn't what the options need.
+        RefusedError: the machine can't do what the options ask for.
         StartError: the Compose stack can't be used.
     """
     picked = cards.pick(asked, remembered)
@@ -118,7 +117,7 @@ def resolve(
 
 
 def spec_of(run: RunPaths, options: RunOptions, port: int = CARLA_PORT) -> RunSpec:
-    """Return what a run is started with whose options leave neither simulator nor runtime open."""
+    """Return the settings of a run whose options name simulator and runtime."""
     return RunSpec(
         run,
         simulator_of(options),
@@ -139,7 +138,7 @@ def _agent_words(options: RunOptions) -> tuple[str, ...]:
 
 
 def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:
-    """Return the runtime of containers."""
+    """Return the Compose runtime."""
     # The engine's SDK takes memory and half a second: only a run of containers pays for it.
     from carla_launcher.act.compose.runtime import ComposeRuntime
 
@@ -147,12 +146,12 @@ def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:
 
 
 def _refuse_another_card(spec: RunSpec, limits: LauncherConfig) -> None:
-    """Refuse to have an installed CARLA draw on another card than is planned: it takes the first by default."""
+    """Refuse to start an installed CARLA that would render on another GPU than planned; its default is the first."""
     installed = spec.simulator.needs_card and not spec.in_containers
     if installed and spec.simulator.card > 0 and not limits.simulator.picks_gpu:
         raise RefusedError(
-            f"simulator.command doesn't say on which card CARLA draws, expected GPU {spec.simulator.card}: add "
-            "-graphicsadapter={gpu} to it, or leave --gpu out."
+            f"simulator.command doesn't choose the GPU on which CARLA renders, expected GPU {spec.simulator.card}: add "
+            "-graphicsadapter={gpu} to it, or leave out --gpu."
         )
 
 
@@ -167,13 +166,13 @@ def _sized(spec: RunSpec, options: RunOptions, stack: ComposeRuntime | None) -> 
 
 
 def _footprint(spec: RunSpec, settings: Sequence[str], stack: ComposeRuntime | None) -> Footprint:
-    """Return the agent that is asked for its sizes: the one that is installed here, else the one in the image."""
+    """Return the source of the agent's sizes: the installed agent, else the one in the image."""
     if _agent_is_here():
         return Footprint(str(spec.config), settings=settings)
     if stack is None:
         raise RefusedError(
-            "PyTorch isn't installed beside the launcher, so what the agent takes can't be asked: "
-            "`pip install '.[agent]'` into this environment, or take containers (--runtime compose)."
+            "PyTorch isn't installed here, so the agent can't say how much memory it needs: "
+            "`pip install '.[agent]'` into this environment, or use containers (--runtime compose)."
         )
     if stack.obstacle:
         raise RefusedError(stack.obstacle)
@@ -183,6 +182,6 @@ def _footprint(spec: RunSpec, settings: Sequence[str], stack: ComposeRuntime | N
 
 
 def _containers_mib(stack: ComposeRuntime) -> dict[OwnerKind, float]:
-    """Return the containers' memory limits: what a plan must know of them before there are any."""
+    """Return the containers' memory limits in MiB, which a plan needs before the containers exist."""
     found = stack.memory_limits_mib()
     return {kind: found[role] for role, kind in OWNER_OF.items() if role in found}

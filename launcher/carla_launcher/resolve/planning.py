@@ -1,7 +1,6 @@
-"""From resolved options to a plan: device, simulator, watermarks, ladder and sizes, brought together in order.
+"""Makes a plan from resolved options: combines device, simulator, watermarks, ladder and the agent's sizes.
 
-Owns that order and the sentences about a machine that lacks what was asked for. The reading and the agent's footprint
-are given. ``plan`` shows what comes out, ``up`` starts by it.
+Refuses what the machine lacks. ``plan`` prints the plan, ``up`` starts the run by it.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from carla_run.configuration.program_file import ProgramFile
 from carla_run.exits import Exit
 
 SOMEWHERE = "127.0.0.1:6379"
-"""A cluster's address, for the question what an agent takes that has one."""
+"""Any cluster address, to ask for the sizes of an agent with a cluster."""
 Measured = Callable[[Values, Mapping[PoolKind, float]], None]
 """Takes a program's values and its peak with them, MiB."""
 NO_RUNS = Path("/nonexistent")
-"""Where no run has measured anything."""
+"""A folder without runs, and so without measurements."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a plan is made for.
+    """The request for a plan.
 
     Attributes:
-        runs: where earlier runs lie, whose watermarks count: for the simulator only those on its map.
-        device: of the agent; None as it is configured.
-        policy: rungs by name, in the order in which they shall be tried; None takes the configured ladders.
-        ignore_measured: no watermark counts.
+        runs: folder of earlier runs, whose watermarks are used; the simulator's only from runs on the same map.
+        device: the agent's device; None for the configured one.
+        policy: names of rungs in the order to take them; None for the configured ladders.
+        ignore_measured: use no watermarks.
     """
 
     simulator: Simulator
@@ -57,10 +56,10 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A plan, what it was made of, what else of the agent can be asked, and which measured figures were left out.
+    """A plan, its input, the source of the agent's sizes, and notes on measured figures that were left out.
 
     Attributes:
-        measured: takes note of a peak of the program; None where its footprint says what it takes.
+        measured: records a peak of the program; None if its footprint command reports its sizes.
     """
 
     situation: Situation
@@ -99,19 +98,19 @@ class SizedProgram(Protocol):
 
 
 def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: SizedProgram) -> PlanResult:
-    """Return what fits, from nothing taken.
+    """Return the plan of a run before any step.
 
     Args:
-        asked: what it is made for.
+        asked: the request.
         limits: the launcher's configuration.
         reading: all pools.
-        footprint: of the agent's configuration.
+        footprint: source of the agent's sizes.
 
     Raises:
         FootprintError: the agent's configuration is wrong.
-        RefusedError: the machine has not what was asked for (65), or has lost it (71).
+        RefusedError: the machine lacks what was asked for (65), or has lost its GPU (71).
         PolicyError: the policy names rungs that don't exist.
-        RungError: a rung sets what the agent hasn't.
+        RungError: a rung sets a key that the agent doesn't have.
     """
     agent = footprint.program
     rungs = picked_rungs(with_program(limits.ladder, agent), asked.policy)
@@ -134,14 +133,14 @@ def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, foot
 
 
 def cpu_base(found: PlanResult) -> Values:
-    """Return the agent's values as they are planned with where it can't use the card."""
+    """Return the agent's planned values if it can't use the GPU."""
     return {**found.situation.base, DEVICE: CPU}
 
 
 def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
-    """Return what the plan was made of as it is for an agent that can't use the card; what was chosen stands.
+    """Return the plan with an input for an agent that can't use the GPU; the chosen configuration stays.
 
-    The ladder stays as it is where ``sizes_of`` doesn't know what the agent takes there.
+    The ladder stays if ``sizes_of`` doesn't know the agent's sizes on the CPU.
     """
     situation = replace(found.situation, base=cpu_base(found))
     with contextlib.suppress(FootprintError):
@@ -151,11 +150,11 @@ def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
 
 
 def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
-    """Return what the parts of an agent take whose collectors drive on a cluster.
+    """Return the sizes of the parts of an agent whose collectors drive on a cluster.
 
     Raises:
-        FootprintError: what it takes is unknown.
-        RefusedError: there can't be such a configuration.
+        FootprintError: its sizes are unknown.
+        RefusedError: the configuration is impossible.
     """
     device, keys = {DEVICE: found.situation.base[DEVICE]}, found.program.keys
     here = {**device, keys.simulators: 1}
@@ -182,7 +181,7 @@ def _device(wanted: str, reading: Reading) -> str:
 
 
 def count_of(config: Values, program: ProgramFile) -> int:
-    """Return how many simulators an agent's configuration asks for."""
+    """Return the number of simulators of an agent's configuration."""
     return int(config.get(program.keys.simulators) or 1)
 
 
@@ -193,8 +192,8 @@ def _simulators(
         return None, ()
     if one.needs_card and reading.gpu is Gpu.NONE:
         raise RefusedError(
-            "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver. (Of a cluster's "
-            "nodes, say what their cards have: plan --nodes N --node-vram GIB.)"
+            "CARLA needs a GPU, and the driver shows none: use carla-lite, or repair the driver. (For a cluster, "
+            "give the VRAM of its nodes: plan --nodes N --node-vram GIB.)"
         )
     first = one.first_figures(limits.sizes)
     peaks, notes = watermarks.plausible(watermarks.simulator_peaks(runs, one.map, first), first)

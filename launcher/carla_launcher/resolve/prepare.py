@@ -1,6 +1,6 @@
-"""From what a start is asked for to a run that only has to be begun: what fits, on which rung, at which port.
+"""Prepares a run's start: the plan, the rung and the ports.
 
-Starts nothing but a question for the agent's sizes, and writes nothing.
+Starts nothing but a query of the agent's sizes, and writes nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from carla_run.exits import Exit, ExitError
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that only has to be begun, and where it stands then.
+    """A run that is ready to start, with its state.
 
     Attributes:
-        spec: whole: its ports are chosen.
-        cards: that simulator and agent need, each once; none where one can't be read.
+        spec: complete settings, ports included.
+        cards: the distinct GPUs that simulator and agent need; empty if one can't be read.
     """
 
     resolved: Resolved
@@ -41,14 +41,14 @@ class Prepared:
 
 
 def prepare(asked: Requested, step_before: StepBefore | None = None) -> Prepared:
-    """Return the run that is asked for: a new one on the plan's rung, or an old one on its own.
+    """Return the run: a new one on the plan's rung, an earlier one on its own.
 
     Args:
-        asked: with what was before.
-        step_before: of a batch system's job; it counts where the launcher before was killed with it.
+        asked: the request, with the earlier state.
+        step_before: the batch job's step before; it counts if the last launcher was killed with it.
 
     Raises:
-        ExitError: it can't be had.
+        ExitError: the run can't be started.
     """
     run, before, options, limits = asked.run, asked.before, asked.options, asked.limits
     resolved = resolve(run, options, limits, asked.gpu_uuids)
@@ -91,7 +91,7 @@ def _cards_needed(spec: RunSpec, planned: PlanResult) -> tuple[int, ...]:
 
 
 def _simulators(spec: RunSpec, planned: PlanResult) -> int:
-    """Return how many simulators are run here.
+    """Return how many simulators the launcher starts.
 
     Raises:
         RefusedError: several, in containers.
@@ -101,7 +101,7 @@ def _simulators(spec: RunSpec, planned: PlanResult) -> int:
         return 1
     if count > 1 and spec.in_containers:
         raise RefusedError(
-            f"{keys.simulators} is {count}, and Compose runs one simulator: use --runtime process, or set it to 1."
+            f"{keys.simulators} is {count}, but Compose runs only one simulator: use --runtime process, or set it to 1."
         )
     return count
 
@@ -109,9 +109,9 @@ def _simulators(spec: RunSpec, planned: PlanResult) -> int:
 def _state(
     options: RunOptions, before: LauncherState | None, spec: RunSpec, planned: PlanResult, limits: LauncherConfig
 ) -> LauncherState:
-    """Return where the run stands as it begins: an old one on its own rung, a new one on the plan's.
+    """Return the state at the start: a new run on the plan's rung, an earlier one on its own.
 
-    Saved are the options with what was left open as it was chosen, but for the cards' numbers.
+    Saves the options with the values chosen for open ones, except the GPUs' indices.
     """
     runtime = RuntimeKind.COMPOSE if spec.in_containers else RuntimeKind.PROCESS
     chosen: dict[str, object] = {"runtime": runtime}
@@ -126,7 +126,7 @@ def _state(
 
 
 def _starting_steps(planned: PlanResult) -> tuple[Taken, ...]:
-    """Return the rung that a new run starts on, as the plan chose it."""
+    """Return the steps with which a new run starts, as planned."""
     chosen, ladder = planned.plan.start, planned.situation.ladder
     return tuple(
         Taken(step.rung, kind_of(step, ladder).value, planned.plan.reason, dict(step.values), step.quality)
@@ -135,9 +135,9 @@ def _starting_steps(planned: PlanResult) -> tuple[Taken, ...]:
 
 
 def _port(options: RunOptions, before: LauncherState | None, in_containers: bool, count: int) -> int:
-    """Return the first of the simulators' ports, so many in a row.
+    """Return the first of this many consecutive ports for the simulators.
 
-    One that wasn't given may change where another process has it now; the run's own containers may still have it.
+    A port that wasn't given changes if another process uses it now; the run's own containers may still use it.
     """
     if options.port is not None or options.simulator_host is not None:
         return options.port or CARLA_PORT
@@ -147,6 +147,6 @@ def _port(options: RunOptions, before: LauncherState | None, in_containers: bool
     port = ports.free_ports(random.Random(), count)
     if port is None:
         raise RefusedError(
-            f"No {count} neighbouring ports are free on 127.0.0.1: name the first with --port.", Exit.NO_SIMULATOR
+            f"No {count} consecutive ports are free on 127.0.0.1: name the first with --port.", Exit.NO_SIMULATOR
         )
     return port

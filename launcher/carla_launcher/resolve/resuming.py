@@ -1,6 +1,6 @@
-"""What a start is asked for, all in all: what is given now over what the run was asked for before.
+"""The request of a start: the options given now, merged with the run's earlier ones.
 
-Owns the order of the two, key by key, and what is not believed of a file that others could write.
+Merges key by key, and drops earlier options that other users could have written.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ NOT_GIVEN = "not given"
 
 @dataclass(frozen=True)
 class Requested:
-    """What a start is asked for.
+    """The request of a start.
 
     Attributes:
-        options: with what was left open taken from the run that is resumed; the agent's configuration is named.
-        limits: the launcher's configuration by which it goes.
-        before: where that run stands; None for a new one, or where that is unknown.
-        gpu_uuids: of the cards that simulator and agent have had; empty for none, or where others are named now.
-        changed: by option, or by the agent's key: before, and now.
-        notes: sentences for a person.
+        options: the options, merged with the earlier ones; the agent's configuration is named.
+        limits: the launcher's configuration.
+        before: state of the earlier run; None for a new run, or if unknown.
+        gpu_uuids: UUIDs of the GPUs that simulator and agent used before; empty for none, or if others are named now.
+        changed: values before and now, by option or by the agent's key.
+        notes: sentences for the user.
     """
 
     run: RunPaths
@@ -50,13 +50,13 @@ class Requested:
 
 @dataclass(frozen=True)
 class Before:
-    """What the last launcher of a run left.
+    """The state and options that the last launcher of a run left.
 
     Attributes:
-        state: where the run stands.
-        options: what it was asked for, as it is written there.
-        killed: it wrote no end.
-        open_to: which other users can have written the file, a clause; empty if none can.
+        state: state of the run.
+        options: the run's options.
+        killed: the last launcher was killed, since it recorded no end.
+        open_to: which other users could have written the file, a clause; empty if none could.
     """
 
     state: LauncherState
@@ -66,9 +66,9 @@ class Before:
 
     @property
     def withheld(self) -> dict[str, str]:
-        """Return what isn't taken from a file that others can write, and why: it might run a command of theirs.
+        """Return the options that aren't reused since other users could have written them, each with a sentence.
 
-        The launcher's configuration can name one, too (``simulator.command``): it must then be this user's own.
+        They could run another user's command; so could a launcher's configuration (``simulator.command``).
         """
         saved = self.options
         commands = {
@@ -79,28 +79,28 @@ class Before:
             "program": saved.program is not None,
         }
         return {
-            name: f"--{name.replace('_', '-')} isn't taken up again, for {self.open_to}: give it anew."
+            name: f"--{name.replace('_', '-')} of the earlier start isn't used, since {self.open_to}: give it again."
             for name, runs in commands.items()
             if self.open_to and runs
         }
 
     @property
     def believed(self) -> RunOptions:
-        """Return what the run was asked for, without what is withheld."""
+        """Return the run's options without those that aren't reused."""
         withheld = self.withheld
         return RunOptions(**{name: value for name, value in self.options.given().items() if name not in withheld})
 
 
 def default_name(now: float) -> str:
-    """Return ``run-20260131-235959``: the start in local time."""
+    """Return a name such as ``run-20260131-235959``, of the local time."""
     return time.strftime("run-%Y%m%d-%H%M%S", time.localtime(now))
 
 
 def recalled(run: RunPaths) -> Before | None:
-    """Return what the last launcher of this run left; None if there was none.
+    """Return the state and options that the last launcher of this run left; None if there was none.
 
     Raises:
-        UnusableStateError: there was one, and what it left can't be used.
+        UnusableStateError: they can't be used.
     """
     if (found := recall(run)) is None:
         return None
@@ -112,15 +112,15 @@ def recalled(run: RunPaths) -> Before | None:
 
 
 def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Requested:
-    """Return what a start is asked for.
+    """Return the request of a start.
 
     Args:
-        run: of a run that is there only one whose launcher was killed goes on without ``resume``.
-        given: now.
+        run: the run; an existing one needs ``resume``, unless its launcher was killed.
+        given: the options given now.
         resume: the run may be one that has ended.
 
     Raises:
-        RefusedError: it can't be; nothing is written.
+        RefusedError: it can't be started; nothing is written.
         FormatError: a later version continued the run.
         LauncherConfigError: the launcher's configuration can't be used.
     """
@@ -132,7 +132,7 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
     if holds and not resume and not killed:
         why = f" ({problem})" if problem else ""
         raise RefusedError(
-            f"{run.path} already holds a run{why}: add --resume to go on with it, or choose another --run-name."
+            f"{run.path} already holds a run{why}: add --resume to resume it, or choose another --run-name."
         )
     if given.command and run.holds_a_run() and not ran_a_command:
         raise RefusedError(f"{run.path} holds a run of the agent: choose another --run-name for the command.")
@@ -142,12 +142,12 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
     else:
         own = run.config if run.config.is_file() and run.holds_a_run() else None
         options = given.model_copy(update={"config": given.config or own or DEFAULT_CONFIG})
-        notes = (f"{problem}; the run goes by {options.config} and by what is given now.",) if problem else ()
+        notes = (f"{problem}; the run uses {options.config} and the options given now.",) if problem else ()
     path, named = options.config, NAMED.get(options.simulator)
     if not options.command and (path is None or not (path.is_file() or names_preset(path))):
-        raise RefusedError(f"{path}: there is no such file; name the agent's YAML, or a preset, with --config.")
+        raise RefusedError(f"{path}: there is no such file; name the agent's YAML file, or a preset, with --config.")
     if named is Elsewhere and options.simulator_host is None:
-        raise RefusedError("--simulator elsewhere doesn't say where: name its machine with --simulator-host.")
+        raise RefusedError("--simulator elsewhere needs the simulator's address: give --simulator-host.")
     state = None if before is None else before.state
     cards = ("", "") if state is None or given.gpu is not None else state.gpu_uuids
     limits = _limits_for(config.load(options.launcher_config), options)
@@ -159,23 +159,21 @@ def _limits_for(limits: LauncherConfig, options: RunOptions) -> LauncherConfig:
 
 
 def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
-    """Return the launcher's configuration by which a run goes; where that can't be used the shipped one, and why."""
+    """Return a run's launcher configuration; if it can't be used, the shipped one and the reason."""
     before, problem = _recalled(run)
     if before is None:
-        return config.load(), f"{problem}; the launcher's shipped configuration counts." if problem else ""
-    why = f"for {before.open_to}" if "launcher_config" in before.withheld else ""
+        return config.load(), f"{problem}; the launcher's shipped configuration is used." if problem else ""
+    why = f"since {before.open_to}" if "launcher_config" in before.withheld else ""
     try:
         limits = _limits_for(config.load(before.believed.launcher_config), before.believed)
     except (LauncherConfigError, ProgramFileError) as error:
         limits, why = config.load(), str(error).rstrip(".")
-    note = (
-        f"The run's own --launcher-config isn't taken, {why}: the shipped one counts, or give it again." if why else ""
-    )
+    note = f"The run's --launcher-config isn't used, {why}: give it again, else the shipped one is used." if why else ""
     return limits, note
 
 
 def _recalled(run: RunPaths) -> tuple[Before | None, str]:
-    """Return what the run's last launcher left, and why that can't be used, a clause."""
+    """Return what the run's last launcher left, and why it can't be used, a clause."""
     try:
         return recalled(run), ""
     except UnusableStateError as error:
@@ -183,7 +181,7 @@ def _recalled(run: RunPaths) -> tuple[Before | None, str]:
 
 
 def _resumed(asked: RunOptions, before: Before) -> tuple[RunOptions, dict[str, tuple[str, str]], tuple[str, ...]]:
-    """Return what holds now, what of it is changed, and sentences for a person."""
+    """Return the merged options, the changes, and sentences for the user."""
     anew = asked.given()
     withheld = {name: why for name, why in before.withheld.items() if name not in anew}
     kept = {name: value for name, value in before.options.given().items() if name not in withheld}
@@ -194,7 +192,7 @@ def _resumed(asked: RunOptions, before: Before) -> tuple[RunOptions, dict[str, t
 
 
 def _is_open(path: Path) -> bool:
-    """Return whether others can write the file; one that is missing is the reader's to name."""
+    """Return whether other users can write the file; False if it is missing."""
     return path.exists() and bool(open_to(path, path.stat()))
 
 
@@ -202,7 +200,7 @@ def _merged(kept: Mapping[str, Any], anew: Mapping[str, Any]) -> dict[str, Any]:
     words = agent_args.by_key(anew.get("agent_args", ()))
     dropped = {name for name, key in agent_args.OWN.items() if key in words}
     if anew.get("simulator_host", kept.get("simulator_host")) != kept.get("simulator_host"):
-        dropped.add("port")  # another host's simulator listens elsewhere
+        dropped.add("port")  # another host's simulator has another port
     merged = {**{name: value for name, value in kept.items() if name not in dropped}, **anew}
     if "agent_args" in anew and not words:  # taken back
         return merged

@@ -1,7 +1,7 @@
-"""What earlier runs measured, in place of first figures: the simulator's peaks and the agent's.
+"""Reads the peaks of simulator and agent that earlier runs measured, and replaces estimates by them.
 
-Owns the reading of ``launcher.json``, ``agent.json`` and ``config.yaml`` of the runs beside each other, however torn
-they are, and how one measured configuration corrects the estimates of its neighbours. Changes nothing.
+Reads ``launcher.json``, ``agent.json`` and ``config.yaml`` of all runs in the folder, even if they are incomplete. A
+measured configuration also corrects the estimates of similar ones.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Mark:
     """The agent's watermark in one run.
 
     Attributes:
-        run: its name.
-        values: of its configuration, by dotted key; ``device`` is cuda or cpu.
-        mib: its peak, in RAM without the video's encoder and in VRAM without the context.
+        run: name of the run.
+        values: values of its configuration, by dotted key; ``device`` is cuda or cpu.
+        mib: its peak, in RAM without the video encoder and in VRAM without the context.
     """
 
     run: str
@@ -39,7 +39,7 @@ class Mark:
 def simulator_peaks(
     runs: Path, town: str | None, first: Mapping[str, Mapping[PoolKind, Figure]]
 ) -> dict[str, dict[PoolKind, Figure]]:
-    """Return the peaks by quality: the newest run's that measured one on this map, else the first figure.
+    """Return the simulator's peaks by quality: from the newest run that measured it on this map, else the estimate.
 
     ``launcher.json`` holds ``simulator_peak_mib``: by pool (vram, ram), then by quality (Low, Epic, lite).
     """
@@ -61,7 +61,7 @@ def plausible(
 ) -> tuple[dict[str, dict[PoolKind, Figure]], tuple[str, ...]]:
     """Return the peaks without a measured Low above Epic, and a sentence for each that is left out.
 
-    A first figure of Low above what was measured at Epic counts as that much: Low takes no more.
+    An estimate of Low above a measured Epic is lowered to it, since Low takes no more.
     """
     kept, notes = {quality: dict(by_kind) for quality, by_kind in peaks.items()}, []
     for kind in (PoolKind.VRAM, PoolKind.RAM):
@@ -72,7 +72,7 @@ def plausible(
             kept["Low"][kind] = first["Low"][kind]
             notes.append(
                 f"run {low.run} measured {low.mib:.0f} MiB of {kind.value} for CARLA at Low, more than at Epic "
-                f"({epic.mib:.0f}): left out, {kept['Low'][kind].mib:.0f} are planned"
+                f"({epic.mib:.0f} MiB): the plan uses {kept['Low'][kind].mib:.0f} MiB instead"
             )
             low = kept["Low"][kind]
         if epic.run and (low.mib or 0.0) > (epic.mib or 0.0):
@@ -81,15 +81,15 @@ def plausible(
 
 
 def _doubted(run: RunPaths) -> bool:
-    """Return whether the run's launcher has found that its agent leaked, or grew until memory was short."""
+    """Return whether the run's launcher marked the agent's figures as doubtful."""
     return bool(read_object(run.launcher_state).get("agent_figures_doubted"))
 
 
 def agent_marks(runs: Path, config: Values, pinned: Sequence[str], program: ProgramFile) -> list[Mark]:
-    """Return the newest watermark on each device of runs that share ``config``'s pinned keys; empty if there are none.
+    """Return the newest watermark on each device, of runs that share the pinned keys' values; empty if there is none.
 
-    ``pinned`` are the keys that the agent names: what two configurations must share, or the one's watermark says
-    nothing about the other. ``program`` says which values a heartbeat shows.
+    ``pinned`` are the agent's keys whose values two configurations must share for a watermark to be valid for both.
+    ``program`` knows which values a heartbeat shows.
     """
     marks: dict[str, Mark] = {}
     for run in newest_first(runs, "agent.json"):
@@ -100,7 +100,7 @@ def agent_marks(runs: Path, config: Values, pinned: Sequence[str], program: Prog
 
 
 def agent_context(runs: Path) -> Figure | None:
-    """Return the CUDA context that the newest run's launcher measured; None if none has."""
+    """Return the CUDA context, from the newest run whose launcher measured it; None if none did."""
     for run in newest_first(runs, "launcher.json"):
         mib = number(read_object(run.launcher_state).get("agent_context_mib"))
         if mib and mib > 0 and not _doubted(run):
@@ -109,7 +109,7 @@ def agent_context(runs: Path) -> Figure | None:
 
 
 def with_context(sizes_of: SizesOf, context: Figure | None) -> SizesOf:
-    """Return a function that answers like ``sizes_of``, with a CUDA context of this size wherever there is one."""
+    """Return a function like ``sizes_of`` that gives every CUDA context this size."""
     if context is None:
         return sizes_of
 
@@ -131,22 +131,22 @@ def _mark(run: RunPaths, config: Values, pinned: Sequence[str], program: Program
     values = {key: keys.at(saved, key) for key in config} | program.shown(beat)
     values[DEVICE] = CUDA if beat.device.startswith(CUDA) else CPU
     if Phase.UPDATING not in beat.peaks_mib or any(not _alike(values.get(key), config.get(key)) for key in pinned):
-        return None  # it never got as far as its peak, or is of other networks
+        return None  # it never reached its peak, or has other networks
     ram, vram = (_highest(beat.peaks_mib, kind) for kind in ("host", "device_reserved"))
     mib = {PoolKind.RAM: ram, PoolKind.VRAM: vram if values[DEVICE] == CUDA else 0.0}
     return Mark(run.path.name, values, {kind: peak for kind, peak in mib.items() if peak is not None})
 
 
 def _alike(measured: Any, wanted: Any) -> bool:
-    """Return whether a run's value is the wanted one, or what ``auto`` can have come to on this machine."""
+    """Return whether a run's value is the wanted one, or a possible result of ``auto``."""
     return measured == wanted or (wanted == "auto" and measured in ("float32", "bfloat16"))
 
 
 def corrected(sizes_of: SizesOf, marks: Sequence[Mark], config: Values, program: ProgramFile) -> SizesOf:
-    """Return a function that answers like ``sizes_of``, by what was measured.
+    """Return a function like ``sizes_of`` that uses measurements.
 
-    The configuration that was measured takes what was measured. Others on the same device are estimated as far from it
-    as the estimates are from each other: so a step still frees what it frees.
+    A measured configuration gets its measured size. Others on the same device keep their estimated distance to it, so
+    that the effect of a step stays the same.
     """
     estimates = sizes_of([mark.values for mark in marks])
     by_device = {
@@ -172,7 +172,7 @@ def corrected(sizes_of: SizesOf, marks: Sequence[Mark], config: Values, program:
 
 
 def _corrections(mark: Mark, sizes: Sizes) -> dict[PoolKind, float]:
-    """Return measured less estimated; what a watermark doesn't hold is added as estimated."""
+    """Return measured less estimated; parts without a measurement are added as estimated."""
     phases = sizes.by_phase.get(PoolKind.RAM, {}).values()
     filming = sizes.mib[PoolKind.RAM] - max(phases, default=sizes.mib[PoolKind.RAM])
     beside = {PoolKind.RAM: filming, PoolKind.VRAM: sizes.context_mib}
@@ -180,7 +180,7 @@ def _corrections(mark: Mark, sizes: Sizes) -> dict[PoolKind, float]:
 
 
 def _shifted(sizes: Sizes, more_mib: Mapping[PoolKind, float]) -> Sizes:
-    """Return the sizes with so much more in each pool, in every phase; never less than nothing."""
+    """Return the sizes with more MiB in each pool and phase, at least 0."""
 
     def shifted(kind: PoolKind, mib: float) -> float:
         return round(max(0.0, mib + more_mib.get(kind, 0.0)), 1)

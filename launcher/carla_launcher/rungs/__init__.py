@@ -1,7 +1,7 @@
-"""The ways to give way: a kind a file, as ``does`` of a ladder's line names it; all files of this folder are loaded.
+"""The kinds of rungs, one per file; ``does`` of a rung names its kind. All files of this folder are imported.
 
-A kind says which steps a line comes to, what they free of a simulator's memory, and what is done to the programs to
-take and to undo one. It does nothing itself: ``act`` carries it out. Knows no program's keys.
+A kind defines the steps of a rung, what they free of the simulator's memory, and which actions take and undo a step.
+``act`` carries the actions out. A kind knows no key of the agent's configuration.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Other values for a running agent, and what all rungs have in common that set values."""
+"""Rungs that set values of the agent's configuration, and the one that a running agent applies."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from carla_run.exits import Exit, ExitError
 
 
 class RungError(ExitError):
-    """A rung that can't ever be taken; the message is one sentence for a person."""
+    """A rung that can never be taken. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
 
 
 class SetsValues(Rung):
-    """Keys of the agent's configuration take other values; what that frees, the agent says."""
+    """A rung that sets keys of the agent's configuration. The agent's footprint says what that frees."""
 
     sets_values: ClassVar[bool] = True
 
     def sets(self, base: Values) -> list[dict[str, object]]:
-        """Return what its values come to, one set a step."""
+        """Return the values of each step."""
         now, found = {key: base.get(key) for key in self.values}, list[dict[str, object]]()
         while True:
             then = {key: _next(now[key], wanted) for key, wanted in self.values.items()}
@@ -34,7 +34,7 @@ class SetsValues(Rung):
             now = then
 
     def steps(self, kind: PoolKind, start: Start) -> Iterator[Step]:
-        """Yield those sets of values that the agent can have and that free something in the pool."""
+        """Yield a step for each set of values that the agent accepts and that frees memory in the pool."""
         self._check(kind, start)
         before, one = start.sizes({}), self._ended_mib(start)
         unseen, ended = dict[PoolKind, float](), dict[PoolKind, float]()
@@ -50,21 +50,21 @@ class SetsValues(Rung):
             before = after
 
     def _ended_mib(self, start: Start) -> Mapping[PoolKind, float]:  # noqa: ARG002 - those that end some go by it
-        """Return what the simulators take that each step ends."""
+        """Return the memory of the simulators that each step ends."""
         return {}
 
     def _seen_mib(self, before: Sizes, after: Sizes) -> dict[PoolKind, float]:
-        """Return what the agent says that it frees."""
+        """Return what a step frees by the agent's footprint."""
         freed = {kind: round(before.mib.get(kind, 0.0) - mib, 1) for kind, mib in after.mib.items()}
         return {kind: mib for kind, mib in freed.items() if mib}
 
     def _check(self, kind: PoolKind, start: Start) -> None:
-        """Refuse a key that the agent hasn't, or a value that the key can't have.
+        """Refuse a key that the agent doesn't have, or a value that it doesn't accept.
 
-        A value that the agent refuses only beside others is none of this: such a step is left out.
+        A value that it refuses only in combination with others is no error: that step is left out.
 
         Raises:
-            RungError: there is one.
+            RungError: a key or value is wrong.
         """
         wrong = f"Rung {self.name} of ladder.{kind.value} can't be taken: "
         relative = {key: wanted for key, wanted in self.values.items() if wanted in (HALF, FEWER)}
@@ -72,8 +72,7 @@ class SetsValues(Rung):
             if not _is_amount(start.base.get(key)):
                 amounts = sorted(each for each, value in start.base.items() if _is_amount(value))
                 raise RungError(
-                    f"{wrong}`{key}: {wanted}` is of no amount that the agent has; expected one of "
-                    f"{', '.join(amounts)}."
+                    f"{wrong}`{key}: {wanted}` needs a key with a number; expected one of {', '.join(amounts)}."
                 )
         given = self.values.keys() - relative.keys()
         for after in map(start.sizes, self.sets(start.base)):
@@ -82,27 +81,27 @@ class SetsValues(Rung):
 
 
 class Apply(SetsValues):
-    """A running agent takes the values, and ``overrides.yaml`` has them for its next start."""
+    """The running agent applies the values, and ``overrides.yaml`` keeps them for its next start."""
 
     acts: ClassVar[tuple[Act, ...]] = (Act.APPLY,)
     does: str = "apply"
 
     def _seen_mib(self, before: Sizes, after: Sizes) -> dict[PoolKind, float]:
         freed = super()._seen_mib(before, after)
-        if PoolKind.VRAM in freed:  # only a process that ends gives its context back
+        if PoolKind.VRAM in freed:  # only the end of a process frees its context
             freed[PoolKind.VRAM] -= before.context_mib - after.context_mib
         return {kind: mib for kind, mib in freed.items() if mib}
 
 
 def gives_way(now: object, then: object) -> bool:
-    """Return whether it is another value, and no greater one."""
+    """Return whether the second value differs from the first and isn't greater."""
     if isinstance(now, int | float) and isinstance(then, int | float):
         return then < now
     return now != then
 
 
 def _next(now: object, wanted: object) -> object:
-    """Return the value after this one; this one where there is no further."""
+    """Return the value of the next step; the same value if there is no further step."""
     if isinstance(wanted, tuple):  # values in their order
         left = wanted[wanted.index(now) :] if now in wanted else wanted
         return next((each for each in left if gives_way(now, each)), now)

@@ -1,4 +1,4 @@
-"""Of several simulators one less."""
+"""A rung that ends one of several simulators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from carla_launcher.rungs.rung import Start
 
 
 class OneSimulatorLess(Apply):
-    """A running agent drives in fewer simulators: each step ends one, and its collector rests."""
+    """The running agent drives in fewer simulators: each step ends one, and its collector pauses."""
 
     does: str = "one_simulator_less"
 

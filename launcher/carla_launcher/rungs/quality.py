@@ -1,4 +1,4 @@
-"""A coarser simulator."""
+"""A rung that lowers the simulator's rendering quality."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from carla_launcher.rungs.rung import Act, Freed, Now, Rung, Start, Step
 
 
 class Quality(Rung):
-    """The simulator is started again with another quality; what the agent sees changes, and the run says so."""
+    """The simulator is restarted with another quality, which changes the agent's pictures."""
 
     acts: ClassVar[tuple[Act, ...]] = (Act.FRESH_SIMULATOR,)
     sets_quality: ClassVar[bool] = True
     does: str = "quality"
 
     def steps(self, kind: PoolKind, start: Start) -> Iterator[Step]:  # noqa: ARG002 - it is the same for every pool
-        """Yield one where the simulator knows that quality, and starts with another."""
+        """Yield a step if the simulator has this quality and starts with another one."""
         runs, quality = start.simulator, self.quality
         if runs is None or quality is None or quality == runs.quality or quality not in runs.qualities:
             return
@@ -28,5 +28,5 @@ class Quality(Rung):
 
     @classmethod
     def frees(cls, step: Step, now: Now) -> Freed:  # noqa: ARG003 - both peaks say it
-        """Return by how much the peak of that quality is lower."""
+        """Return the difference of the peaks of both qualities."""
         return {OwnerKind.SIMULATOR: step.frees_mib}

@@ -1,4 +1,4 @@
-"""Other values for a fresh agent."""
+"""A rung that restarts the agent with other values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from carla_launcher.rungs.rung import Act
 
 
 class FreshAgent(SetsValues):
-    """Values that need a new process: a checkpoint, a stop, ``overrides.yaml``, a start."""
+    """Values that need a new process: the agent writes a checkpoint and stops, and starts with ``overrides.yaml``."""
 
     acts: ClassVar[tuple[Act, ...]] = (Act.FRESH_AGENT,)
     does: str = "restart_agent"

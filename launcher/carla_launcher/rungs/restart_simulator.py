@@ -1,4 +1,4 @@
-"""A fresh simulator."""
+"""A rung that restarts the simulator."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from carla_launcher.rungs.rung import Act, Freed, Now, Rung, Start, Step
 
 
 class FreshSimulator(Rung):
-    """The simulator is started again: what leaked comes back, once and not for good."""
+    """The simulator is restarted, which frees leaked memory for a while."""
 
     acts: ClassVar[tuple[Act, ...]] = (Act.FRESH_SIMULATOR,)
     stays: ClassVar[bool] = False
     does: str = "restart_simulator"
 
     def steps(self, kind: PoolKind, start: Start) -> Iterator[Step]:
-        """Yield one where there is a simulator to start again."""
+        """Yield a step if the launcher starts the simulator."""
         if start.simulator is not None:
             yield from super().steps(kind, start)
 
     @classmethod
     def frees(cls, step: Step, now: Now) -> Freed:  # noqa: ARG003 - the simulator's figures say it
-        """Return by how much the simulator has grown."""
+        """Return the simulator's growth since its start."""
         simulator = OwnerKind.SIMULATOR
         return {simulator: {kind: max(0.0, now.held(kind, simulator) - mib) for kind, mib in now.fresh_mib.items()}}

@@ -1,4 +1,4 @@
-"""A line of the ladder, the steps that it comes to, and what is done to the programs for them: plain data."""
+"""A rung of the ladder, its steps, and the actions that take them: plain data."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from carla_run.configuration.section import Section
 
 
 class Act(Enum):
-    """A change to the run's programs; for several steps at once each is made once, in this order."""
+    """An action on the run's programs. Several steps together need each action once, in this order."""
 
     FRESH_SIMULATOR = "fresh_simulator"
-    """The agent is drained, the simulator started again."""
+    """Drain the agent and restart the simulator."""
     FRESH_AGENT = "fresh_agent"
-    """The agent writes a checkpoint, and is started again with the values that hold."""
+    """Let the agent write a checkpoint, and restart it with the present values."""
     APPLY = "apply"
-    """The running agent takes the values."""
+    """Let the running agent apply the values."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Start:
     """A run before any step.
 
     Attributes:
-        base: values of the agent's configuration by dotted key, each null replaced by what it stands for.
-        simulator: None where the launcher doesn't run it.
-        sizes: what the agent takes with values laid over these: any that :meth:`Rung.sets` returns, or none.
+        base: values of the agent's configuration by dotted key, each null replaced by its meaning.
+        simulator: None if the launcher doesn't start it.
+        sizes: returns the agent's sizes with other values: any that :meth:`Rung.sets` returns, or none.
     """
 
     base: Values
@@ -43,50 +43,50 @@ class Start:
 
 
 class Now(Protocol):
-    """A run at a moment."""
+    """A run at one moment."""
 
     @property
     def fresh_mib(self) -> Mapping[PoolKind, float]:
-        """What the simulator took just after its start, as far as that is known."""
+        """Memory of the simulator just after its start, as far as known."""
 
     def held(self, kind: PoolKind, owner: OwnerKind) -> float:
-        """Return what simulator or agent holds."""
+        """Return the memory that simulator or agent holds."""
 
     def predicted(self) -> Mapping[PoolKind, float]:
-        """Return what the agent takes at its peak, as far as that is known."""
+        """Return the agent's predicted peak, as far as known."""
 
 
 Freed = Mapping[OwnerKind, Mapping[PoolKind, float]]
-"""What simulator and agent would hold less, MiB."""
+"""MiB that simulator and agent would free, by kind of pool."""
 
 
 class Rung(Section):
-    """A line of the ladder. What it means is said by a subclass, its kind: ``does`` has the name of that one's file."""
+    """A rung of the ladder. Its kind, a subclass, defines what it does; ``does`` is the name of the kind's file."""
 
     acts: ClassVar[tuple[Act, ...]] = ()
-    """What is done to take a step, and again to undo it."""
+    """Actions that take a step, and that undo it."""
     stays: ClassVar[bool] = True
-    """A step lasts until it is taken back."""
+    """A step lasts until it is restored."""
     ends_run: ClassVar[bool] = False
     sets_values: ClassVar[bool] = False
-    """It sets keys of the agent's configuration."""
+    """A step sets keys of the agent's configuration."""
     sets_quality: ClassVar[bool] = False
 
-    name: str = Field(description="Unique; `--policy` orders and picks by it.")
+    name: str = Field(description="Name of the rung, unique in its pool. --policy picks and orders rungs by it.")
     does: str
     values: dict[str, Any] = Field(
         {},
-        description="Keys of the agent's configuration; `half` halves what it is, again and again down to 1, `fewer` "
-        "takes one away.",
+        description="Values for keys of the agent's configuration. `half` halves a number, one step after the other, "
+        "down to 1; `fewer` lowers it by 1.",
     )
-    quality: Literal["Low"] | None = Field(None, description="Of the simulator, for does: quality.")
+    quality: Literal["Low"] | None = Field(None, description="The simulator's quality, for does: quality.")
     frees_mib: dict[PoolKind, float] = Field(
-        {}, description="Predicted, by pool; negative where it costs. Empty: from the agent's footprint, or measured."
+        {}, description="MiB that it frees in each pool; negative if it costs. Left out: the agent's footprint says it."
     )
-    cost: str = Field(description="What the run loses by it, for the report.")
-    allowed: bool = Field(True, description="false: never taken unless --policy names it.")
+    cost: str = Field(description="What it costs the run, in words for users.")
+    allowed: bool = Field(True, description="false: taken only if --policy names it.")
     after: tuple[Loses, ...] = Field(
-        (), description="Rungs of the program's own file that come before it: those that lose little, time, experiment."
+        (), description="Losses (little, time, experiment) of the agent's rungs that come before it."
     )
 
     @model_validator(mode="wrap")
@@ -113,30 +113,30 @@ class Rung(Section):
 
     @classmethod
     def kind(cls) -> str:
-        """Return what ``does`` says of it; empty for what several kinds have in common."""
+        """Return the kind's name in ``does``; empty for a base class of several kinds."""
         does = cls.model_fields["does"].default
         return does if isinstance(does, str) else ""
 
     def sets(self, base: Values) -> list[dict[str, object]]:  # noqa: ARG002 - those that have any go by it
-        """Return the sets of values that it comes to, in falling order, each other than ``base`` and less."""
+        """Return the values of each step, in falling order, each less than ``base``."""
         return []
 
     def steps(self, kind: PoolKind, start: Start) -> Iterator[Step]:  # noqa: ARG002 - those with several go by it
-        """Yield the steps that it comes to in the ladder of a pool, in order; none where it would change nothing.
+        """Yield the rung's steps in the ladder of a pool, in order; none if they would change nothing.
 
         Raises:
-            RungError: it can't ever be taken.
+            RungError: the rung can never be taken.
         """
         yield Step(self.name, type(self), self.cost, quality=self.quality, frees_mib=dict(self.frees_mib))
 
     @classmethod
     def frees(cls, step: Step, now: Now) -> Freed:  # noqa: ARG003 - those that free something else go by it
-        """Return what a step frees now beside what its values, and simulators that it ends, come to."""
+        """Return what a step frees now, without the effect of its values and of simulators that it ends."""
         return {}
 
 
 def kinds(of: type[Rung] = Rung) -> dict[str, type[Rung]]:
-    """Return the kinds that there are, by what ``does`` says."""
+    """Return all kinds by their names in ``does``."""
     found = {of.kind(): of} if of.kind() else {}
     for each in of.__subclasses__():
         found |= kinds(each)
@@ -144,22 +144,22 @@ def kinds(of: type[Rung] = Rung) -> dict[str, type[Rung]]:
 
 
 def in_words(rung: str, values: Mapping[str, Any], quality: str | None) -> str:
-    """Return a step as people read it: the rung's name, with what it sets."""
+    """Return a step as text: the rung's name, with the values that it sets."""
     what = ", ".join(f"{key} = {value}" for key, value in values.items()) or quality
     return f"{rung} ({what})" if what else rung
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that can be done now: a rung with its values worked out.
+    """A step of a rung, with its values worked out.
 
     Attributes:
-        rung: the rung's name; a rung with ``half`` comes to several steps, in falling order.
+        rung: the rung's name; a rung with ``half`` has several steps, in falling order.
         values: for ``overrides.yaml``: dotted keys to values.
-        frees_mib: predicted, against the step before it of the same rung (or against nothing taken).
-        unseen_mib: of what it and the steps before it free, the part that ``launcher.yaml`` says and the agent's
-            footprint doesn't.
-        simulators_mib: likewise the part that simulators have that it ends.
+        frees_mib: predicted, relative to the step before it of the same rung, or to no step.
+        unseen_mib: the part of what it and the steps before it free that only the configuration says, not the agent's
+            footprint.
+        simulators_mib: the part of it that ended simulators free.
     """
 
     rung: str
@@ -173,7 +173,7 @@ class Step:
 
     @property
     def stays(self) -> bool:
-        """Return whether it lasts until it is taken back: only such a step is restored from."""
+        """Return whether it lasts until it is restored."""
         return self.does.stays
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The last rung."""
+"""The last rung: it ends the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from carla_launcher.rungs.rung import Rung
 
 
 class EndRun(Rung):
-    """The run ends: a checkpoint, a report, exit 71."""
+    """The run ends with a checkpoint, a report and exit code 71."""
 
     stays: ClassVar[bool] = False
     ends_run: ClassVar[bool] = True

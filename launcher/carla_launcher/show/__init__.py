@@ -1,5 +1,5 @@
-"""What people are shown of a run or a machine: status, plan, report, doctor.
+"""Output for users: status, plan, report, doctor.
 
-Reads the files of a run (and for doctor the machine) and writes the report's two files; starts and changes nothing
-else. The launcher itself imports only what ``up`` prints; the report is written by a child process.
+Reads the files of a run (doctor: the machine) and writes the report's two files; starts and changes nothing else. The
+launcher imports only the parts that ``up`` prints; a child process writes the report.
 """

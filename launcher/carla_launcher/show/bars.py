@@ -1,4 +1,4 @@
-"""Memory as bars for a terminal: a cell for a share of a pool, a sign and a colour for each owner. Pure."""
+"""Bars of memory for a terminal, with a sign and a colour for each owner. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SIGNS = {
     UNNAMED: ("░", "white"),
     "raised": ("·", "dim"),
 }
-"""By the page's colour; "raised" is that of what is free."""
+"""Signs and terminal colours by the page's colour; "raised" is free memory."""
 FOREIGN = ("▒", "yellow")
 WIDTH = 34
 
 
 def bar(pool: Mapping[str, Any]) -> Text:
-    """Return a pool's bar, its sums, and who holds what; text without signs where its total is unknown.
+    """Return a pool's bar, its sums and its owners; without a bar if the total is unknown.
 
     Args:
         pool: ``total``, ``free`` and ``owners``, MiB, as in ``launcher-memory.jsonl``.
@@ -44,7 +44,7 @@ def bar(pool: Mapping[str, Any]) -> Text:
 
 
 def held(pool: Mapping[str, Any]) -> tuple[float, list[Part]] | None:
-    """Return a pool's total and who holds what of it, what is free last; None where that is unknown."""
+    """Return a pool's total and its parts, the free one last; None if unknown."""
     sample = sample_of(0.0, pool)
     if not sample.total or sample.free is None:
         return None
@@ -53,7 +53,7 @@ def held(pool: Mapping[str, Any]) -> tuple[float, list[Part]] | None:
 
 
 def cells_of(amounts: list[float], total: float, width: int = WIDTH) -> list[int]:
-    """Return how many cells each amount gets: as many as ``width`` together, the largest remainders rounded up."""
+    """Return how many of ``width`` cells each amount gets; the largest remainders are rounded up."""
     known = [max(0.0, amount) for amount in amounts]
     sum_mib = max(sum(known), total, 1e-9)
     exact = [amount / sum_mib * width for amount in known]

@@ -1,7 +1,7 @@
-"""The report's charts as inline SVG, drawn by matplotlib: what happened, a pool's memory over time, a training curve.
+"""Draws the report's charts as inline SVG with matplotlib: events, a pool's memory over time, training curves.
 
-Numbers in, markup out. Colours are the page's: each is drawn in a colour that stands for a variable of the style sheet
-and is written as that variable, so that one chart serves light and dark. Nothing in a chart needs another file.
+Each colour stands for a variable of the style sheet and is written as that variable, so that a chart fits light and
+dark pages. A chart needs no other file.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ WIDTH, MEMORY_HEIGHT, LANES_HEIGHT = 1000, 230, 84
 CURVE_WIDTH, CURVE_HEIGHT = 600, 220
 LEFT, RIGHT = 84, 24
 MARK_APART, HAIRLINE = 7.0, 0.4
-"""Units of the chart: marks that are nearer are drawn as one; a band is never narrower."""
+"""In units of the chart: marks closer than the first are drawn as one; a band has at least the second as width."""
 TITLE_LINES = 4
 MOST_POINTS, MARKED_UP_TO, LARGEST = 400, 30, 1e100
 NEAR = 2.5
-"""The limit is drawn where it is at most so many times as much as was ever used; else the axis ends above that."""
+"""The limit is drawn if it is at most this many times the most that was used; otherwise the axis ends earlier."""
 ROOM = 1.3
-"""Of what was used, on an axis that ends below the limit."""
+"""End of such an axis, relative to the most that was used."""
 
 LANES: dict[str, dict[str, str]] = {
-    "faults": {"fault": "a fault", "passed": "a finding that passed"},
-    "ladder": {"down": "a rung taken", "up": "a rung left again"},
-    "restarts": {"restart": "simulator or agent started again"},
+    "faults": {"fault": "a fault", "passed": "a finding without action"},
+    "ladder": {"down": "a rung taken", "up": "a rung restored"},
+    "restarts": {"restart": "simulator or agent restarted"},
 }
-"""The signs of each lane, with what they mean, the graver one first."""
+"""The signs of each lane and their meanings, the graver one first."""
 SHAPES = {"fault": "o", "passed": "o", "down": "v", "up": "^", "restart": "s"}
 COLOURS = {"fault": "bad", "passed": "soft", "down": "down", "up": "up", "restart": "accent"}
 """The page's colour of each sign."""
@@ -50,7 +50,7 @@ VARIABLES = (
     *("soft", "line", "ground", "accent", "bad", "down", "up", "band", "simulator", "agent", "launcher", "foreign-1"),
     *("foreign-2", "foreign-3", "foreign-4", "foreign-rest", "unnamed"),
 )
-"""Colours of the style sheet; the n-th is drawn in the colour n."""
+"""Colour variables of the style sheet; the n-th is drawn in colour n."""
 SERIES = ("accent", "foreign-1")
 """The page's colours of the curves in one chart."""
 
@@ -60,7 +60,7 @@ Spans = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened: in which lane it is shown, with which sign, and what it says when pointed at."""
+    """An event on a chart: its lane, its sign, and the text that is shown on hover."""
 
     time_s: float
     lane: str
@@ -69,7 +69,7 @@ class Mark:
 
 
 def events_chart(axis: RunTime, marks: Sequence[Mark], stood: Spans) -> str:
-    """Return the lanes of what happened as an ``<svg>``; signs that would overlap are drawn as one."""
+    """Return the lanes of events as an ``<svg>``; signs that would overlap are drawn as one."""
     figure, axes = _axes(WIDTH, LANES_HEIGHT, top=4, left=LEFT, right=RIGHT)
     axes.set_ylim(len(LANES) - 0.5, -0.5)
     axes.set_yticks(range(len(LANES)), list(LANES))
@@ -81,7 +81,7 @@ def events_chart(axis: RunTime, marks: Sequence[Mark], stood: Spans) -> str:
                 name = f"sign-{len(titles)}"
                 titles[name] = _title(axis, heap)
                 _sign(axes, axis.at(heap[0].time_s), height, sign, name)
-    return _svg(figure, "What happened over the run", titles)
+    return _svg(figure, "Events over the run", titles)
 
 
 def memory_chart(title: str, axis: RunTime, stack: Stack, stood: Spans, rungs: Sequence[Mark]) -> str:
@@ -94,7 +94,7 @@ def memory_chart(title: str, axis: RunTime, stack: Stack, stood: Spans, rungs: S
     axes.set_yticks([tick for tick in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(0.0, top) if 0 <= tick <= top])
     axes.yaxis.set_major_formatter(lambda mib, _: grouped(mib) if top >= 10 else f"{mib:g}")
     axes.set_facecolor(_colour("ground"))
-    for index in reversed(range(len(stack.layers))):  # each covers the lower part of the one behind it
+    for index in reversed(range(len(stack.layers))):  # each layer covers the lower part of the one behind it
         for run in stack.runs:
             xs = [axis.at(time_s) for time_s, _ in run]
             ys = [min(tops[index], top) for _, tops in run]
@@ -106,7 +106,7 @@ def memory_chart(title: str, axis: RunTime, stack: Stack, stood: Spans, rungs: S
     if near:
         axes.axhline(stack.limit, color=_colour("bad"), lw=1.5, zorder=4)
     else:
-        limit = f"↑ {limit}, {stack.limit / max(used, 1e-9):.0f} times the most that was used"
+        limit = f"↑ {limit}, {stack.limit / max(used, 1e-9):.0f} times the most used"
     axes.text(1.0, 1.02, limit, transform=axes.transAxes, ha="right", va="bottom")
     return _svg(figure, title)
 
@@ -114,7 +114,7 @@ def memory_chart(title: str, axis: RunTime, stack: Stack, stood: Spans, rungs: S
 def line_chart(title: str, *courses: Points) -> str:
     """Return curves as an ``<svg>``, each in order of x, in the colours of ``SERIES``.
 
-    Absurd points are left out, and so is a curve of fewer than two; without any it is "".
+    Leaves out absurdly large points and curves of fewer than two points; returns "" if none is left.
     """
     kept = [
         (colour, _thinned(sorted((x, y) for x, y in points if abs(x) < LARGEST and abs(y) < LARGEST)))
@@ -139,7 +139,7 @@ def line_chart(title: str, *courses: Points) -> str:
 
 
 def column_of(axis: RunTime, moment_s: float) -> int:
-    """Return the column of a moment, for thinning."""
+    """Return the chart's column of a moment."""
     return int(axis.at(moment_s) / axis.length_s * COLUMNS)
 
 
@@ -151,13 +151,13 @@ def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:
-    """Return a range of some width about a flat curve."""
+    """Return a range with some width, also for a flat curve."""
     margin = max(abs(low), abs(high), 1.0) * 1e-3
     return (low, high) if high - low > margin * 1e-3 else (low - margin, high + margin)
 
 
 def _axes(width: int, height: int, top: int, left: int, right: int, bottom: int = 26) -> tuple[Figure, Axes]:
-    """Return an empty chart of this size, in units of its picture: horizontal lines only, labels in the page's font."""
+    """Return an empty chart of this size in SVG units: horizontal lines only, labels in the page's font."""
     figure = Figure(figsize=(width / 72, height / 72))
     axes = figure.add_axes(
         (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
@@ -174,7 +174,7 @@ def _axes(width: int, height: int, top: int, left: int, right: int, bottom: int 
 
 
 def _time_axis(axes: Axes, axis: RunTime, stood: Spans) -> None:
-    """Give a chart the run's time, the bands in which training stood still, and the seams between launchers."""
+    """Draw the run's time axis, the standstills of training as bands, and lines between launchers."""
     axes.set_xlim(0.0, axis.length_s)
     texts = [clock(run_s) for run_s in axis.ticks_s]
     whole = all(text.endswith(":00") for text in texts)
@@ -189,7 +189,7 @@ def _time_axis(axes: Axes, axis: RunTime, stood: Spans) -> None:
 
 
 def _bands(axis: RunTime, stood: Spans) -> list[list[float]]:
-    """Return the bands in which training stood: at least a hairline each, those that touch as one."""
+    """Return the standstills of training as bands: at least a hairline wide, adjacent ones merged."""
     unit_s = axis.length_s / (WIDTH - LEFT - RIGHT)
     bands: list[list[float]] = []
     for from_s, until_s in stood:
@@ -203,7 +203,7 @@ def _bands(axis: RunTime, stood: Spans) -> list[list[float]]:
 
 
 def _heaps(axis: RunTime, marks: Sequence[Mark]) -> list[list[Mark]]:
-    """Return marks by the sign that shows them: those that lie nearer to its first one than signs are wide."""
+    """Return groups of marks that are drawn as one sign, since they are closer together than a sign's width."""
     apart_s = MARK_APART * axis.length_s / (WIDTH - LEFT - RIGHT)
     heaps: list[list[Mark]] = []
     for mark in sorted(marks, key=lambda each: each.time_s):
@@ -230,17 +230,17 @@ def _sign(axes: Axes, run_s: float, height: float, sign: str, name: str) -> None
 
 
 def _colour(variable: str) -> str:
-    """Return the colour in which a variable of the style sheet is drawn."""
+    """Return the drawing colour that stands for a variable of the style sheet."""
     return f"#fe01{VARIABLES.index(variable):02x}"
 
 
 def _svg(figure: Figure, title: str, titles: Mapping[str, str] | None = None) -> str:
-    """Return the figure as markup for the page, without names, fonts and metadata of its own.
+    """Return the figure as markup for the page, without ids, fonts and metadata.
 
     Args:
         figure: drawn in colours of :func:`_colour`.
-        title: says what it shows, for who can't see it.
-        titles: what groups say when they are pointed at, by their ``gid``.
+        title: text for screen readers.
+        titles: hover texts of groups, by their ``gid``.
     """
     written = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "report", "font.size": 12, "path.simplify": True}):
@@ -255,13 +255,13 @@ def _svg(figure: Figure, title: str, titles: Mapping[str, str] | None = None) ->
 
 
 def _flat(drawn: ET.Element, titles: Mapping[str, str]) -> Iterator[ET.Element]:
-    """Yield what is drawn, without groups; what says something when it is pointed at has that as its title."""
+    """Yield the drawn elements without groups; an element with a hover text gets it as its title."""
     paths = {f"#{each.get('id')}": each for each in drawn.iter() if _tag(each) == "path" and each.get("id")}
     name = ""
     for element in drawn.iter():
         tag = _tag(element)
         if tag == "g":
-            name = element.get("id", name)  # a mark lies in groups without one
+            name = element.get("id", name)  # a mark is inside groups without an id
         elif tag == "text":
             yield _text(element)
         elif tag in ("path", "use") and (shape := _shape(element, paths)) is not None:
@@ -271,9 +271,9 @@ def _flat(drawn: ET.Element, titles: Mapping[str, str]) -> Iterator[ET.Element]:
 
 
 def _shape(element: ET.Element, paths: Mapping[str, ET.Element]) -> ET.Element | None:
-    """Return a path; one that is used somewhere is drawn there: names would be another chart's on the same page, too.
+    """Return an element as a path, None if it draws nothing.
 
-    None for what draws nothing.
+    A reference is replaced by its path, since ids could clash with those of another chart on the page.
     """
     place = {}
     path = paths.get(element.get("{http://www.w3.org/1999/xlink}href", ""), element)
@@ -298,9 +298,9 @@ def _tag(element: ET.Element) -> str:
 
 
 def _style(style: str) -> dict[str, str]:
-    """Return a style as attributes, which a page that forbids inline styles shows too; colours are its variables.
+    """Return a style as attributes, since the page forbids inline styles; colours become variables.
 
-    What is taken for granted is left out.
+    Attributes with their default values are left out.
     """
     said = dict(re.findall(r"([a-z-]+): *([^;]+)", style))
     for name in ("stroke-linejoin", "stroke-linecap", "stroke-miterlimit"):
@@ -313,6 +313,6 @@ def _variable(colour: re.Match[str]) -> str:
 
 
 def _compact(d: str) -> str:
-    """Return a path with one decimal place, and no blanks but between numbers."""
+    """Return a path with one decimal place, and spaces only between numbers."""
     numbers = re.sub(r"-?\d+\.?\d*(?:e-?\d+)?", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), d)
     return re.sub(r"\s*([A-Za-z])\s*", r"\1", " ".join(numbers.split()))

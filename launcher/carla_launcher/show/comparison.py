@@ -1,7 +1,7 @@
-"""Two runs side by side on one page: figures, drivers, learning curves, and what their configurations have different.
+"""Compares two runs on one page: figures, drivers, learning curves, and differences of their configurations.
 
-From their files alone, as the report. Runs as a process of its own (``python -m carla_launcher.show.comparison PAGE RUN
-RUN``, see ``report_process``), for the same reason.
+Reads only their files. Like the report, it runs in a separate process (``python -m carla_launcher.show.comparison PAGE
+RUN RUN``, see ``report_process``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 def write(page: Path, one: RunPaths, other: RunPaths) -> None:
-    """Write the page.
+    """Write the page that compares two runs.
 
     Raises:
         OSError: it can't be written.
@@ -31,27 +31,27 @@ def write(page: Path, one: RunPaths, other: RunPaths) -> None:
 
 
 def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
-    found = [history.examine(run) for run in runs]
+    histories = [history.examine(run) for run in runs]
     facts = [
-        {"outcome": report.outcome(each), **report.facts(run, each)} for run, each in zip(runs, found, strict=True)
+        {"outcome": report.outcome(each), **report.facts(run, each)} for run, each in zip(runs, histories, strict=True)
     ]
     names = [run.path.name for run in runs]
-    drove = [
+    evaluations = [
         {**row, "name": f"{row.get('name')} of {name}"}
         for run, name in zip(runs, names, strict=True)
         for row in read_objects(run.evaluation_json)
     ]
     return {
         "names": list(zip(names, charts.SERIES, strict=True)),
-        "facts": _beside(facts, only_different=False),
-        "driving": report.driving(drove),
-        "curves": run_charts.curves(run_charts.CURVES, *(each.metrics for each in found)),
-        "different": _beside([dict(leaves(saved_config(run))) for run in runs], only_different=True),
+        "facts": _side_by_side(facts, only_different=False),
+        "driving": report.driving(evaluations),
+        "curves": run_charts.curves(run_charts.CURVES, *(each.metrics for each in histories)),
+        "different": _side_by_side([dict(leaves(saved_config(run))) for run in runs], only_different=True),
     }
 
 
-def _beside(runs: list[dict[str, Any]], *, only_different: bool) -> list[tuple[str, str, str]]:
-    """Return (name, the one's value, the other's) of everything that either has, in the order of the first."""
+def _side_by_side(runs: list[dict[str, Any]], *, only_different: bool) -> list[tuple[str, str, str]]:
+    """Return (name, first run's value, second run's value) of everything that either has, in the order of the first."""
     one, other = runs
     names = dict.fromkeys([*one, *other])
     rows = [(name, str(one.get(name, "–")), str(other.get(name, "–"))) for name in names]

@@ -1,6 +1,6 @@
-"""``status`` for people: the figures of a run as a table that follows it, in a terminal or a pipe.
+"""Shows the state of a run as a table that is kept up to date, in a terminal or a pipe.
 
-Draws what ``status`` finds; reads nothing itself.
+``show.status`` reads the run's files.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from carla_run.readers import inner, number
 
 FOLLOW_S = 1.0
 STALE_S = 10.0
-"""A heartbeat, or a look at memory, that is older is said to be."""
+"""Age from which a heartbeat is shown as stale."""
 
 Found = Mapping[str, Any]
 
 
 def show(run: RunPaths) -> None:
-    """Print everything once, and how the run ended if it has."""
+    """Print the state once."""
     found = status(run, time.time())
     console = Console()
     console.print(view(found))
@@ -39,7 +39,7 @@ def show(run: RunPaths) -> None:
 
 
 def follow(run: RunPaths) -> None:
-    """Keep the view up to date until the run ends, then say how it did."""
+    """Keep the view up to date until the run ends, then print how it ended."""
     look, console = Look(run), Console()
     found = look.at(time.time())
     with Live(view(found), console=console, auto_refresh=False) as live:
@@ -66,7 +66,7 @@ def table(found: Found) -> Table:
 
 
 def figures(found: Found) -> dict[str, str]:
-    """Return the figures of ``status`` for people, by name; what isn't known is left out."""
+    """Return the figures of ``status`` as text, by name, without unknown ones."""
     rows = {
         "state": _state(found),
         "job": _job(inner(found, "job")),
@@ -74,7 +74,7 @@ def figures(found: Found) -> dict[str, str]:
         "agent": _agent(found["heartbeat"], found["heartbeat_age_s"]),
         "simulator": _simulator(found),
         "nodes": "\n".join(found["nodes"]),
-        "restarts": ", ".join(f"{who} {count:.0f}" for who, count in found["restarts"].items() if count is not None),
+        "restarts": ", ".join(f"{name} {count:.0f}" for name, count in found["restarts"].items() if count is not None),
         "rung": _rungs(found),
         "planned": _planned(found),
     }
@@ -82,11 +82,11 @@ def figures(found: Found) -> dict[str, str]:
 
 
 def ending(found: Found) -> str:
-    """Return how the run ended, a sentence; empty while it goes on."""
+    """Return how the run ended, as a sentence; empty while it is active."""
     if found["alive"]:
         return ""
     if found["state"] == "killed":
-        return f"Its launcher is gone without a word: `up --run-name {found['run']} --resume` goes on with the run."
+        return f"The run's launcher was killed: `up --run-name {found['run']} --resume` resumes the run."
     if found.get("exit_code") is None:
         return "No launcher has run here."
     return f"The run ended: {found.get('reason')} (exit code {found['exit_code']})."
@@ -105,11 +105,11 @@ def _state(found: Found) -> str:
 
 
 def _job(job: Found) -> str:
-    """Return where the run's job of Slurm's stands, how its steps ended, and what it said last, a line each."""
+    """Return the state of the run's Slurm job, the ends of its steps, and its last output, one per line."""
     if not job:
         return ""
     reason = f" ({job['reason']})" if job["reason"] else ""
-    parts = [f"{job['job']} {job['state'] or 'unknown to Slurm, here and now'}{reason}"]
+    parts = [f"{job['job']} {job['state'] or 'unknown to Slurm'}{reason}"]
     parts += [f"on {job['nodes']}"] if job["nodes"] else []
     running = job["state"] == "RUNNING" and job["until_s"] is not None
     parts += [f"{span(max(0.0, job['until_s'] - time.time()))} left"] if running else []
@@ -140,7 +140,7 @@ def _simulator(found: Found) -> str:
         return ""
     qualities = [each.get("quality") for each in (inner(found, "simulator"), found) if each.get("quality")]
     town, cluster = (inner(found, "options").get(name) for name in ("map", "cluster"))
-    where = f"each node's own, of the cluster at {cluster}" if cluster else f"{found['host']}:{found.get('port')}"
+    where = f"on each node of the cluster at {cluster}" if cluster else f"{found['host']}:{found.get('port')}"
     parts = [where, *([str(town)] if town else [])]
     return ", ".join([*parts, *(f"quality {quality}" for quality in qualities[:1])])
 
@@ -151,13 +151,13 @@ def _rungs(found: Found) -> str:
         return "none taken" if found["alive"] else ""
     lines = [f"{each['rung']}{_since(each['since'])}: {each['cause']}" for each in rungs]
     if (wait_s := found["next_restore_s"]) is not None:
-        when = f"in {span(wait_s)} at the earliest" if wait_s else "as soon as memory has had room for long enough"
+        when = f"in {span(wait_s)} at the earliest" if wait_s else "once memory has sufficed for long enough"
         lines.append(f"next restore: {when}")
     return "\n".join(lines)
 
 
 def _planned(found: Found) -> str:
-    """Return what the plan has simulator and agent hold in the present phase, a line each."""
+    """Return the planned memory of simulator and agent in the present phase, one per line."""
     phase = PHASES.get(str(found["heartbeat"].get("phase")))
     return "\n".join(
         f"{band.owner} {mib(band.mib)} of {kind_of(band.pool)}" + (f" while {band.phase}" if band.phase else "")
@@ -180,7 +180,7 @@ def _memory(found: Found) -> list[RenderableType]:
     shown.add_column(overflow="fold")
     for name, pool in pools.items():
         shown.add_row(Text(kind_of(name)), bar(pool))
-    when = [] if found["alive"] else [Text(f"Memory as it last was{_since(found['memory']['time'], ', at ')}:")]
+    when = [] if found["alive"] else [Text(f"Memory at the last look{_since(found['memory']['time'], ', at ')}:")]
     return [*when, shown]
 
 

@@ -1,6 +1,6 @@
-"""``doctor``: all checks of a machine side by side, each within a time limit, as a table or for programs.
+"""``doctor``: runs all checks of a machine at the same time, within a time limit, and prints a table or JSON.
 
-Owns the list of the checks and what becomes of one that fails or gives no answer. Starts no run and changes nothing.
+A check that fails or gives no answer counts as unknown. Starts no run and changes nothing.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ OF_COMMAND: Mapping[str, Check] = {
     "its PyTorch": command.torch,
 }
 LIMIT_S = 60.0
-"""For all checks together: they run side by side, and the slowest imports torch in a container."""
+"""Time limit for all checks together; they run at the same time, and the slowest imports torch in a container."""
 
 _STYLES = {Verdict.OK: "green", Verdict.PROBLEM: "bold red", Verdict.UNKNOWN: "yellow"}
 _WIDTH = 140  # in a pipe or a log
 
 
 def run(machine: Machine, as_json: bool = False) -> int:
-    """Print what was found; return 0, or 1 if there is a problem."""
+    """Print the findings; return 0, or 1 if there is a problem."""
     others = {name: check for name, check in CHECKS.items() if name not in OF_AGENT}
     found = examine(machine, {**OF_COMMAND, **others} if machine.asked.command else CHECKS)
     if as_json:
@@ -67,13 +67,13 @@ def examine(
     machine: Machine, checks: Mapping[str, Check] = CHECKS, limit_s: float = LIMIT_S
 ) -> list[tuple[str, Finding]]:
     """Return what each check found, in their order; one that fails or takes too long is unknown."""
-    silent = unknown(f"no answer within {limit_s:g} s", "try again, or look by hand")
+    silent = unknown(f"no answer within {limit_s:g} s", "try again, or check by hand")
     found = dict.fromkeys(checks, silent)
 
     def answer(name: str, check: Check) -> None:
         try:
             found[name] = check(machine)
-        except Exception as error:  # whatever a machine comes up with: the other checks are worth having
+        except Exception as error:  # any error: the other checks are still useful
             found[name] = unknown(f"the check failed: {type(error).__name__}: {error}", "")
 
     # Daemons: a check that hangs in the kernel must not keep this process.
@@ -87,7 +87,7 @@ def examine(
 
 
 def table(found: list[tuple[str, Finding]]) -> Table:
-    """Return the findings for people."""
+    """Return the findings as a table."""
     view = Table(title="doctor", title_justify="left")
     for column in ("check", "", "found", "what to do"):
         view.add_column(column, overflow="fold")

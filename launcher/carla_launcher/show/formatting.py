@@ -1,4 +1,4 @@
-"""How figures are written for people: times, spans, amounts of memory, counts. Pure; owns no wording of events."""
+"""Formats figures for users: times, durations, amounts of memory, counts. Pure."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ CAUSES = {
     "foreign_process": "foreign process took memory",
     "pressure": "memory short",
     "gpu_lost": "GPU lost",
-    "out_of_band": "unusual size",
-    "restore": "memory came back",
-    "launcher_gone": "launcher was gone",
+    "out_of_band": "unexpected size",
+    "restore": "memory was free again",
+    "launcher_gone": "launcher killed",
 }
-"""``Cause`` values, and what else an incident may begin with, in other words than their own."""
+"""Names of ``Cause`` values, and of other reasons with which an incident may begin."""
 
 
 def cause(value: str) -> str:
-    """Return a cause in a few words."""
+    """Return a cause's name for users."""
     return CAUSES.get(value, value.replace("_", " "))
 
 
 def kind_of(pool: str) -> str:
-    """Return a pool's kind in words: ``VRAM of GPU 0``, ``RAM``, ``RAM of agent``, ``disk``."""
+    """Return a pool's name for users: ``VRAM of GPU 0``, ``RAM``, ``RAM of agent``, ``Disk``."""
     kind, _, whose = pool.partition(":")
     name = {PoolKind.VRAM.value: "VRAM", PoolKind.RAM.value: "RAM", PoolKind.DISK.value: "Disk"}.get(kind, pool)
     return f"{name} of {'GPU ' if kind == PoolKind.VRAM.value else ''}{whose}" if whose else name
@@ -47,7 +47,7 @@ def clock(seconds: float) -> str:
 
 
 def time_of_day(moment_s: float) -> str:
-    """Return ``02:13:45``, on this machine's clock; empty for what is no moment."""
+    """Return ``02:13:45``, in local time; empty for an invalid time."""
     try:
         return time.strftime("%H:%M:%S", time.localtime(moment_s))
     except (OverflowError, OSError, ValueError):
@@ -55,14 +55,14 @@ def time_of_day(moment_s: float) -> str:
 
 
 def seconds_as_date(since_1970_s: float | None) -> str:
-    """Return ``2026-11-22 02:13:45``, on this machine's clock; empty for what is no moment."""
+    """Return ``2026-11-22 02:13:45``, in local time; empty for an invalid time."""
     if since_1970_s is None or not 0 < since_1970_s < 32_503_680_000:  # the year 3000
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since_1970_s))
 
 
 def span(seconds: float) -> str:
-    """Return ``4.2 s``, ``42 s``, ``4 min 05 s`` or ``2 h 10 min``: how long something took."""
+    """Return a duration as ``4.2 s``, ``42 s``, ``4 min 05 s`` or ``2 h 10 min``."""
     if seconds < 9.95:
         return f"{max(0.0, seconds):.1f} s"
     whole = round(min(seconds, 1e12))
@@ -74,12 +74,12 @@ def span(seconds: float) -> str:
 
 
 def grouped(count: float) -> str:
-    """Return a whole number in groups of three digits, by thin spaces that don't break."""
+    """Return a whole number with narrow no-break spaces between groups of three digits."""
     return f"{count:,.0f}".replace(",", "\u202f")
 
 
 def mib(amount: float | None) -> str:
-    """Return an amount of memory, or a dash where it is unknown."""
+    """Return an amount of memory; a dash if unknown."""
     return "–" if amount is None else f"{grouped(amount)} MiB"
 
 

@@ -1,7 +1,6 @@
-"""A run in hindsight, as data: its launchers, what went wrong, who held what at that moment, what it cost.
+"""The history of a run as data: its launchers, its incidents and their cost, and the memory at each incident.
 
-From the run's files and nothing else, for report, comparison and the live page's charts. ``launcher.json`` says where a
-run stands; what became of it is what the journal's rows say.
+Read from the run's files, for report, comparison and the live page's charts.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_lines, read_object
 
 BEFORE_S, AFTER_S = 15.0, 1.5
-"""About an incident's beginning: where to look for the moment at which memory was tightest."""
+"""Time before and after an incident's beginning in which to look for the moment with the least free memory."""
 RAN_OUT_OF = {cause.value: kind.value for cause, kind in RAN_OUT.items()}
 
 LOST_ELSEWHERE = {"steps_lost": 0, "updates_repeated": 0}
-"""What a standstill cost is counted once, for the last of its incidents."""
+"""The cost of a standstill with several incidents, for all but the last one, which has the real cost."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass
 class Session:
-    """One launcher's time, seconds since 1970."""
+    """The time in which one launcher ran, seconds since 1970."""
 
     from_s: float
     until_s: float
@@ -41,15 +40,15 @@ class Session:
 
 @dataclass
 class RunHistory:
-    """What became of a run.
+    """The history of a run.
 
     Attributes:
         launcher: ``launcher.json``.
-        timeline: who held what, and how far training had come.
+        timeline: memory by owner and training's progress over time.
         beat: the agent's last heartbeat; ``agent_events`` and ``metrics`` are the rows of its files.
-        sessions: the launchers' times, in order.
-        gathered: all incidents by their ids, in the order in which they began.
-        events: how often each of the launcher's events occurred.
+        sessions: the times in which launchers ran, in order.
+        gathered: all incidents by their ids, in order of their beginning.
+        events: number of each of the launcher's events.
     """
 
     launcher: Row = field(default_factory=dict)
@@ -62,7 +61,7 @@ class RunHistory:
     events: Counter[str] = field(default_factory=Counter)
 
     def take_up(self, rows: Iterable[Row]) -> None:
-        """Take up the launcher's events, and rows that only say when it lived, in order; any content is survived."""
+        """Add the launcher's events in order, and rows that only show when it was alive; invalid rows are ignored."""
         last_s: float | None = None
         for row in rows:
             event, now_s, name = words(row, "event"), moment(row), words(row, "incident")
@@ -80,7 +79,7 @@ class RunHistory:
         self._stand(inner(self.launcher, "standstill"), last_s, goes_on=False)
 
     def _stand(self, stood: Row, until_s: float | None, *, goes_on: bool) -> None:
-        """Take note that training stood still, for each incident that this belongs to."""
+        """Add a standstill of training to each of its incidents."""
         from_s, names = number(stood.get("from_s")), stood.get("incidents")
         if from_s is None or until_s is None:
             return
@@ -90,59 +89,59 @@ class RunHistory:
 
     @property
     def incidents(self) -> list[Incident]:
-        """Those that mattered."""
+        """Incidents that failed something, led to an action or stopped training."""
         return [each for each in self.gathered.values() if each.matters]
 
     @property
     def passed(self) -> list[Incident]:
-        """Those that passed with nothing to be done."""
+        """Incidents without any action or effect."""
         return [each for each in self.gathered.values() if not each.matters]
 
     @property
     def says_what_stood(self) -> bool:
-        """Return whether the files say when training stood still; those of an older launcher don't."""
+        """Return whether the files record standstills; those of older launchers don't."""
         acted = any(each.actions for each in self.incidents)
         return not acted or bool(self.events[STOOD_STILL]) or "standstill" in self.launcher
 
     @property
     def ran_s(self) -> float:
-        """For how long launchers ran, in all."""
+        """Total time in which launchers ran."""
         return sum(session.until_s - session.from_s for session in self.sessions)
 
     @property
     def faults(self) -> Counter[str]:
-        """How many incidents were faults, by their gravest cause."""
+        """Number of faults by their gravest cause."""
         return Counter(each.cause for each in self.incidents if each.is_fault)
 
     @property
     def stood(self) -> list[tuple[float, float]]:
-        """When training stood still."""
+        """Standstills of training, from and until."""
         return union(span for each in self.incidents for span in each.stood)
 
     @property
     def collector_restarts(self) -> int:
-        """How often the agent started a collector again."""
+        """Number of times that the agent restarted a collector."""
         return sum(row.get("event") == "collector_restarted" for row in self.agent_events)
 
     @property
     def last_step(self) -> float | None:
-        """The furthest that training came; None where no file says."""
+        """The last step that training reached; None if unknown."""
         return max([*self.timeline.steps[-1:], *([self.beat.step] if self.beat else [])], default=None)
 
     @property
     def total_steps(self) -> float | None:
-        """That there were to be."""
+        """The planned number of steps; None if unknown."""
         return self.beat.total_steps if self.beat else None
 
     @property
     def steps_per_s(self) -> float | None:
-        """While it didn't stand, on average."""
+        """Average steps per second without standstills; None if unknown."""
         drove_s, steps, last = self.ran_s - spans_s(self.stood), self.timeline.steps, self.last_step
         return None if not steps or last is None or drove_s <= 0 else max(0.0, last - steps[0]) / drove_s
 
 
 def examine(run: RunPaths) -> RunHistory:
-    """Return a run's postmortem; without sessions and a timeline where no launcher has ever written an event."""
+    """Return a run's history; without sessions and timeline if no launcher has written an event."""
     events, course = read_lines(run.launcher_events), timeline.read(read_lines(run.launcher_memory))
     history = RunHistory(
         read_object(run.launcher_state),
@@ -151,7 +150,7 @@ def examine(run: RunPaths) -> RunHistory:
         read_lines(run.agent_events),
         read_lines(run.metrics),
     )
-    # Nothing may happen for hours: a launcher that was killed lived until its last line of either file.
+    # There may be no event for hours: a killed launcher lived until its last line in either file.
     signs = [{"time": each.time_s} for each in history.timeline.progress]
     history.take_up(heapq.merge(events, signs, key=moment))
     for incident in history.incidents:
@@ -160,7 +159,7 @@ def examine(run: RunPaths) -> RunHistory:
 
 
 def _tightest(incident: Incident, course: Timeline) -> tuple[str, Sample | None]:
-    """Return the pool that an incident is about, and who held what of it when it was tightest about the beginning."""
+    """Return the pool of an incident, and its sample with the least free memory about the beginning."""
     named = [each.pool for each in incident.found if each.pool in course.pools]
     kinds = {RAN_OUT_OF[each.cause] for each in incident.found if each.cause in RAN_OUT_OF}
     any_pool = incident.cause == Cause.PRESSURE.value and not named and not kinds

@@ -1,8 +1,7 @@
-"""An incident: what was found, what was done about it, when training stood still for it, and what that cost.
+"""An incident: its findings, the actions, the standstills of training and their cost.
 
-Pure: takes up rows of ``launcher-events.jsonl``, which say themselves to which incident they belong (``incident``, see
-``act/journal``) and when training stood still (``stood_still``, see ``act/standstills``). A launcher that was killed is
-an incident, too.
+Pure: made from rows of ``launcher-events.jsonl``, which contain their incident (``incident``, see ``act/journal``) and
+standstills (``stood_still``, see ``act/standstills``). A killed launcher is an incident, too.
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ from carla_launcher.show.timeline import Sample, spans_s
 from carla_run.readers import number
 
 RESTORE, GONE, PLANNED = "restore", "launcher_gone", "planned"
-"""What else than a cause an incident may begin with: a rung that is left, a launcher that was killed, a request."""
+"""Reasons other than a cause with which an incident may begin: a restore, a killed launcher, a request."""
 GRAVE = frozenset(
     cause.value for cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED, Cause.COLLECTOR_HANG)
 )
-"""Causes that mean: something has ended or hangs, or must be ended."""
+"""Causes of which a program has ended, hangs or must be ended."""
 GRAVEST_FIRST = [cause.value for cause in policy.ORDER]
 ACTIONS = {
-    "simulator_restart": "simulator started again",
+    "simulator_restart": "simulator restarted",
     "simulator_failed": "a start of the simulator failed",
-    "further_simulator_restart": "simulator {simulator} started again, the others went on",
-    "agent_restart": "agent started again",
+    "further_simulator_restart": "simulator {simulator} restarted, the others continued",
+    "agent_restart": "agent restarted",
     "agent_killed": "agent killed",
     "simulator_killed": "simulator killed",
-    "rung_taken": "gave way: {rung}",
-    "rung_adopted": "the agent gave way by itself: {rung}",
-    "rung_left": "taken back: {rung}",
-    "restore_failed": "the restore before had failed: waits for {hold_s} s next time",
-    "draining": "checkpoint, simulator given back",
+    "rung_taken": "degraded: {rung}",
+    "rung_adopted": "the agent degraded by itself: {rung}",
+    "rung_left": "restored: {rung}",
+    "restore_failed": "the last restore failed: the next one waits {hold_s} s",
+    "draining": "checkpoint written, simulator released",
     "waiting": "{reason}",
     "request_unanswered": "the agent didn't answer `{kind}`",
     "crash_loop": "no restart is left",
-    "agent_adopted": "agent found alive, taken over",
-    "simulator_adopted": "simulator found alive, taken over",
-    "run_started": "launcher started again",
+    "agent_adopted": "running agent taken over",
+    "simulator_adopted": "running simulator taken over",
+    "run_started": "launcher restarted",
 }
-"""Events that are something done, in words for people."""
+"""Events that are actions, in words for users."""
 STOOD_STILL = "stood_still"
 
 Row = Mapping[str, Any]
@@ -50,13 +49,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that was found wrong.
+    """A finding of an incident.
 
     Attributes:
-        time_s: since 1970, as everywhere here.
-        cause: a ``Cause`` value, or one of the words above.
-        sentence: for people.
-        pool: that was short; empty if none was.
+        time_s: seconds since 1970, as everywhere here.
+        cause: a ``Cause`` value, or one of the reasons above.
+        sentence: for users.
+        pool: name of the pool that was short; empty if none was.
     """
 
     time_s: float
@@ -67,7 +66,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that was done: the event's name and half a sentence."""
+    """An action of an incident: the event's name and a clause."""
 
     time_s: float
     event: str
@@ -76,19 +75,19 @@ class Action:
 
 @dataclass
 class Incident:
-    """One trouble, from the first thing found on.
+    """One problem, from its first finding to its end.
 
     Attributes:
         name: its id.
-        found: the first one first; never empty.
-        actions: what was done about it.
-        stood: when training stood still for it, from and until.
-        goes_on: training moved again after each of these.
-        steps_lost: that the run had and had no more; None where no file says.
-        updates_repeated: at least so many; None where no file says.
+        found: its findings in order; never empty.
+        actions: its actions in order.
+        stood: its standstills of training, from and until.
+        goes_on: training progressed again after the last standstill.
+        steps_lost: finished steps that were lost; None if unknown.
+        updates_repeated: least number of repeated updates; None if unknown.
         ended_run: the run ended because of it.
-        pool: that was short, by ``history.examine``; empty if none was;
-        tightest: who held what of that pool when it was tightest.
+        pool: name of the pool that was short, set by ``history.examine``; empty if none was.
+        tightest: sample of that pool with the least free memory.
     """
 
     name: str
@@ -104,7 +103,7 @@ class Incident:
 
     @property
     def began_s(self) -> float:
-        """When it was noticed."""
+        """Time of its first finding."""
         return self.found[0].time_s
 
     @property
@@ -115,32 +114,32 @@ class Incident:
 
     @property
     def sentences(self) -> list[str]:
-        """What was found, each thing once, the gravest first."""
+        """Sentences of its findings, each once, the gravest first."""
         gravest = sorted(self.found, key=lambda each: each.cause != self.cause)
         return list(dict.fromkeys(each.sentence for each in gravest if each.sentence))
 
     @property
     def stood_s(self) -> float:
-        """For how long training stood."""
+        """Total time of its standstills."""
         return spans_s(self.stood)
 
     @property
     def back_s(self) -> float | None:
-        """When it moved again; None if it never stood, or never moved again."""
+        """Time at which training progressed again; None if it never stood still, or never progressed again."""
         return self.stood[-1][1] if self.stood and self.goes_on and not self.ended_run else None
 
     @property
     def is_fault(self) -> bool:
-        """Return whether something had gone wrong that needed more than a look."""
+        """Return whether it counts as a fault."""
         return self.matters and self.cause not in (RESTORE, PLANNED)
 
     @property
     def matters(self) -> bool:
-        """Return whether anything failed, was done, or stood still because of it."""
+        """Return whether a program failed, an action was taken, or training stood still."""
         return bool(self.actions or self.stood or self.ended_run) or self.cause in GRAVE
 
     def add(self, row: Row) -> None:
-        """Take up one row that belongs to it."""
+        """Add one of its rows."""
         event = words(row, "event")
         if event == "finding" and (found := _finding(row)) not in self.found:
             self.found.append(found)
@@ -150,7 +149,7 @@ class Incident:
             self.actions.append(Action(moment(row), event, ACTIONS[event].format_map(_Known(row))))
 
     def stand(self, from_s: float, until_s: float, *, goes_on: bool, lost: Row) -> None:
-        """Take note that training stood still for it, and what was lost by that."""
+        """Add a standstill of training, and its cost."""
         self.stood.append((from_s, max(from_s, until_s)))
         self.goes_on = goes_on
         self.steps_lost = _sum(self.steps_lost, lost.get("steps_lost"))
@@ -158,7 +157,7 @@ class Incident:
 
 
 def moment(row: Row) -> float:
-    """Return a row's time, seconds since 1970; 0 where it has none."""
+    """Return a row's time, seconds since 1970; 0 if it has none."""
     return number(row.get("time")) or 0.0
 
 
@@ -168,7 +167,7 @@ def _sum(had: float | None, lost: Any) -> float | None:
 
 
 def words(row: Row, key: str) -> str:
-    """Return a row's text; empty where it has none."""
+    """Return a row's text; empty if it has none."""
     value = row.get(key)
     return value if isinstance(value, str) else ""
 
@@ -178,20 +177,20 @@ def _finding(row: Row) -> Found:
 
 
 def first_of(row: Row, last_s: float | None) -> Found:
-    """Return what an incident begins with: a finding, else what was done without one.
+    """Return the finding with which an incident begins, made from its first row.
 
     Args:
-        last_s: when the launchers last gave a sign of life before that; None where there was none.
+        last_s: time of the launchers' last sign of life before; None if there was none.
     """
     event, now_s = words(row, "event"), moment(row)
     if event == "finding":
         return _finding(row)
     if event == "run_started":
         before_s = now_s if last_s is None else min(last_s, now_s)
-        told = words(row, "before") or "the launcher ended without a word"
-        return Found(before_s, GONE, f"{told}; another one went on")
+        before = words(row, "before") or "the launcher was killed"
+        return Found(before_s, GONE, f"{before}; another one took over")
     if event == "rung_left":
-        return Found(now_s, RESTORE, f"takes {words(row, 'rung')} back")
+        return Found(now_s, RESTORE, f"restores {words(row, 'rung')}")
     causes = {
         "rung_taken": Cause.PRESSURE.value,
         "rung_adopted": Cause.AGENT_CUDA_OOM.value if words(row, "kind") == "vram" else Cause.AGENT_HOST_OOM.value,
@@ -200,7 +199,7 @@ def first_of(row: Row, last_s: float | None) -> Found:
 
 
 class _Known(dict[str, Any]):
-    """A row for ``format_map``; what it lacks is a question mark."""
+    """A row for ``format_map``; a missing value is a question mark."""
 
     def __missing__(self, key: str) -> str:
         return "?"

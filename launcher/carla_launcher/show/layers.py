@@ -1,4 +1,4 @@
-"""A pool's course as layers to be stacked, thinned so that every extreme stays. Pure: samples in, numbers out."""
+"""A pool's memory over time as stacked layers, thinned so that every extreme stays. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from carla_launcher.show.timeline import FOREIGN_REST, UNNAMED, Sample, highest,
 
 COLUMNS = 240
 GAP_S = 120.0
-"""Without a line for longer than this, and than five usual intervals, the launcher didn't look."""
+"""A longer time without a sample, and longer than five usual intervals, is a gap."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Who, and the page's colour for it."""
+    """An owner, and its colour on the page."""
 
     name: str
     colour: str
@@ -23,10 +23,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Stack:
-    """A pool's layers, lowest first, and what is drawn of them.
+    """A pool's layers, lowest first, with their values.
 
     Attributes:
-        runs: unbroken stretches; each a list of (time, top of each layer).
+        runs: stretches without a gap; each a list of (time, top of each layer).
         limit: the pool's total, MiB.
     """
 
@@ -36,11 +36,11 @@ class Stack:
 
 
 def stacked(samples: Sequence[Sample], column_of: Callable[[float], int]) -> Stack | None:
-    """Return a pool's layers; None where its total was never known.
+    """Return a pool's layers; None if its total was never known.
 
     Args:
         samples: in order of time.
-        column_of: the column of a moment; each keeps at most two samples a layer, and two for what is free.
+        column_of: returns the column of a time; a column keeps at most two samples per layer, and two for free memory.
     """
     known = [sample for sample in samples if sample.total is not None and sample.free is not None]
     if not known:
@@ -55,11 +55,11 @@ def stacked(samples: Sequence[Sample], column_of: Callable[[float], int]) -> Sta
 
 
 def extremes(series: Sequence[Sequence[float]], columns: Sequence[int]) -> list[int]:
-    """Return the indices to keep, in order: the ends, and each column's lowest and highest of every series and of all.
+    """Return the indices to keep, in order: both ends, and each column's lowest and highest value of every series.
 
     Args:
-        series: some rows of as many values as there are columns given.
-        columns: of each value, never falling.
+        series: rows with one value per entry of ``columns``.
+        columns: the column of each value, never falling.
     """
     sums = [sum(values[index] for values in series) for index in range(len(columns))]
     kept = {0, len(columns) - 1} if columns else set()
@@ -74,7 +74,7 @@ def extremes(series: Sequence[Sequence[float]], columns: Sequence[int]) -> list[
 
 
 def _layers(samples: Sequence[Sample]) -> tuple[tuple[Layer, ...], Callable[[Sample], list[float]]]:
-    """Return the layers that have anything to show, and what gives a sample's amounts in their order."""
+    """Return the layers that aren't empty, and a function that returns a sample's amounts in their order."""
     shown = parts(highest(samples), max(sample.unnamed for sample in samples))
     rest = [part.name for part in shown if part.colour == FOREIGN_REST]
     unnamed = [Layer(part.name, part.colour) for part in shown if part.colour == UNNAMED]
@@ -90,7 +90,7 @@ def _layers(samples: Sequence[Sample]) -> tuple[tuple[Layer, ...], Callable[[Sam
 
 
 def _unbroken(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
-    """Return the stretches without such a gap."""
+    """Return the stretches without a gap."""
     steps = sorted(later.time_s - sample.time_s for sample, later in pairwise(samples))
     gap_s = max(GAP_S, 5 * steps[len(steps) // 2]) if steps else GAP_S
     cuts = [n for n in range(1, len(samples)) if samples[n].time_s - samples[n - 1].time_s > gap_s]

@@ -1,6 +1,6 @@
-"""What a run's last evaluation says, in three lines: what was learned, what it can't do yet, what to run next.
+"""Sums up a run's last evaluation in three lines: what was learned, what isn't yet, what to run next.
 
-Pure: drivers' totals in, sentences out.
+Pure.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Row = Mapping[str, Any]
 ARRIVES = 0.97
 """Route completion of a driver that has learned the task."""
 WEAVES_PER_KM = 10.0
-"""Lane invasions."""
+"""Lane invasions per km of a driver that weaves."""
 NEXT_TASK = "traffic"
 
 
 def lessons(evaluations: Sequence[Row], run: str, program: str) -> list[tuple[str, str]]:
-    """Return label and sentence of each line; none without an evaluation of the trained driver.
+    """Return label and sentence of each line; empty without an evaluation of the trained driver.
 
     Args:
-        evaluations: of ``evaluation.json``.
-        run: the words that name it to the launcher.
-        program: the words that call the launcher.
+        evaluations: rows of ``evaluation.json``.
+        run: arguments that name the run to the launcher.
+        program: command of the launcher.
     """
     totals = {str(row.get("name")): inner(row, "totals") for row in evaluations}
     td3 = totals.get("td3", {})
@@ -47,11 +47,11 @@ def _not_yet(td3: Row, greyed: Row) -> str:
     if _of(td3, "route_completion") < ARRIVES:
         return f"it completes {_of(td3, 'route_completion'):.0%} of a route on average: train it for more steps"
     if _of(td3, "lane_invasions_per_km") > WEAVES_PER_KM:
-        return f"it weaves, {_of(td3, 'lane_invasions_per_km'):.0f} lane invasions a km: train it for more steps"
+        return f"it weaves, {_of(td3, 'lane_invasions_per_km'):.0f} lane invasions per km: train it for more steps"
     if _of(greyed, "route_completion") >= ARRIVES:
         return (
-            f"its picture greyed, it still finishes {_finished(greyed)}: the route is part of what it observes, so "
-            "an empty road needs no picture; cars, lights and people do"
+            f"with a grey picture it still finishes {_finished(greyed)}: it observes the route, so an empty road needs "
+            "no picture; cars, lights and pedestrians do"
         )
     return "what it was not trained for: other weather, other traffic, other towns"
 
@@ -63,8 +63,8 @@ def _finished(totals: Row) -> str:
 
 def _manner(totals: Row) -> str:
     return (
-        f"at {_of(totals, 'mean_speed_mps'):.1f} m/s, {_of(totals, 'lane_invasions_per_km'):.1f} lane invasions a km, "
-        f"jerk {_of(totals, 'jerk_mps3'):.1f} m/s³"
+        f"at {_of(totals, 'mean_speed_mps'):.1f} m/s, {_of(totals, 'lane_invasions_per_km'):.1f} lane invasions per km"
+        f", jerk {_of(totals, 'jerk_mps3'):.1f} m/s³"
     )
 
 

@@ -1,4 +1,4 @@
-"""A plan for its reader: tables for people, one object for programs. Reads and decides nothing."""
+"""Prints a plan as tables or as JSON. Decides nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
 
 
 def plain(found: PlanResult, obstacle: str = "") -> dict[str, Any]:
-    """Return everything as plain data, MiB; with an obstacle nothing fits."""
+    """Return the plan as plain data, in MiB; with an obstacle nothing fits."""
     situation, plan = found.situation, found.plan
     return {
         "gpu": situation.reading.gpu.value,
@@ -77,7 +77,7 @@ def _ladder(ladder: Ladder) -> dict[str, list[dict[str, Any]]]:
 
 
 def show(found: PlanResult, console: Console, obstacle: str = "") -> None:
-    """Print the sums of what was asked for, the configurations, and where a run would start, or why it can't."""
+    """Print the sums of the configuration that was asked for, all configurations, and how a run would start."""
     plan = found.plan
     if found.situation.reading.problem:
         console.print(found.situation.reading.problem, highlight=False, soft_wrap=True)
@@ -86,13 +86,13 @@ def show(found: PlanResult, console: Console, obstacle: str = "") -> None:
         if any(plan.asked.agent.by_phase.values()):
             console.print(_phases(plan.asked.agent))
         console.print(_configurations(plan.configurations))
-    start = "Nothing would be started" if plan.start is None else f"Starts with {plan.start}"
-    reason = f"It can't be started: {obstacle}" if obstacle else f"{start}: {plan.reason}."
+    start = "A run can't start" if plan.start is None else f"A run would start with {plan.start}"
+    reason = f"A run can't start: {obstacle}" if obstacle else f"{start}: {plan.reason}."
     console.print(reason, highlight=False, soft_wrap=True)
 
 
 def plain_nodes(found: list[NodePlan]) -> list[dict[str, Any]]:
-    """Return what nodes hold as plain data, MiB."""
+    """Return the plans of nodes as plain data, in MiB."""
     return [
         {
             "nodes": each.name,
@@ -106,7 +106,7 @@ def plain_nodes(found: list[NodePlan]) -> list[dict[str, Any]]:
 
 
 def show_nodes(found: list[NodePlan], console: Console) -> None:
-    """Print what nodes hold, and what doesn't fit."""
+    """Print the plans of nodes, and what doesn't fit."""
     for each in found:
         console.print(_added(f"{each.name}: {counted(each.collectors, 'collector')}, MiB", each.sums))
     wrong = [
@@ -116,9 +116,7 @@ def show_nodes(found: list[NodePlan], console: Console) -> None:
         if one.short_mib
     ]
     said = "It fits." if not wrong else f"It doesn't fit: {'; '.join(wrong)}."
-    console.print(
-        f"{said} What isn't said of a node is taken to be as on this machine.", highlight=False, soft_wrap=True
-    )
+    console.print(f"{said} Figures of a node that weren't given are this machine's.", highlight=False, soft_wrap=True)
 
 
 def _added(title: str, sums: Iterable[Sum]) -> Table:
@@ -127,7 +125,7 @@ def _added(title: str, sums: Iterable[Sum]) -> Table:
         for line in each.lines:
             table.add_row(each.pool, line.what, *_shown(line.figure))
         table.add_row("", "needed", f"{each.needed_mib:.0f}", "")
-        table.add_row("", "there is", *_shown(each.total), style="bold")
+        table.add_row("", "total", *_shown(each.total), style="bold")
         left = "" if each.left_mib is None else f"{each.left_mib:+.0f}"
         table.add_row("", "short" if each.short_mib else "left", left, "", style="red" if each.short_mib else "green")
         table.add_section()

@@ -1,4 +1,4 @@
-"""What the plan has simulator and agent hold, by phase, and the most that they held. Pure: rows in, data out."""
+"""The planned memory of simulator and agent by phase, and the most that they held. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carla_run.readers import inner, number
 
 
 class Band(NamedTuple):
-    """One owner in one pool and phase; the phase is empty where it holds the same in all."""
+    """The planned memory of one owner in one pool and phase; the phase is empty for all phases."""
 
     owner: str
     pool: str
@@ -21,7 +21,7 @@ class Band(NamedTuple):
 
 
 def planned_bands(launcher: Mapping[str, Any]) -> Iterator[Band]:
-    """Yield the planned bands; none where ``launcher.json`` has none, or has something else."""
+    """Yield the planned bands in ``launcher.json``."""
     owners = inner(launcher, "planned_bands_mib")
     for owner in owners:
         pools = inner(owners, owner)
@@ -33,9 +33,9 @@ def planned_bands(launcher: Mapping[str, Any]) -> Iterator[Band]:
 
 
 def most_held(band: Band, timeline: Timeline) -> float | None:
-    """Return the most that the band's owner was seen to hold there in that phase, MiB; None if it never was."""
+    """Return the most that the band's owner held in its pool and phase, MiB; None if it was never seen there."""
     phases = {each.time_s: PHASES.get(each.phase) for each in timeline.progress} if band.phase else {}
-    on_disk = band.pool == PoolKind.DISK  # by folder there, all of them the agent's
+    on_disk = band.pool == PoolKind.DISK  # owners there are folders, all of them the agent's
     held = [
         sum(sample.owners.values()) if on_disk else sample.owners[band.owner]
         for sample in timeline.pools.get(band.pool, [])

@@ -1,8 +1,7 @@
-"""``report.html`` and ``report.md``: what was run, what went wrong, how it drove, how it learned. From the files alone.
+"""Writes ``report.html`` and ``report.md`` from a run's files: facts, incidents, evaluation and learning curves.
 
-Owns these two files. Runs as a process of its own (see ``report_process``), for
-what it draws with is larger than the launcher. Missing parts are left out and torn lines skipped: a report of a run
-that died says what there is.
+Runs in a separate process (see ``report_process``), since matplotlib is larger than the launcher. Missing parts are
+left out and torn lines skipped, so that a run that was killed has a report as well.
 """
 
 from __future__ import annotations
@@ -37,23 +36,23 @@ EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
 OWNERS_SHOWN = 8
 LONGEST = 160
-"""Characters of a list or an object in an event; the file has the rest."""
+"""Most characters of a list or an object in an event; the file has the rest."""
 COLUMNS = (
     *("success", "route_completion", "driving_score", "collisions_per_km", "red_lights_per_km"),
     *("lane_invasions_per_km", "mean_speed_mps", "jerk_mps3", "reward", "routes", "blocked"),
 )
-"""Of a driver's totals in ``evaluation.json``."""
+"""Keys of a driver's totals in ``evaluation.json``."""
 EMBEDDED_BYTES = 20 * 10**6
-"""Of pictures and videos in one page."""
+"""Most bytes of pictures and videos inside the page."""
 KINDS = {".mp4": "video/mp4", ".png": "image/png"}
 SPECIAL = "\\`*_{}[]<>#|~!"
-"""Letters that mean something in Markdown."""
+"""Characters with a meaning in Markdown."""
 
 Row = Mapping[str, Any]
 
 
 def exit_code(page: Path, write: Callable[[], object]) -> int:
-    """Return the exit code of a process that writes a page; one that can't be written is one line."""
+    """Write a page; return the exit code. If it can't be written, print one line."""
     try:
         write()
     except OSError as error:
@@ -63,7 +62,7 @@ def exit_code(page: Path, write: Callable[[], object]) -> int:
 
 
 def write(run: RunPaths) -> Path:
-    """Write page and text, and return the page's path; the text lies beside it as ``report.md``.
+    """Write ``report.html`` and ``report.md``, and return the former's path.
 
     Raises:
         OSError: a file can't be written.
@@ -78,7 +77,7 @@ def write(run: RunPaths) -> Path:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Keep the garbage collector off: rows hold no circles, and walking over a night of them takes half of the time."""
+    """Switch the garbage collector off: rows have no cycles, and visiting a night's rows takes half of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -89,7 +88,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def templates(*, escaped: bool, more: Sequence[Path] = ()) -> jinja2.Environment:
-    """Return the templates of this folder, and of ``more``, with the filters that they use."""
+    """Return the templates of this folder and of ``more``, with their filters."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([Path(__file__).parent / "templates", *more]),
         autoescape=escaped,
@@ -110,7 +109,7 @@ def templates(*, escaped: bool, more: Sequence[Path] = ()) -> jinja2.Environment
 
 
 def plain(value: Any) -> str:
-    """Return any text as Markdown that says just that, inside of a table too: lines are kept apart there."""
+    """Return a text escaped for Markdown, with <br> between lines, also for tables."""
     lines = (" ".join(line.split()) for line in str(value).split("\n"))
     return "<br>".join("".join(f"\\{each}" if each in SPECIAL else each for each in line) for line in lines)
 
@@ -121,7 +120,7 @@ def _figure(value: Any, form: str) -> str:
 
 
 def _content(run: RunPaths, found: RunHistory) -> dict[str, Any]:
-    """Return all that page and text show; never raises for what is in the files."""
+    """Return the content of page and text; never raises for the content of the files."""
     return {
         "title": run.path.name,
         "outcome": outcome(found),
@@ -145,21 +144,21 @@ def _content(run: RunPaths, found: RunHistory) -> dict[str, Any]:
 
 
 def outcome(found: RunHistory) -> str:
-    """Return how the run ended, a sentence."""
+    """Return how the run ended, as a sentence."""
     code, reason = found.launcher.get("exit_code"), found.launcher.get("reason")
     if code is not None:
-        return f"It ended: {reason} (exit code {code})."
+        return f"The run ended: {reason} (exit code {code})."
     if found.launcher or found.sessions:
-        return "This run has not ended, or its launcher was killed."
-    return "Trained without the launcher."
+        return "The run has not ended, or its launcher was killed."
+    return "The run was trained without the launcher."
 
 
 def facts(run: RunPaths, found: RunHistory) -> dict[str, Any]:
-    """Return what is known of the run in figures, by name."""
+    """Return the run's figures by name, without unknown ones."""
     launcher = found.launcher
     config, agent = saved_config(run), {} if found.beat is None else found.beat.data()
     known = {
-        # Of all launchers and learners that the run had; the files of state know the last one alone.
+        # Of all launchers and learners of the run; the state files have only the last one's.
         "started": seconds_as_date(number(found.sessions[0].from_s if found.sessions else launcher.get("started"))),
         "duration": clock(found.ran_s) if found.sessions else _duration(launcher),
         "simulator": f"{launcher.get('host')}:{launcher.get('port')}" if launcher else None,
@@ -187,7 +186,7 @@ def _duration(launcher: Row) -> str | None:
 
 
 def _pools(run: RunHistory) -> list[dict[str, Any]]:
-    """Return each pool's limit, the least that was free, and who held most of it."""
+    """Return each pool's limit, its least free memory, and the owners that held most."""
     pools = []
     for name, samples in run.timeline.pools.items():
         peaks = sorted(highest(samples).items(), key=lambda each: -each[1])
@@ -198,7 +197,7 @@ def _pools(run: RunHistory) -> list[dict[str, Any]]:
 
 
 def _incidents(run: RunHistory) -> dict[str, Any] | None:
-    """Return the incidents that there is room for: those that cost most, in order of time."""
+    """Return the incidents that cost most, in order of time, up to ``INCIDENTS_SHOWN``."""
     if not run.incidents:
         return None
     axis = RunTime(run.sessions)
@@ -208,7 +207,7 @@ def _incidents(run: RunHistory) -> dict[str, Any] | None:
 
 
 def incident_row(incident: Incident, axis: RunTime, told: bool) -> dict[str, Any]:
-    """Return an incident as a row of the table; ``told``: the files say when training stood still."""
+    """Return an incident as a row of the table; ``told``: the files record standstills."""
     return {
         "name": incident.name,
         "when": clock(axis.at(incident.began_s)),
@@ -227,7 +226,7 @@ def incident_row(incident: Incident, axis: RunTime, told: bool) -> dict[str, Any
 
 
 def driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
-    """Return the table of drivers, None if it is empty: ``towns``, ``blocked`` routes, ``heads`` and ``rows``."""
+    """Return the table of drivers (``towns``, ``blocked`` routes, ``heads``, ``rows``); None if it is empty."""
     rows = [(evaluation, inner(evaluation, "totals")) for evaluation in evaluations]
     present = [key for key in COLUMNS if any(number(totals.get(key)) is not None for _, totals in rows)]
     if not present:
@@ -246,9 +245,9 @@ def driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
 
 
 def embedded(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return pictures and videos: ``name`` as a link, ``video``, and ``source``, the file itself where there is room.
+    """Return pictures and videos: ``name`` (a link), ``video``, and ``source`` (the content, or a link if too large).
 
-    A page that is sent on, or moved, keeps what is in it; the rest is linked.
+    A page that is moved or sent keeps its content; the rest is linked.
     """
     shown, room = [], EMBEDDED_BYTES
     for path in files:
@@ -267,19 +266,19 @@ def embedded(files: Sequence[Path]) -> list[dict[str, Any]]:
 
 def _events(run: RunPaths, found: RunHistory) -> dict[str, Any] | None:
     sources = {"launcher": read_lines(run.launcher_events), "agent": found.agent_events}
-    rows = [(number(row.get("time")) or 0.0, who, row) for who, told in sources.items() for row in told]
+    rows = [(number(row.get("time")) or 0.0, source, row) for source, told in sources.items() for row in told]
     rows.sort(key=lambda entry: entry[0])
     if not rows:
         return None
     start, shown = rows[0][0], rows[-EVENTS_SHOWN:]
-    return {"count": len(rows), "shown": [_event(when - start, who, row) for when, who, row in shown]}
+    return {"count": len(rows), "shown": [_event(when - start, source, row) for when, source, row in shown]}
 
 
-def _event(after_s: float, who: str, row: Row) -> dict[str, Any]:
+def _event(after_s: float, source: str, row: Row) -> dict[str, Any]:
     rest = {key: value for key, value in row.items() if key not in ("time", "event", "cause") and value is not None}
     return {
         "when": clock(after_s),
-        "who": who,
+        "source": source,
         "name": str(row.get("event", "?")).replace("_", " "),
         "cause": row.get("cause") or "",
         "numbers": " · ".join(f"{key} {_short(value)}" for key, value in rest.items()),

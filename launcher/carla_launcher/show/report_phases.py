@@ -1,6 +1,6 @@
-"""The agent's memory in the report: its estimate item by item, each phase's peak, and every shortage. Pure.
+"""The agent's memory in the report: its estimate item by item, the peak of each phase, and every shortage. Pure.
 
-Missing parts are left out, values of another kind too.
+Leaves out missing parts and invalid values.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ COLUMNS = {
     "device_used": "GPU in all",
 }
 BESIDE = {"host_estimate": "host", "device_estimate": "device_used"}
-"""An estimate says something beside a measurement of its pool only."""
+"""An estimate is shown only if its measurement is."""
 POOLS = {"device": "GPU", "host": "RAM", "disk": "disk"}
 DONE = {
-    "collected": "garbage collected, same size again",
+    "collected": "garbage collected, same size tried again",
     "halved": "micro-batch halved",
-    "exhausted": "nothing left to halve: the run ended",
+    "exhausted": "nothing left to halve, the run ended",
 }
 
 Row = Mapping[str, Any]
@@ -37,8 +37,8 @@ def peaks_by_phase(measured: Mapping[str, Mapping[str, float]], events: Sequence
     """Return the table of peaks, MiB: ``highest`` (sentences), ``heads`` and ``rows``; None if nothing was measured.
 
     Args:
-        measured: by phase, in the last heartbeat.
-        events: of the agent.
+        measured: peaks by phase, from the last heartbeat.
+        events: the agent's events.
     """
     estimate = next((row for row in reversed(events) if row.get("event") == "footprint"), {})
     lines = {phase: _line(phase, figures, estimate) for phase, figures in measured.items()}
@@ -57,13 +57,13 @@ def peaks_by_phase(measured: Mapping[str, Mapping[str, float]], events: Sequence
 
 
 def _highest(lines: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return the sentences that sum the table up."""
+    """Return the sentences above the table."""
     said = {"host": "RAM held by learner and collector", "device_used": "GPU memory used by all processes"}
     found = []
     for kind, what in said.items():
         if held := [(line[kind], phase) for phase, line in lines.items() if kind in line]:
             most, phase = max(held, key=lambda each: each[0])
-            found.append(f"Most {what}: {most:.0f} MiB, while {phase.replace('_', ' ')}.")
+            found.append(f"Highest {what}: {most:.0f} MiB, in phase {phase.replace('_', ' ')}.")
     return found
 
 
@@ -75,14 +75,14 @@ def _line(phase: str, measured: Mapping[str, float], estimate: Row) -> dict[str,
 
 
 def shortages(events: Sequence[Row]) -> dict[str, Any] | None:
-    """Return the agent's shortages, all counted (``count``) and the last ones ``shown``; None if there was none."""
+    """Return the number of the agent's shortages (``count``) and the last ones (``shown``); None if there was none."""
     rows = [row for row in events if row.get("event") == "out_of_memory"]
     shown = [{**row, "done": DONE.get(str(row.get("action")), str(row.get("action")))} for row in rows]
     return {"count": len(rows), "shown": shown[-SHORTAGES_SHOWN:]} if rows else None
 
 
 def footprint(events: Sequence[Row]) -> dict[str, Any] | None:
-    """Return what the last start was estimated to take: ``heads``, and ``rows`` of items, their sum, what was free."""
+    """Return the estimate of the last start: ``heads``, and ``rows`` of items, their peak and the free memory."""
     told = next((row for row in reversed(events) if row.get("event") == "footprint"), {})
     listed = told.get("items")
     items = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
@@ -97,6 +97,6 @@ def footprint(events: Sequence[Row]) -> dict[str, Any] | None:
         }
         for item in items
     ]
-    for name, key in (("in all, at its peak", "total_mib"), ("free at the start", "free_mib")):
+    for name, key in (("total at the peak", "total_mib"), ("free at the start", "free_mib")):
         rows.append({"name": name, "phase": "", "cells": [number(inner(told, key).get(pool)) for pool in pools]})
     return {"heads": [POOLS[pool] for pool in pools], "rows": rows}

@@ -1,4 +1,4 @@
-"""The report, written by a process of its own: the launcher never loads what draws it, and outlives what befalls it."""
+"""Writes the report in a child process, so that the launcher never loads matplotlib and survives its failures."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from carla_run.paths import RunPaths
 
 LIMIT_S = 120.0
-"""A night's report takes seconds; on a machine that is busy, or sets matplotlib's fonts up for the first time, more."""
+"""Time limit. A night's report takes seconds, more on a busy machine or when matplotlib first builds its font cache."""
 PROGRAM = (sys.executable, "-m", "carla_launcher.show.report")
 COMPARING = (sys.executable, "-m", "carla_launcher.show.comparison")
 
 
 def write_report(run: RunPaths, program: tuple[str, ...] = PROGRAM, limit_s: float = LIMIT_S) -> str:
-    """Write ``report.html`` and ``report.md``; return why that failed, one line, or "" if it didn't."""
+    """Write ``report.html`` and ``report.md``; return one line if that failed, otherwise ""."""
     return _written((*program, str(run.path)), limit_s)
 
 
 def write_comparison(page: Path, one: RunPaths, other: RunPaths) -> str:
-    """Write a page with two runs side by side; return why that failed, one line, or "" if it didn't."""
+    """Write a page that compares two runs; return one line if that failed, otherwise ""."""
     return _written((*COMPARING, str(page), str(one.path), str(other.path)), LIMIT_S)
 
 
@@ -36,7 +36,7 @@ def _written(command: tuple[str, ...], limit_s: float) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"the report took longer than {limit_s:g} s and was given up"
+        return f"the report took longer than {limit_s:g} s and was cancelled"
     except OSError as error:
         return f"the report can't be written: {error.strerror}"
     if ended.returncode == 0:

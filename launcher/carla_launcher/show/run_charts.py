@@ -1,4 +1,4 @@
-"""The charts of a run, as report and live page show them: what happened, memory by owner, learning curves."""
+"""The charts of a run for report and live page: events, memory by owner, learning curves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Row = Mapping[str, Any]
 
 
 def memory(run: RunHistory) -> dict[str, Any] | None:
-    """Return the charts of what happened and of each pool, on one time axis; None without a timeline."""
+    """Return the charts of events and of each pool, on one time axis; None without a timeline."""
     axis = RunTime(run.sessions)
     stacks = {
         name: stack
@@ -56,7 +56,7 @@ def memory(run: RunHistory) -> dict[str, Any] | None:
         {
             "title": kind_of(name),
             "svg": Markup(charts.memory_chart(kind_of(name), axis, stack, run.stood, rungs)),
-            "layers": list(reversed(stack.layers)),  # as they lie, highest first
+            "layers": list(reversed(stack.layers)),  # in the order of the chart, highest first
             "aside": name == PoolKind.DISK.value and all(each.pool != name for each in run.incidents),
         }
         for name, stack in stacks.items()
@@ -79,6 +79,6 @@ def _marks(run: RunHistory) -> Iterator[charts.Mark]:
 
 
 def curves(names: Mapping[str, str], *runs: Sequence[Row]) -> dict[str, Markup]:
-    """Return a chart of each scalar that a run has, by its title; of several runs a curve each."""
+    """Return a chart of each scalar, by its title, with one curve per run."""
     drawn = {title: charts.line_chart(title, *(points(rows, name) for rows in runs)) for name, title in names.items()}
     return {title: Markup(svg) for title, svg in drawn.items() if svg}

@@ -1,6 +1,6 @@
-"""The time axis of a run's charts: launchers' times side by side, so that a run that was taken up days later fits too.
+"""The time axis of a run's charts, without the times between two launchers, for runs that were resumed days later.
 
-Pure: seconds since 1970 in, seconds since the start out; time between two launches counts nothing.
+Pure: converts seconds since 1970 to seconds since the start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOST_TICKS = 12
 
 
 class RunTime:
-    """From moments to seconds since the start."""
+    """Converts times to seconds since the start."""
 
     def __init__(self, sessions: Sequence[Session]) -> None:
         self._from_s = [session.from_s for session in sessions]
@@ -24,19 +24,19 @@ class RunTime:
         self.length_s = max(sum(each.until_s - each.from_s for each in sessions), 1e-3)
 
     def at(self, moment_s: float) -> float:
-        """Return how long the run had run by then; what lies outside of it is put at its edge."""
+        """Return how long the run had run at a time; times outside of a launcher's time give its edge."""
         launch = max(0, bisect_right(self._from_s, moment_s) - 1)
         session = self._sessions[launch]
         return self._before_s[launch] + min(max(moment_s - session.from_s, 0.0), session.until_s - session.from_s)
 
     @property
     def ticks_s(self) -> list[float]:
-        """Round times since the start, a dozen at most."""
+        """Round times since the start, at most a dozen."""
         days = max(1, round(self.length_s / 86_400 / MOST_TICKS)) * 86_400
         step_s = next((each for each in TICKS_S if self.length_s / each <= MOST_TICKS), days)
         return [float(count * step_s) for count in range(int(self.length_s / step_s) + 1)]
 
     @property
     def seams_s(self) -> list[float]:
-        """When a launcher followed another one."""
+        """Times at which one launcher followed another."""
         return self._before_s[1:]

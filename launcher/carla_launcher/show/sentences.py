@@ -1,4 +1,4 @@
-"""The sentences that sum a run up: how long, how far, what went wrong how often, what was done, what it cost. Pure."""
+"""The sentences that sum a run up: duration, progress, faults, actions and costs. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from carla_launcher.show.timeline import Sample, spans_s
 
 ACTIONS_SHOWN = 6
 HOLDERS_SHOWN = 4
-OLDER = "When training stood still isn't known: the launcher of this run was an older one, and didn't write it."
+OLDER = "Standstills of training are unknown: an older launcher, which didn't record them, started this run."
 
 
 def overview(run: RunHistory) -> list[str]:
-    """Return the summary, a sentence each, without markup."""
+    """Return the summary as sentences without markup."""
     if not run.sessions:
         return []
     faults = sum(run.faults.values())
     if not run.incidents:
-        return [_length(run), f"No incident: nothing went wrong{_passed(run)}."]
+        return [_length(run), f"No incidents{_passed(run)}."]
     return [_length(run), _faults(run, faults), _actions(run), _cost(run)]
 
 
@@ -29,9 +29,9 @@ def _length(run: RunHistory) -> str:
     sessions = len(run.sessions)
     first = f"Ran for {clock(run.ran_s)}" + (f" in {sessions} launches" if sessions > 1 else "")
     if run.last_step is None:
-        return f"{first}; no step is known."
+        return f"{first}; the number of steps is unknown."
     of = f" of {grouped(run.total_steps)}" if run.total_steps else ""
-    speed = f", {run.steps_per_s:.1f} a second while it drove" if run.steps_per_s is not None else ""
+    speed = f", {run.steps_per_s:.1f} steps/s while training" if run.steps_per_s is not None else ""
     return f"{first}, to step {grouped(run.last_step)}{of}{speed}."
 
 
@@ -43,7 +43,7 @@ def _faults(run: RunHistory, faults: int) -> str:
 
 def _passed(run: RunHistory) -> str:
     count = len(run.passed)
-    return f"; {counted(count, 'finding')} passed with nothing to be done" if count else ""
+    return f"; {counted(count, 'finding')} needed no action" if count else ""
 
 
 def _actions(run: RunHistory) -> str:
@@ -54,7 +54,7 @@ def _actions(run: RunHistory) -> str:
         "collector": run.collector_restarts,
     }
     again = [f"{name} {grouped(count)}" for name, count in restarts.items() if count]
-    steps = f"{counted(down, 'step')} down the ladder, {grouped(run.events.get('rung_left', 0))} taken back"
+    steps = f"{counted(down, 'step')} down the ladder, {grouped(run.events.get('rung_left', 0))} restored"
     return capital(f"{steps}; restarts: {', '.join(again) if again else 'none'}.")
 
 
@@ -66,11 +66,11 @@ def _cost(run: RunHistory) -> str:
         return "Training never stood still."
     stood_s = spans_s(stood)
     share = f" ({stood_s / run.ran_s:.1%})" if run.ran_s > 0 else ""
-    parts = [f"Training stood still {counted(len(stood), 'time')}, {span(stood_s)} in all{share}"]
+    parts = [f"Training stood still {counted(len(stood), 'time')}, for {span(stood_s)} in total{share}"]
     if run.steps_per_s:
-        parts.append(f"about {grouped(stood_s * run.steps_per_s)} steps not driven")
+        parts.append(f"about {grouped(stood_s * run.steps_per_s)} steps missed")
     known = [each.steps_lost for each in run.incidents if each.steps_lost is not None]
-    parts.append(f"{grouped(sum(known)) if known else 'unknown how many'} finished steps lost")
+    parts.append(f"{grouped(sum(known)) if known else 'an unknown number of'} finished steps lost")
     return f"{listed([*parts, _updates(run.incidents)])}."
 
 
@@ -78,16 +78,16 @@ def _updates(incidents: Sequence[Incident]) -> str:
     repeated = sum(each.updates_repeated or 0.0 for each in incidents)
     unknown = sum(bool(each.stood) and each.updates_repeated is None for each in incidents)
     if unknown and not repeated:
-        return "unknown how many updates repeated"
+        return "an unknown number of updates repeated"
     but = f" (unknown for {counted(unknown, 'incident')})" if unknown else ""
     return f"at least {grouped(repeated)} updates repeated{but}" if repeated else "no update repeated"
 
 
 def done(incident: Incident) -> list[str]:
-    """Return what was done about an incident, each with its seconds after the beginning."""
+    """Return the actions of an incident, each with the time since its beginning."""
     if not incident.actions:
         collector = incident.cause == Cause.COLLECTOR_HANG.value
-        return ["left to the agent, which replaces its collector" if collector else "nothing"]
+        return ["none; the agent replaces its collector" if collector else "none"]
     began_s = incident.began_s
     counts: dict[str, tuple[float, int]] = {}
     for action in incident.actions:
@@ -104,18 +104,18 @@ def _action(what: str, at_s: float, count: int) -> str:
 
 
 def back(incident: Incident) -> str:
-    """Return when training went on, in words."""
+    """Return when training progressed again, as text."""
     if incident.ended_run:
         return "the run ended"
     if not incident.stood:
-        return "never stood"
+        return "never stopped"
     if incident.back_s is None:
         return "not before the run ended"
     return f"after {span(incident.back_s - incident.began_s)}"
 
 
 def price(incident: Incident) -> str:
-    """Return what an incident cost, in words; a dash where that is nothing."""
+    """Return the cost of an incident, as text; a dash for none."""
     parts = [span(incident.stood_s)] if incident.stood else []
     parts += [f"{grouped(incident.steps_lost)} steps lost"] if incident.steps_lost else []
     parts += [f"≥ {grouped(incident.updates_repeated)} updates repeated"] if incident.updates_repeated else []
@@ -123,7 +123,7 @@ def price(incident: Incident) -> str:
 
 
 def holders(sample: Sample) -> list[str]:
-    """Return who held what of a pool, biggest first, and what was free."""
+    """Return the owners of a pool with their memory, biggest first, and the free memory."""
     held = sorted(sample.owners.items(), key=lambda entry: -entry[1])
     shown = [f"{name} {mib(amount)}" for name, amount in held[:HOLDERS_SHOWN]]
     rest = sum(amount for _, amount in held[HOLDERS_SHOWN:]) + sample.unnamed

@@ -1,7 +1,6 @@
-"""Where a run stands, as data: what ``status --json`` prints, and what the table shows.
+"""The state of a run as data, for ``status`` as JSON and as a table.
 
-Reads the run's files and its lock; changes nothing and starts nothing. Values of another kind than they should be are
-taken for missing.
+Reads the run's files and its lock; changes nothing and starts nothing. Invalid values count as missing.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from carla_run.readers import inner, number, read_object
 SPEED_OVER_S = 60.0
 LEAST_SPAN_S = 2.0
 JOB_EVERY_S = 10.0
-"""Between two questions to Slurm: its controller answers all users of a cluster."""
+"""Interval between two queries of Slurm, whose controller serves all users of a cluster."""
 ROWS_KEPT = 100
 
 Row = Mapping[str, Any]
 
 
 def status(run: RunPaths, now: float) -> dict[str, Any]:
-    """Return where a run stands at ``now``, seconds since 1970; see :meth:`Look.at`."""
+    """Return the state of a run at ``now``, seconds since 1970; see :meth:`Look.at`."""
     return Look(run).at(now)
 
 
 class Look:
-    """Looks at a run again and again, and reads only what is new."""
+    """Reads a run's state repeatedly, and only what is new in its timeline."""
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
@@ -44,19 +43,19 @@ class Look:
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
 
     def at(self, now: float) -> dict[str, Any]:
-        """Return the run's state; every key is always there, None where nothing is known.
+        """Return the run's state. Every key is present; its value is None if unknown.
 
-        The keys of ``launcher.json`` as they are, and: ``run``, ``path``; ``alive`` (a launcher, or what one left
-        behind, holds the run); ``state`` (``killed`` if none does and none has written an end); ``heartbeat``
+        The keys are those of ``launcher.json`` and: ``run``, ``path``; ``alive`` (a launcher, or a program that one
+        left, holds the run's lock); ``state`` (``killed`` if not alive and no end was recorded); ``heartbeat``
         (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher; ``step``, ``total_steps``, ``steps_per_s``,
         ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``; ``rungs`` (steps taken: ``rung``, ``kind``,
-        ``cause``, ``since``), ``next_restore_s`` (at the earliest); ``findings`` that hold; ``memory`` (``time``,
-        ``pools``, as in ``launcher-memory.jsonl``); ``nodes``, a line a collector of a cluster; ``job`` of Slurm's
-        (see ``hooks.job``).
+        ``cause``, ``since``), ``next_restore_s`` (at the earliest); open ``findings``; ``memory`` (``time``, ``pools``,
+        as in ``launcher-memory.jsonl``); ``nodes`` (a line per collector of a cluster); ``job`` of Slurm (see
+        ``hooks.job``).
         """
         self._rows.extend(self._memory.objects())
-        # A launcher takes the lock, writes that it runs, later writes its end and lets go: held at either moment, what
-        # was read between them is no dead launcher's.
+        # A launcher takes the lock before it writes, and releases it after writing its end. If the lock is held before
+        # or after the reading, what was read is of a living launcher.
         was_held = is_held(self._run.launcher_lock)
         launcher, beat = read_object(self._run.launcher_state), read_heartbeat(self._run.heartbeat)
         alive = was_held or is_held(self._run.launcher_lock)
@@ -122,7 +121,7 @@ def _rungs(launcher: Row) -> list[dict[str, Any]]:
 
 
 def _next_restore_s(launcher: Row, now: float) -> float | None:
-    """Return in how many seconds a step may be taken back at the earliest: if memory has room all the while."""
+    """Return the least number of seconds until a step may be restored, if memory suffices until then."""
     hold_s, changed_s = number(launcher.get("hold_s")), number(launcher.get("changed_s"))
     if not launcher.get("taken") or changed_s is None or hold_s is None:
         return None
@@ -130,13 +129,13 @@ def _next_restore_s(launcher: Row, now: float) -> float | None:
 
 
 def _ran_s(launcher: Row, now: float | None) -> float | None:
-    """Return how long a launcher has run, or ran until it last wrote."""
+    """Return how long a launcher has run, or ran until its last write."""
     started, until = number(launcher.get("started")), number(launcher.get("updated")) if now is None else now
     return None if not started or until is None else round(max(0.0, until - started), 1)
 
 
 def _rung(taken: Row) -> str:
-    """Return a step that is taken as events name it."""
+    """Return a step's name as in events."""
     what = ", ".join(f"{key} = {value}" for key, value in inner(taken, "values").items()) or taken.get("quality")
     return f"{taken.get('rung')} ({what})" if what else str(taken.get("rung"))
 
@@ -147,7 +146,7 @@ def _held(row: Row) -> dict[str, Any]:
 
 
 def _speed(steps: list[tuple[float, float]]) -> float | None:
-    """Return the steps a second of the last minute; None where there are too few, or a run began again."""
+    """Return the steps per second of the last minute; None if there are too few, or if the steps went back."""
     if not steps:
         return None
     last_s, last = max(steps)

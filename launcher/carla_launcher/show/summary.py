@@ -1,4 +1,4 @@
-"""The last lines of ``up``: how the run ended, where what it left lies, and what its driver has learned."""
+"""The last lines of ``up``: how the run ended, the paths of its results, and what its driver learned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from carla_run.readers import read_objects
 
 
 def tell(run: RunPaths, ending: Ending, say: Callable[[str], None], command: str = "up") -> None:
-    """Say how the run ended, where what it left lies, and with which of the launcher's commands it goes on."""
+    """Print how the run ended, the paths of its results, and the launcher's command that resumes it."""
     say(f"the run ended with exit code {int(ending.code)}: {ending.reason}")
     tables = [run.evaluation_json, run.evaluation_csv]
     found: list[tuple[str, list[Path]]] = [
@@ -35,13 +35,13 @@ def tell(run: RunPaths, ending: Ending, say: Callable[[str], None], command: str
             say(f"  {label:<14}{sentence}")
     if ending.code == Exit.STOPPED:
         words = shlex.join((command, *where, "--run-name", run.path.name, "--resume"))
-        say(f"  go on with    {_program()} {words}")
+        say(f"  {'resume with':<14}{_program()} {words}")
 
 
 def _program() -> str:
-    """Return the words that call this launcher from the folder that it was called in."""
+    """Return the command of this launcher, from the current folder."""
     called = Path(sys.argv[0])
-    if called.suffix != ".py":  # the command that an installation brings
+    if called.suffix != ".py":  # the installed command
         return shlex.quote(called.name if shutil.which(called.name) == str(called) else _from_here(called))
     python = Path(sys.executable)
     return shlex.join((_from_here(python) if python.is_relative_to(Path.cwd()) else "python", sys.argv[0]))

@@ -1,6 +1,6 @@
-"""``launcher-memory.jsonl`` as courses: who held what of each pool, and how far training had come, at every moment.
+"""Reads ``launcher-memory.jsonl`` as time series: each owner's memory in each pool, and training's progress.
 
-Pure: rows in, plain data out, in order of time; values of another kind are left out.
+Pure. The result is in order of time; invalid values are left out.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from carla_launcher.observe.pools import OwnerKind
 from carla_run.readers import inner, number
 
 OURS = tuple(kind.value for kind in OwnerKind if kind is not OwnerKind.FOREIGN)
-"""Owners that are this run's; every other name is a foreign process's."""
+"""Owners of this run; every other name is a foreign process."""
 FOREIGN_COLOURS = ("foreign-1", "foreign-2", "foreign-3", "foreign-4")
 FOREIGN_REST, UNNAMED = "foreign-rest", "unnamed"
-"""The page's colours of the biggest foreign processes, of all further ones, and of what no process is known to hold."""
+"""Colours of the largest foreign processes, of the other ones, and of memory without a known process."""
 
 Row = Mapping[str, Any]
 Spans = Sequence[tuple[float, float]]
@@ -34,14 +34,14 @@ class Sample(NamedTuple):
 
     @property
     def unnamed(self) -> float:
-        """What is taken and no process is known to hold."""
+        """Used memory without a known process."""
         if self.total is None or self.free is None:
             return 0.0
         return max(0.0, self.total - self.free - sum(self.owners.values()))
 
 
 class Part(NamedTuple):
-    """One owner's part of a pool, MiB, and the page's colour for it."""
+    """One owner's part of a pool in MiB, and its colour on the page."""
 
     name: str
     mib: float
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 def parts(owners: Mapping[str, float], unnamed: float) -> list[Part]:
-    """Return this run's programs, foreign processes by size, and what none is known to hold."""
+    """Return this run's programs, foreign processes by size, and memory without a known process."""
     ours = [Part(name, owners[name], name) for name in OURS if name in owners]
     names = sorted((name for name in owners if name not in OURS), key=lambda name: -owners[name])
     colours = [*FOREIGN_COLOURS, *[FOREIGN_REST] * len(names)]
@@ -58,7 +58,7 @@ def parts(owners: Mapping[str, float], unnamed: float) -> list[Part]:
 
 
 def highest(samples: Iterable[Sample]) -> dict[str, float]:
-    """Return the most that each owner held."""
+    """Return the peak of each owner."""
     most: dict[str, float] = {}
     for sample in samples:
         for name, mib in sample.owners.items():
@@ -67,7 +67,7 @@ def highest(samples: Iterable[Sample]) -> dict[str, float]:
 
 
 class Progress(NamedTuple):
-    """How far training had come at one moment; None where no file says."""
+    """Training's progress at one moment; None if unknown."""
 
     time_s: float
     phase: str
@@ -76,18 +76,18 @@ class Progress(NamedTuple):
 
 @dataclass
 class Timeline:
-    """A run's rows: ``pools`` by name, and ``progress`` with one entry a row."""
+    """A run's time series: ``pools`` by name, and ``progress`` with one entry per row."""
 
     pools: dict[str, list[Sample]] = field(default_factory=dict)
     progress: list[Progress] = field(default_factory=list)
 
     @property
     def steps(self) -> list[float]:
-        """All steps that rows tell of, in order of time."""
+        """All known steps, in order of time."""
         return [each.step for each in self.progress if each.step is not None]
 
     def tightest(self, pool: str, moment_s: float, before_s: float, after_s: float) -> Sample | None:
-        """Return the sample with the least free memory about a moment, the last one before it always among them."""
+        """Return the sample with the least free memory about a moment; the last one before it always counts."""
         samples = self.pools.get(pool, [])
         start = bisect_left(samples, moment_s - before_s, key=lambda sample: sample.time_s)
         last = bisect_right(samples, moment_s, key=lambda sample: sample.time_s)
@@ -97,7 +97,7 @@ class Timeline:
 
 
 def read(rows: Iterable[Row]) -> Timeline:
-    """Return the courses of all rows that have a time."""
+    """Return the time series of all rows that have a time."""
     timeline = Timeline()
     timed = [(time_s, row) for row in rows if (time_s := number(row.get("time"))) is not None]
     for time_s, row in sorted(timed, key=lambda entry: entry[0]):
@@ -122,7 +122,7 @@ def _amount(value: Any) -> float | None:
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return spans in order, those that touch as one."""
+    """Return the spans in order, with overlapping ones merged."""
     merged: list[tuple[float, float]] = []
     for from_s, until_s in sorted(spans):
         if merged and from_s <= merged[-1][1]:
@@ -133,5 +133,5 @@ def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def spans_s(spans: Spans) -> float:
-    """Return how long spans last in all."""
+    """Return the total length of spans."""
     return sum(until_s - from_s for from_s, until_s in spans)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from carla_launcher.decide import plan
-from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.choose import Context, Deficit
 from carla_launcher.decide.fit import planned_bands
-from carla_launcher.decide.ladder import Standing, Taken, overrides
+from carla_launcher.decide.ladder import LadderPosition, Taken, overrides
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.footprint import FootprintError
@@ -95,9 +95,9 @@ def test_where_nobody_knows_yet_the_ladders_own_figures_stand() -> None:
         return {} if values else dict(base)
 
     freed = base[PoolKind.VRAM] - Rule().one(step.values).mib[PoolKind.VRAM]
-    assert Standing(made.ladder, taken, needs).predicted()[PoolKind.VRAM] == base[PoolKind.VRAM] - freed
-    ground = Ground(made.ladder, (), lambda _: {}, made.reading, LIMITS.memory.reserve_mib, {})
-    assert ground.choose(Lack(PoolKind.VRAM, freed, "vram:0")) == (step,)
+    assert LadderPosition(made.ladder, taken, needs).predicted()[PoolKind.VRAM] == base[PoolKind.VRAM] - freed
+    context = Context(made.ladder, (), lambda _: {}, made.reading, LIMITS.memory.reserve_mib, {})
+    assert context.choose(Deficit(PoolKind.VRAM, freed, "vram:0")) == (step,)
 
 
 def test_what_a_choice_asks_about_is_asked_ahead() -> None:
@@ -105,14 +105,14 @@ def test_what_a_choice_asks_about_is_asked_ahead() -> None:
     made = situation(reading(vram=5400), Rule())
     start = plan.make_plan(made, Rule()).start
     assert start is not None
-    reach = Standing(made.ladder, (), lambda _: {}).within_reach()
+    reach = LadderPosition(made.ladder, (), lambda _: {}).within_reach()
     for step in (each for steps in made.ladder.values() for each in steps if each.values):
         assert dict(step.values) in reach
     taken = [Taken(step.rung, "vram", "", dict(step.values)) for step in start.steps]
     assert {key: value for key, value in overrides(taken).items() if key != "device"} in [
         {key: value for key, value in each.items() if key != "device"} for each in reach
     ]
-    reach = Standing(made.ladder, taken, lambda _: {}).within_reach()
+    reach = LadderPosition(made.ladder, taken, lambda _: {}).within_reach()
     assert overrides(taken[:-1]) in reach, "what taking the last back comes to"
 
 

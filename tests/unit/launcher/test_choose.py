@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carla_launcher.decide import plan
-from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.choose import Context, Deficit
 from carla_launcher.decide.fit import Candidate, Situation, lives_in
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.planned import LIMITS, Rule, reading, simulator, situation
@@ -75,6 +75,6 @@ def test_for_the_same_shortage_start_and_run_choose_the_same_steps(drawn: tuple[
 
     runs = made.simulator
     fresh = {kind: runs.peak(runs.quality, kind).mib or 0.0 for kind in PoolKind if runs}
-    ground = Ground(made.ladder, (), needs, running(made, planned.asked), LIMITS.memory.reserve_mib, fresh)
-    chosen = ground.choose(Lack(short.kind, short.short_mib, short.pool))
+    context = Context(made.ladder, (), needs, running(made, planned.asked), LIMITS.memory.reserve_mib, fresh)
+    chosen = context.choose(Deficit(short.kind, short.short_mib, short.pool))
     assert chosen == (planned.start.steps if planned.start else ())

@@ -161,9 +161,9 @@ def test_a_failing_driver_or_engine_ends_the_command(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "Docker's engine doesn't answer: `up` needs it"),
-        (("--runtime", "compose"), "Docker's engine doesn't answer: `up` needs it"),
-        (("--runtime", "process", "--simulator", "carla"), "nothing here starts CARLA yet"),
+        ((), "Docker's engine doesn't answer, but `up` needs it"),
+        (("--runtime", "compose"), "Docker's engine doesn't answer, but `up` needs it"),
+        (("--runtime", "process", "--simulator", "carla"), "nothing here can start CARLA yet"),
     ],
 )
 def test_a_plan_needs_nothing_that_starts_carla(
@@ -201,7 +201,7 @@ def test_without_pytorch_and_without_containers_it_is_a_sentence(
     environment = {**figures.environment, "PYTHONPATH": str(tmp_path / "hidden")}
     ended = launch(figures, command, environment=environment)
     assert ended.returncode == 65
-    assert ended.stderr.startswith("launcher: PyTorch isn't installed beside the launcher")
+    assert ended.stderr.startswith("launcher: PyTorch isn't installed here")
     assert len(ended.stderr.splitlines()) == 1
 
 
@@ -218,7 +218,7 @@ def test_a_missing_image_is_said_before_it_is_asked(
     monkeypatch.setattr(engine.Engine, "kind", lambda _self: None)
     run = RunPaths(tmp_path / "runs" / "new")
     asked = RunOptions(config=Path(QUICK), runtime=RuntimeKind.COMPOSE, simulator=SimulatorKind.LITE)
-    with pytest.raises(StartError, match=r"Not built here yet: c and a; do it with .* build carla agent") as it:
+    with pytest.raises(StartError, match=r"Not built here yet: c and a; build with .* build carla agent") as it:
         machine.resolve(run, asked, config.load())
     assert it.value.code == 65
     assert not (tmp_path / "ran").exists()

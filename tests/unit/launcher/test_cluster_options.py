@@ -55,7 +55,7 @@ def test_the_count_of_collectors_is_the_agent_s() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"cluster": HERE, "simulator_host": "box"}, "leave either out"),
+        ({"cluster": HERE, "simulator_host": "box"}, "give one of them"),
         ({"cluster": HERE, "runtime": RuntimeKind.COMPOSE}, "docker-compose.cluster.yml"),
         ({"cluster": "10.0.0.1:6379"}, "RAY_AUTH_MODE=token"),
     ],
@@ -85,7 +85,7 @@ def test_the_nodes_are_told_a_line_each(tmp_path: Path) -> None:
         json.dumps([{"collector": 2, "node": "worker-1", "steps": 500, "seen": seen}, {"collector": 3}])
     )
     first, second = nodes.nodes(run)
-    assert first.startswith("collector 2 on worker-1: 500 steps, simulator healthy, started again 1 times (it ended")
+    assert first.startswith("collector 2 on worker-1: 500 steps, simulator healthy, restarted 1 times (it ended")
     assert "9000" in first.replace(",", "").replace(" ", "").replace("\u202f", "") or "GiB" in first
     assert second == "collector 3 on None: None steps, simulator unknown"
 

@@ -55,7 +55,7 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
 def test_a_run_that_left_nothing_is_compared_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     text = compared(run(tmp_path / "a"), RunPaths(tmp_path / "empty"))
-    assert "Trained without the launcher." in text
+    assert "The run was trained without the launcher." in text
     assert "<tr><th>td3 of a</th>" in text
 
 

@@ -107,7 +107,7 @@ def test_without_an_engine_every_action_is_refused_in_one_sentence(
     runtime: ComposeRuntime, install: Callable[[str], None], action: str
 ) -> None:
     install("2.26.1-4")
-    with pytest.raises(StartError, match=r"^Docker's engine can't be asked .*: see that `docker version` names"):
+    with pytest.raises(StartError, match=r"^Docker's engine doesn't answer .*: check that `docker version` shows"):
         ACTIONS[action](runtime)
 
 
@@ -218,9 +218,9 @@ def test_carla_lites_container_is_given_the_folder_of_maps(
 @pytest.mark.parametrize(
     ("roles", "here", "said"),
     [
-        (tuple(Role), (), "c and a; do it with `docker compose -f docker-compose.yml -f .* build carla agent`"),
-        ((Role.AGENT,), (), "c and a; do it with"),
-        (tuple(Role), ("a",), "Not built here yet: c; do it with .* build carla`"),
+        (tuple(Role), (), "c and a; build with `docker compose -f docker-compose.yml -f .* build carla agent`"),
+        ((Role.AGENT,), (), "c and a; build with"),
+        (tuple(Role), ("a",), "Not built here yet: c; build with .* build carla`"),
         ((Role.AGENT,), ("a",), None),
     ],
 )
@@ -245,7 +245,7 @@ def test_all_images_that_are_missing_are_named_before_anything_is_asked_of_one(
     ("fields", "expected"),
     [
         ({"config": Path("/etc/hostname")}, "/etc/hostname: the agent's container sees"),
-        ({"simulator": CarlaLite("/a/towns/mine.xodr")}, "The map /.*/towns/mine.xodr is a file here"),
+        ({"simulator": CarlaLite("/a/towns/mine.xodr")}, "The map /.*/towns/mine.xodr is a file of this machine"),
     ],
 )
 def test_what_no_container_sees_is_refused(
@@ -289,7 +289,7 @@ def test_a_start_concerns_one_service_alone_and_leaves_restarts_to_the_launcher(
     assert 'RESTART="no"' in (run.path / "launcher.env").read_text().splitlines()
 
 
-@pytest.mark.parametrize(("said", "reason"), [("one\nno such network.\n\n", "no such network"), ("", "without a word")])
+@pytest.mark.parametrize(("said", "reason"), [("one\nno such network.\n\n", "no such network"), ("", "no output")])
 def test_a_compose_that_fails_is_quoted_with_its_last_words(
     runtime: ComposeRuntime, install: Callable[[str], None], tmp_path: Path, said: str, reason: str
 ) -> None:
@@ -481,9 +481,7 @@ def test_a_container_that_was_created_and_not_started_has_not_ended(run: RunPath
 
 @pytest.mark.parametrize(("code", "expected"), [(17, 17), (0, LOST)])
 @pytest.mark.parametrize("silent", [False, True])
-@pytest.mark.parametrize(
-    ("said", "reason"), [("Error: no space left\n\n", "Error: no space left"), ("", "without a word")]
-)
+@pytest.mark.parametrize(("said", "reason"), [("Error: no space left\n\n", "Error: no space left"), ("", "no output")])
 def test_a_command_that_made_no_container_is_a_failure_with_its_last_words_in_the_log(
     run: RunPaths, code: int, expected: int, silent: bool, said: str, reason: str
 ) -> None:

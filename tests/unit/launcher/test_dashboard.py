@@ -28,7 +28,12 @@ from tests.unit.launcher.journalled import ANYTHING, lines
 NOW = 2_000_000_000.0
 OWNERS = {"simulator": 4800.0, "agent": 490.0, "Xorg": 85.0, "blender": 200.0}
 TAKEN = {"rung": "micro_batches", "kind": "vram", "cause": "vram:0 has 5 MiB free", "values": {"td3.micro_batch": 32}}
-SHORT = {"cause": "pressure", "sentence": "vram:0 has 5 MiB free, 100 should be", "pool": "vram:0", "since": NOW - 210}
+SHORT = {
+    "cause": "pressure",
+    "sentence": "vram:0 has 5 MiB free, expected 100 MiB",
+    "pool": "vram:0",
+    "since": NOW - 210,
+}
 STATE = {
     "run": "night",
     "host": "127.0.0.1",
@@ -111,7 +116,7 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
 
 def test_on_a_cluster_the_simulator_is_each_nodes_own(tmp_path: Path) -> None:
     found = {**dashboard.status(written(tmp_path), NOW), "options": {"map": "Lite01", "cluster": "auto"}}
-    assert dashboard.figures(found)["simulator"] == "each node's own, of the cluster at auto, Lite01, quality Low"
+    assert dashboard.figures(found)["simulator"] == "on each node of the cluster at auto, Lite01, quality Low"
 
 
 def test_each_card_has_its_own_bar(tmp_path: Path) -> None:
@@ -157,8 +162,8 @@ def test_keys_are_the_same_with_files_and_without(tmp_path: Path) -> None:
 def test_a_killed_launcher_has_no_findings_and_no_speed(tmp_path: Path) -> None:
     found = dashboard.status(written(tmp_path), NOW)
     assert (found["state"], found["findings"], found["steps_per_s"], found["eta_s"]) == ("killed", [], None, None)
-    assert "Memory as it last was" in text_of(found)
-    assert dashboard.ending(found).startswith("Its launcher is gone without a word")
+    assert "Memory at the last look" in text_of(found)
+    assert dashboard.ending(found).startswith("The run's launcher was killed")
 
 
 def test_an_end_is_told_with_its_reason(tmp_path: Path) -> None:

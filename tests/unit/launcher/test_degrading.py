@@ -254,7 +254,7 @@ def test_leak_budget_spent_leaves_it_alone(
     assert len(world.events("simulator_restart")) == limits.budget
     (waiting,) = world.events("waiting")
     assert waiting["diagnosis"] == "leak"
-    assert f"its {limits.budget} restarts for that are spent" in waiting["reason"]
+    assert f"its {limits.budget} restarts for leaks are used up" in waiting["reason"]
     assert world.supervisor.state in (State.RUNNING, State.PRESSURE)
     press(world, 60)
     assert taken(world) == ["micro_batches (td3.micro_batch = 128)"], "until memory is short"

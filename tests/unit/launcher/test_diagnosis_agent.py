@@ -105,8 +105,8 @@ def test_a_refusal_is_of_the_pool_that_it_names_wherever_the_last_agent_computed
     assert (found.deficit_mib, found.exit_code, found.pool) == (264, 71, "disk" if pool == "disk" else "")
     where = " in runs/night" if pool == "disk" else ""
     assert found.sentence == (
-        f"the agent was refused for {short} (exit code 71): 700 MiB are needed{where} beside a reserve of 64, "
-        "500 are free"
+        f"the agent needs more {short} than is free (exit code 71): 700 MiB and a reserve of 64 MiB "
+        f"are needed{where}, 500 MiB are free"
     )
 
 
@@ -114,7 +114,7 @@ def test_a_gpu_that_is_lost_to_the_agent_ends_the_run_by_its_own_cause() -> None
     lost = Failed(cause="CUDA error: unknown error.\nMore.", exit_code=1, error="RuntimeError", gpu_lost=True)
     reported = agent_ends(1, refused=lost.row())
     assert causes(reported) == {Cause.GPU_LOST}
-    assert reported[0][1].sentence == "the GPU is lost to the agent (CUDA error: unknown error): restart the machine"
+    assert reported[0][1].sentence == "the agent lost the GPU (CUDA error: unknown error): restart the machine"
 
 
 @pytest.mark.parametrize("code", [0, 75])

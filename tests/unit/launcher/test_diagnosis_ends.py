@@ -84,7 +84,7 @@ def test_a_crash_on_a_full_card_is_out_of_memory_though_no_pattern_knows_its_wor
     found = ends(program, card(program, free=40), code)
     assert (found.cause, found.pool, found.owner) == (cause, "vram:0", program)
     assert found.deficit_mib == RESERVE_MIB[PoolKind.VRAM] - 40
-    assert "while vram:0 had 40 MiB free, 100 should be: its memory ran out" in found.sentence
+    assert "while vram:0 had 40 MiB free, expected 100 MiB: its memory ran out" in found.sentence
     assert found.numbers["free_mib"] == 40
 
 

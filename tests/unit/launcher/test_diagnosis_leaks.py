@@ -48,7 +48,7 @@ def test_a_leak_of_20_mib_a_minute_is_seen_ten_minutes_ahead() -> None:
     assert leak.exhausted_in_s == pytest.approx(exhausted_s - time_s, rel=0.15)
     assert leak.numbers["mib_a_minute"] == pytest.approx(20, rel=0.15)
     assert "simulator" in leak.sentence
-    assert "20 MiB a minute" in leak.sentence
+    assert "20 MiB per minute" in leak.sentence
 
 
 @settings(max_examples=15)

@@ -113,7 +113,7 @@ def test_a_simulator_is_blamed_for_what_it_took_beyond_its_plan_and_a_foreign_pr
     looks = (started(t, simulator=3900, foreign=600 if t >= 110 else 85) for t in seconds(160))
     _, pressure = first(diagnosed(looks, planned=PLANNED), Cause.PRESSURE)
     assert (pressure.owner, pressure.numbers["grown_mib"]) == ("simulator", 900)
-    assert "simulator took 900 MiB beyond the 3000 that it was to take in the last " in pressure.sentence
+    assert "simulator took 900 MiB beyond the expected 3000 MiB in the last " in pressure.sentence
     assert " and blender, which isn't this run's, took 515 MiB" in pressure.sentence
 
 
@@ -156,7 +156,7 @@ def test_another_simulator_is_measured_by_its_own_plan_not_by_what_the_one_befor
 
 
 @pytest.mark.parametrize(
-    ("replay_mib", "replay"), [(750, ""), (1450, " and replay took 700 MiB beyond the 750 that it was to take")]
+    ("replay_mib", "replay"), [(750, ""), (1450, " and replay took 700 MiB beyond the expected 750 MiB")]
 )
 def test_on_a_disk_others_wrote_the_rest_and_what_replay_was_to_take_is_no_growth(
     replay_mib: float, replay: str
@@ -238,7 +238,7 @@ def test_leaving_the_band_is_told_once_and_again_after_a_return() -> None:
         (200, Cause.OUT_OF_BAND),
         (400, Cause.OUT_OF_BAND),
     ]
-    assert reported[0][1].sentence == "the agent holds 1500 MiB of vram:0 while updating, 1200 were measured before"
+    assert reported[0][1].sentence == "the agent holds 1500 MiB of vram:0 while updating, 1200 MiB were measured before"
 
 
 def test_falling_out_of_the_band_is_told_too() -> None:

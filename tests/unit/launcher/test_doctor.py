@@ -93,7 +93,7 @@ __version__ = "2.13.0"
             PROBLEM,
             "sees no GPU: The driver is too old",
         ),
-        ("13.0", "raise SystemExit('a library is missing')", UNKNOWN, "can't be asked: a library is missing"),
+        ("13.0", "raise SystemExit('a library is missing')", UNKNOWN, "can't be checked: a library is missing"),
     ],
 )
 def test_torch_says_whether_it_sees_the_card_and_why_not(
@@ -122,7 +122,7 @@ def test_the_real_torch_of_this_environment_is_asked_too(machine: Machine, tmp_p
 def test_nothing_is_asked_for_a_card_that_is_not_there(machine: Machine, tmp_path: Path) -> None:
     without = changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 9))
     for check in (cards.torch_here, cards.torch_in_the_image, cards.vulkan_in_the_image):
-        assert check(without).found == "not asked: no NVIDIA GPU"
+        assert check(without).found == "not checked: no NVIDIA GPU"
 
 
 # Ports, disk, folders
@@ -173,7 +173,7 @@ def test_the_disk_is_held_against_what_the_configuration_takes(
 
 
 def test_a_missing_runs_folder_is_judged_by_its_parent(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert host.runs_folder(machine).found == f"{machine.runs} isn't there yet"
+    assert host.runs_folder(machine).found == f"{machine.runs} doesn't exist yet"
     machine.runs.mkdir()
     assert host.runs_folder(machine) == Finding(OK, f"{machine.runs} can be written")
     monkeypatch.setattr(os, "access", lambda *_: False)

@@ -62,9 +62,9 @@ def test_an_engine_that_does_not_answer_is_a_problem(machine: Machine) -> None:
         ({}, {}, OK, "Docker 28.1.1", ""),
         ({"SecurityOptions": ["name=rootless"]}, {}, OK, "rootless Docker 28.1.1", "RUN_UID=0"),
         ({"SecurityOptions": ["name=userns"]}, {}, UNKNOWN, "Docker 28.1.1", "userns-remap"),
-        ({"OperatingSystem": "Docker Desktop"}, {}, UNKNOWN, "Docker Desktop 28.1.1", "isn't counted"),
-        ({"KernelVersion": "5.4.0-1"}, {}, UNKNOWN, "Docker 28.1.1", "isn't counted"),
-        ({}, {"Components": [{"Name": "Podman Engine"}]}, UNKNOWN, "Podman 28.1.1", "hasn't been run"),
+        ({"OperatingSystem": "Docker Desktop"}, {}, UNKNOWN, "Docker Desktop 28.1.1", "isn't measured"),
+        ({"KernelVersion": "5.4.0-1"}, {}, UNKNOWN, "Docker 28.1.1", "isn't measured"),
+        ({}, {"Components": [{"Name": "Podman Engine"}]}, UNKNOWN, "Podman 28.1.1", "wasn't tested"),
     ],
 )
 def test_the_engine_is_named_with_what_is_different_with_it(
@@ -118,16 +118,16 @@ ASKED = {
     ("check", "run", "verdict", "found", "do"),
     [
         (VULKAN, "echo /etc/vulkan/icd.d/nvidia_icd.json", OK, "NVIDIA's driver, by /etc/vulkan", ""),
-        (VULKAN, "exit 0", OK, "drivers are left to Vulkan's own search", ""),
+        (VULKAN, "exit 0", OK, "Vulkan searches for drivers itself", ""),
         (VULKAN, REFUSED, PROBLEM, "Vulkan finds no driver: the GPU is here", "install the graphics part"),
         (VULKAN, "exit 127", PROBLEM, "carla-td3-simulator:0.9.16 has no carla-vulkan", "build carla"),
         (VULKAN, NO_DEVICE, PROBLEM, NO_CONTAINER, "install the NVIDIA Container Toolkit"),
-        (VULKAN, "exit 137", UNKNOWN, "can't be asked", "look by hand"),
+        (VULKAN, "exit 137", UNKNOWN, "can't be checked", "check by hand"),
         (VULKAN, "", UNKNOWN, "no image carla-td3-simulator:0.9.16", "build carla"),
         (PYTORCH, f"echo '{json.dumps(TORCH)}'", PROBLEM, SEES_NONE, ""),
         (PYTORCH, f"echo '{json.dumps({**TORCH, 'torch': None})}'", PROBLEM, "the image has no torch", "build agent"),
         (PYTORCH, "exit 125", PROBLEM, NO_CONTAINER, ""),
-        (PYTORCH, "echo killed >&2; exit 137", UNKNOWN, "can't be asked: killed", ""),
+        (PYTORCH, "echo killed >&2; exit 137", UNKNOWN, "can't be checked: killed", ""),
         (PYTORCH, "", UNKNOWN, "no image carla-td3-agent:latest", "build agent"),
     ],
 )

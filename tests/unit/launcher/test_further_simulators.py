@@ -141,7 +141,7 @@ def test_failed_one_restarts_and_others_go_on(trouble: Mapping[str, Any], cause:
     ]
     assert (told["finding"]["diagnosis"], told["finding"]["owner"]) == (cause, "simulator 1")
     assert told["further_simulator_restart"]["failures"] == 1
-    assert "other collectors go on" in fleet.said[-2]
+    assert "other collectors continue" in fleet.said[-2]
 
 
 def test_misconfigured_one_is_given_up() -> None:
@@ -179,7 +179,7 @@ def test_last_one_goes_and_comes_with_a_rung() -> None:
     here = replace(away, pid=8, state=CollectorState.STEPPING)
     fleet.go(1, count=2, collectors=(here, here, away))
     assert fleet.living() == [1]
-    assert fleet.told[-1][1] == {"cause": "its collector is at rest", "incident": "", "simulator": 2}
+    assert fleet.told[-1][1] == {"cause": "its collector is paused", "incident": "", "simulator": 2}
     fleet.go(1)
     assert fleet.living() == [1, 2]
 

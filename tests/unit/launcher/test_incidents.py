@@ -18,7 +18,7 @@ from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 from tests.unit.launcher.simulated import DEAD, HEALTHY, World
 
-SHORT = Finding(Cause.PRESSURE, "vram:0 has 100 MiB free, 512 should be", "vram:0")
+SHORT = Finding(Cause.PRESSURE, "vram:0 has 100 MiB free, expected 512 MiB", "vram:0")
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_out_of_memory_and_the_new_start_are_one_incident(world: World) -> None:
     world.steps_for(120)
     assert [each.cause for each in told(world).incidents] == ["agent_cuda_oom", "restore"]
     assert dict(told(world).faults) == {"agent_cuda_oom": 1}
-    assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(told(world)))
+    assert "1 step down the ladder, 1 restored" in " ".join(sentences.overview(told(world)))
 
 
 def test_an_agent_that_no_finding_explains_is_an_incident(world: World) -> None:

@@ -35,8 +35,8 @@ def test_what_was_learned_stands_beside_the_rules() -> None:
     lines = said(td3={**GOOD, "success": 0.875}, pid={**GOOD, "mean_speed_mps": 7.0, "jerk_mps3": 1.1})
     assert list(lines) == ["learned", "not yet", "next"]
     assert lines["learned"] == (
-        "td3 finishes 7 of 8 routes that training never drove, at 7.5 m/s, 0.4 lane invasions a km, jerk 1.8 m/s³ "
-        "(pid: 8 of 8, at 7.0 m/s, 0.4 lane invasions a km, jerk 1.1 m/s³)"
+        "td3 finishes 7 of 8 routes that training never drove, at 7.5 m/s, 0.4 lane invasions per km, jerk 1.8 m/s³ "
+        "(pid: 8 of 8, at 7.0 m/s, 0.4 lane invasions per km, jerk 1.1 m/s³)"
     )
     assert "pid" not in said(td3=GOOD)["learned"]
 
@@ -45,8 +45,8 @@ def test_what_was_learned_stands_beside_the_rules() -> None:
     ("td3", "greyed", "expected"),
     [
         ({"route_completion": 0.4}, GOOD, "it completes 40% of a route on average"),
-        ({"lane_invasions_per_km": 45.0}, GOOD, "it weaves, 45 lane invasions a km"),
-        ({}, GOOD, "its picture greyed, it still finishes 8 of 8"),
+        ({"lane_invasions_per_km": 45.0}, GOOD, "it weaves, 45 lane invasions per km"),
+        ({}, GOOD, "with a grey picture it still finishes 8 of 8"),
         ({}, {**GOOD, "route_completion": 0.3}, "what it was not trained for"),
         ({}, {}, "what it was not trained for"),
     ],

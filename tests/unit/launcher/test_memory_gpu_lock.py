@@ -59,7 +59,7 @@ def test_a_second_launcher_is_told_who_holds_the_gpu_and_may_have_another(shared
     first.end()
     said = str(refused.value)
     assert said.startswith(f"GPU GPU-1 is held by another launcher (process {first.process.pid} of ")
-    assert " min old, run night): wait for its end, go on beside it with --share-gpu, or " in said
+    assert " min old, run night): wait until it ends, share the GPU with --share-gpu, or " in said
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -139,7 +139,7 @@ def test_whoever_holds_the_lock_without_a_word_is_named_by_the_kernel_s(shared: 
         with pytest.raises(GpuInUseError) as refused:
             lock_gpu("GPU-1", "day", shared)
         assert f"held by a process that doesn't call itself a launcher (process {other.pid} of " in str(refused.value)
-        assert " min old): wait for its end, go on beside it with --share-gpu" in str(refused.value)
+        assert " min old): wait until it ends, share the GPU with --share-gpu" in str(refused.value)
         other.kill()
 
 

@@ -144,7 +144,7 @@ def test_a_driver_that_names_no_process_still_tells_what_is_free(figures: Figure
     figures.unlistable = True
     figures.hold(CARLA, 4700, "G")
     reading = looker.read()
-    assert reading["problem"] == "The driver doesn't say which processes hold GPU 0's memory (Not Supported)."
+    assert reading["problem"] == "The driver doesn't report which processes hold GPU 0's memory (Not Supported)."
     assert looker.vram()["free"]["mib"] == 1045
     assert looker.owners() == {}
 

@@ -42,6 +42,6 @@ def test_it_is_started_once_and_its_state_says_what_is_missing(tmp_path: Path) -
         until(lambda: "Vulkan" in str(read_object(tmp_path / "simulator.json").get("cause")))
         said, _ = node.communicate(timeout=120)
     assert "no Vulkan driver that it can use" in said
-    assert "started again" not in said
+    assert "restarted" not in said
     assert starts.read_text(encoding="utf-8") == "started\n"
     assert json.loads((tmp_path / "simulator.json").read_text(encoding="utf-8"))["state"] == "down"

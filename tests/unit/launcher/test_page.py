@@ -115,7 +115,7 @@ def test_a_viewer_gets_each_new_picture(page: Page) -> None:
 def test_a_button_asks_as_the_command_does_and_tells_the_answer(run: RunPaths) -> None:
     buttons, lock, inbox = Buttons(run, config.load()), Lock(run.learner_lock), Inbox(run)
     assert buttons.open("updating") == {"checkpoint": True, "drain": True, "resume": False, "stop": True}
-    assert buttons.press("checkpoint") == "checkpoint is asked for …"
+    assert buttons.press("checkpoint") == "checkpoint was requested …"
     asked = inbox.poll()
     assert isinstance(asked, Request)
     assert (asked.kind, asked.by) == ("checkpoint", Asker.PERSON)
@@ -169,7 +169,7 @@ def test_a_page_that_cant_be_served_is_one_sentence(run: RunPaths, monkeypatch: 
         with pytest.raises(live_page.NoPageError, match=f"Port {port} is taken by"):
             live_page.serve(run, port, config.load(), said.append)
     assert sentence.startswith(f"Port {port} is taken by python")
-    assert "The run goes on without its page" in sentence
+    assert "The run continues without a page" in sentence
     run.page_address.mkdir()
     assert "page.url: can't be written (Is a directory)" in refused(0)
     monkeypatch.setattr(live_page, "NEEDED", ("starlette", "no_such_package"))
@@ -181,7 +181,7 @@ def test_a_page_that_cant_be_served_is_one_sentence(run: RunPaths, monkeypatch: 
 
 def opened(said: str) -> urllib.request.OpenerDirector:
     """Return what has shown the token once; the address is in the file that the sentence names."""
-    found = re.search(r"its address is in (\S+), for you only", said)
+    found = re.search(r"its address is in (\S+)", said)
     assert found
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     opener.open(Path(found[1]).read_text().strip(), timeout=PATIENCE_S).read()

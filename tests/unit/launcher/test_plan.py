@@ -158,9 +158,9 @@ def test_of_a_rung_only_as_many_halves_are_taken_as_are_needed() -> None:
 
 
 NEAREST = f"the nearest, Low, agent on the CPU, is {4813 + 85 + RESERVE - 4000:.0f} MiB short in vram:0"
-ESTIMATE = "What CARLA at Low takes is an estimate, which the first run's measurement replaces"
-CHANGED = "(sizes.vram_mib.Low); if it takes less on this machine, change that in launcher/launcher.yaml"
-UNREACHED = "Low, agent on the CPU would fit, but no rung that is allowed leads there"
+ESTIMATE = "The memory of CARLA at Low is an estimate until a run has measured it"
+CHANGED = "(sizes.vram_mib.Low); if it takes less on this machine, change that key of the launcher's configuration"
+UNREACHED = "Low, agent on the CPU would fit, but no allowed rung leads there"
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr().out
     for words in ("CARLA at Epic", "Xorg", "CUDA context", "reserve", "5745", "at its peak", "updating"):
         assert words in said
-    assert "Starts with Low, agent on the GPU: Epic, agent on the GPU is " in said
+    assert "A run would start with Low, agent on the GPU: Epic, agent on the GPU is " in said
     assert "MiB short in vram:0" in said
 
 
@@ -270,7 +270,7 @@ def test_a_refusal_by_a_measured_figure_names_its_run(reported: Any, runs: Path)
     code, plan = reported(reading(), quality="Low")
     assert code == Exit.OUT_OF_MEMORY
     assert "CARLA at Low in vram:0, 5700 MiB (run night)" in plan["reason"]
-    assert plan["reason"].endswith("; --ignore-measured plans without such figures")
+    assert plan["reason"].endswith("; --ignore-measured plans without these figures")
     code, plan = reported(reading(), quality="Low", ignore_measured=True)
     assert code == Exit.FINISHED
 
@@ -279,7 +279,7 @@ def test_a_refusal_by_estimate_and_measure_names_both(reported: Any, runs: Path)
     beat(runs / "night", "cpu", host=30_000.0, reserved=None)
     code, plan = reported(reading(vram=4096), quality="Low", device="cpu")
     assert code == Exit.OUT_OF_MEMORY
-    assert "What CARLA at Low takes is an estimate" in plan["reason"]
+    assert "The memory of CARLA at Low is an estimate" in plan["reason"]
     assert "agent at its peak in ram" in plan["reason"].partition("Earlier runs measured: ")[2]
     assert "(run night)" in plan["reason"]
 

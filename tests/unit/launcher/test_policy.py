@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from carla_launcher import config
 from carla_launcher.decide import policy
-from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.choose import Context, Deficit
 from carla_launcher.decide.decisions import Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.ladder import Ladder, Step, Taken, overrides
@@ -47,15 +47,15 @@ RESTART = Step("restart_simulator", FreshSimulator, "an episode")
 LADDER: Ladder = {PoolKind.VRAM: (micro(128, 80), micro(64, 40), RESTART, OFFLOAD, STOP), PoolKind.RAM: (RESTART, STOP)}
 
 
-def ground(
+def context(
     taken: tuple[Taken, ...] = (), ram_free_mib: float = 8000, simulator_mib: float = 4800, ladder: Ladder = LADDER
-) -> Ground:
+) -> Context:
     owners = (Owner("simulator", OwnerKind.SIMULATOR, (5,), measured(simulator_mib)),)
     pools = (
         Pool("vram:0", PoolKind.VRAM, measured(5745), measured(20), owners),
         Pool("ram", PoolKind.RAM, measured(16000), measured(ram_free_mib)),
     )
-    return Ground(
+    return Context(
         ladder,
         taken,
         lambda values: needs_by(ladder, 1000, values),
@@ -69,8 +69,8 @@ def took(step: Step) -> Taken:
     return Taken(step.rung, "vram", "short", dict(step.values), step.quality)
 
 
-def chosen(stands: Ground, kind: PoolKind, deficit_mib: float, pool: str = "") -> list[str]:
-    return [str(step) for step in stands.choose(Lack(kind, deficit_mib, pool))]
+def chosen(stands: Context, kind: PoolKind, deficit_mib: float, pool: str = "") -> list[str]:
+    return [str(step) for step in stands.choose(Deficit(kind, deficit_mib, pool))]
 
 
 def test_exactly_the_budget_of_restarts_is_given() -> None:
@@ -104,28 +104,28 @@ def test_a_stable_time_forgives_earlier_failures() -> None:
     ],
 )
 def test_first_step_that_frees_the_deficit(deficit_mib: float, expected: str) -> None:
-    assert ", ".join(chosen(ground(), PoolKind.VRAM, deficit_mib)) == expected
+    assert ", ".join(chosen(context(), PoolKind.VRAM, deficit_mib)) == expected
 
 
 def test_simulator_restart_frees_its_growth() -> None:
     taken = (took(micro(64, 40)),)
-    assert chosen(ground(taken), PoolKind.VRAM, 60) == ["restart_simulator"]
-    shrunk = dataclasses.replace(ground(taken), fresh_mib={PoolKind.VRAM: 4700, PoolKind.RAM: 9000})
+    assert chosen(context(taken), PoolKind.VRAM, 60) == ["restart_simulator"]
+    shrunk = dataclasses.replace(context(taken), fresh_mib={PoolKind.VRAM: 4700, PoolKind.RAM: 9000})
     assert chosen(shrunk, PoolKind.VRAM, 60) == ["restart_simulator"], "it takes no more of RAM than it did"
-    assert chosen(ground(taken, simulator_mib=4720), PoolKind.VRAM, 45) == [OFFLOADS]
+    assert chosen(context(taken, simulator_mib=4720), PoolKind.VRAM, 45) == [OFFLOADS]
 
 
 def test_overfilling_step_is_skipped() -> None:
     taken = (took(micro(64, 40)),)
     room = LIMITS.memory.reserve_mib[PoolKind.RAM] + 50
-    assert chosen(ground(taken, room, 4700), PoolKind.VRAM, 40) == [OFFLOADS]
-    assert chosen(ground(taken, room - 1, 4700), PoolKind.VRAM, 40) == []
+    assert chosen(context(taken, room, 4700), PoolKind.VRAM, 40) == [OFFLOADS]
+    assert chosen(context(taken, room - 1, 4700), PoolKind.VRAM, 40) == []
 
 
 def test_container_pool_takes_its_programs_steps() -> None:
     slower = dataclasses.replace(micro(64, 0), frees_mib={PoolKind.RAM: 40})
     stands = dataclasses.replace(
-        ground(ladder={PoolKind.RAM: (RESTART, slower, STOP)}),
+        context(ladder={PoolKind.RAM: (RESTART, slower, STOP)}),
         reading=Reading(
             (
                 Pool(
@@ -146,8 +146,8 @@ def test_container_pool_takes_its_programs_steps() -> None:
 
 
 def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
-    assert ground((took(micro(64, 40)),)).is_taken(micro(128, 80))
-    assert not ground((took(micro(128, 80)),)).is_taken(micro(64, 40))
+    assert context((took(micro(64, 40)),)).is_taken(micro(128, 80))
+    assert not context((took(micro(128, 80)),)).is_taken(micro(64, 40))
 
 
 def test_rung_of_another_ladder_goes_on() -> None:
@@ -161,13 +161,13 @@ def test_rung_of_another_ladder_goes_on() -> None:
         )
         for count in (10, 5)
     )
-    stands = ground((took(cars[0]),), ladder={PoolKind.VRAM: (micro(128, 80), STOP), PoolKind.RAM: (*cars, STOP)})
+    stands = context((took(cars[0]),), ladder={PoolKind.VRAM: (micro(128, 80), STOP), PoolKind.RAM: (*cars, STOP)})
     assert stands.is_taken(cars[0])
-    assert stands.choose(Lack(PoolKind.RAM, 30)) == (cars[1],)
+    assert stands.choose(Deficit(PoolKind.RAM, 30)) == (cars[1],)
 
 
 def test_step_frees_what_is_left() -> None:
-    stands = ground((took(micro(128, 80)),))
+    stands = context((took(micro(128, 80)),))
     assert stands.frees((micro(64, 40),))[PoolKind.VRAM] == 40
     assert overrides([took(micro(128, 80)), took(micro(64, 40))]) == {"td3.micro_batch": 64}
     reported = dataclasses.replace(micro(64, 40), unseen_mib={PoolKind.VRAM: 7.0})
@@ -183,7 +183,7 @@ def test_chosen_steps_are_new_needed_and_enough(frees_mib: list[int], deficit_mi
         for index, mib in enumerate(frees_mib)
     )
     taken = tuple(took(steps[index]) for index in taken_at if index < len(steps))
-    way = ground(taken, ladder={PoolKind.VRAM: (*steps, STOP)}).choose(Lack(PoolKind.VRAM, deficit_mib))
+    way = context(taken, ladder={PoolKind.VRAM: (*steps, STOP)}).choose(Deficit(PoolKind.VRAM, deficit_mib))
     left = [step for step in steps if took(step) not in taken]
     freed = sum(step.frees_mib[PoolKind.VRAM] for step in way)
     if not way:
@@ -225,7 +225,7 @@ def test_restore_wants_cost_reserve_and_margin(
             Pool(kind.value, kind, measured(16_000), UNKNOWN if mib is None else measured(mib))
             for kind, mib in free.items()
         )
-        stands = dataclasses.replace(ground(tuple(map(took, taken)), ladder=ladder), reading=Reading(pools))
+        stands = dataclasses.replace(context(tuple(map(took, taken)), ladder=ladder), reading=Reading(pools))
         return fits_without_last(stands, RESTORE)
 
     vram, ram = (
@@ -279,17 +279,17 @@ def test_restore_that_stands_forgives_once() -> None:
 
 
 def decide(
-    cause: Cause, failures: int = 1, ever_healthy: bool = True, stands: Ground | None = None, **given_: object
+    cause: Cause, failures: int = 1, ever_healthy: bool = True, stands: Context | None = None, **given_: object
 ) -> Nothing | RestartSimulator | RestartAgent | Degrade | Stop:
     finding = Finding(cause, "something happened", **given_)  # type: ignore[arg-type]
-    decision = policy.decide(finding, failures, ever_healthy, stands or ground(), LIMITS, 0.0)
+    decision = policy.decide(finding, failures, ever_healthy, stands or context(), LIMITS, 0.0)
     assert isinstance(decision, Nothing | RestartSimulator | RestartAgent | Degrade | Stop)
     return decision
 
 
-BARE = ground(ladder={PoolKind.VRAM: (STOP,), PoolKind.RAM: (STOP,)})
+BARE = context(ladder={PoolKind.VRAM: (STOP,), PoolKind.RAM: (STOP,)})
 SPENT = BUDGET.budget + 1
-FIRST, THEIRS = {"ever_healthy": False}, {"stands": dataclasses.replace(ground(), simulator_ours=False)}
+FIRST, THEIRS = {"ever_healthy": False}, {"stands": dataclasses.replace(context(), simulator_ours=False)}
 CRASH, NOT_READY, OUT_OF_VRAM = Cause.SIMULATOR_CRASH, Cause.SIMULATOR_NOT_READY, Cause.SIMULATOR_OUT_OF_VRAM
 
 
@@ -348,7 +348,7 @@ def test_out_of_memory_frees_what_lacked_or_the_least_step(cause: Cause) -> None
     least_mib = LIMITS.memory.oom_step_mib[PoolKind.VRAM]
     ladder: Ladder = {PoolKind.VRAM: (micro(128, least_mib - 1), micro(64, 1), micro(32, 100), STOP)}
     for deficit_mib, size in ((0.0, 64), (least_mib, 64), (least_mib + 1, 32)):
-        decision = decide(cause, 2, stands=ground(ladder=ladder), exit_code=71, deficit_mib=deficit_mib)
+        decision = decide(cause, 2, stands=context(ladder=ladder), exit_code=71, deficit_mib=deficit_mib)
         assert isinstance(decision, Degrade)
         assert decision.steps[0].values == {"td3.micro_batch": size}
         assert (decision.kind, decision.cause) == (PoolKind.VRAM, "something happened")
@@ -380,7 +380,7 @@ DISK: Ladder = {
 @pytest.mark.parametrize(("deficit_mib", "expected"), [(50.0, "fewer_checkpoints"), (500.0, "")])
 def test_disk_refusal_takes_the_disks_ladder(deficit_mib: float, expected: str) -> None:
     finding = Finding(Cause.AGENT_DISK_FULL, "refused for disk", "disk", deficit_mib=deficit_mib, exit_code=71)
-    stands = dataclasses.replace(ground(ladder=DISK), needs=lambda _: {})
+    stands = dataclasses.replace(context(ladder=DISK), needs=lambda _: {})
     decision = policy.decide(finding, 1, True, stands, LIMITS, 0.0)
     assert isinstance(decision, Degrade if expected else RestartAgent)
     assert not expected or (decision.steps[0].rung, decision.kind.value) == (expected, "disk")  # type: ignore[union-attr]
@@ -396,7 +396,7 @@ def test_disk_refusal_takes_the_disks_ladder(deficit_mib: float, expected: str) 
 )
 def test_ending_says_what_to_free(cause: Cause, freed: str) -> None:
     finding = Finding(cause, "refused", deficit_mib=9000, exit_code=71)
-    decision = policy.decide(finding, BUDGET.budget + 1, True, ground(ladder={}), LIMITS, 0.0)
+    decision = policy.decide(finding, BUDGET.budget + 1, True, context(ladder={}), LIMITS, 0.0)
     assert decision == Stop(
         Ending(Exit.OUT_OF_MEMORY, f"refused, and no rung of the ladder is left that helps: {freed}")
     )
@@ -413,4 +413,6 @@ def test_leak_budget(owner: str, exhausted_in_s: float) -> None:
         for count in range(1, LEAKS.budget + 2)
     ]
     assert all(isinstance(each, RestartSimulator | RestartAgent) for each in made[:-1])
-    assert made[-1] == Nothing(f"its {LEAKS.budget} restarts for that are spent: goes on until memory is short")
+    assert made[-1] == Nothing(
+        f"its {LEAKS.budget} restarts for leaks are used up, and the run continues until memory is short"
+    )

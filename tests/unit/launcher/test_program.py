@@ -15,7 +15,7 @@ from tests.unit.launcher.simulated import LIMITS
 
 BUDGET = LIMITS.simulator.restarts
 GRACE_S = LIMITS.simulator.stop_grace_s
-LATE = "it isn't ready after 5 s (simulator.start_limit_s is 5): silent"
+LATE = "it isn't ready after 5 s (simulator.start_limit_s is 5 s): silent"
 CRASH = Finding(Cause.SIMULATOR_CRASH, "it ended")
 NO_VULKAN = Finding(Cause.MISCONFIGURATION, "no Vulkan driver")
 
@@ -126,8 +126,8 @@ def test_stable_time_forgives_earlier_failures() -> None:
     ("ends_in_time", "cut_short", "causes", "waited_s"),
     [
         (True, False, [], 1.0),
-        (False, False, ["its grace is over"], GRACE_S),
-        (False, True, ["a second request"], 0.0),
+        (False, False, ["its grace period is over"], GRACE_S),
+        (False, True, ["a second request to stop"], 0.0),
     ],
 )
 def test_stop(ends_in_time: bool, cut_short: bool, causes: list[str], waited_s: float) -> None:

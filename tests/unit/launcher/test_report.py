@@ -164,18 +164,18 @@ SHOWN: dict[str, tuple[dict[str, str], str]] = {
             <td>0:01:00</td><td>agent</td><th>checkpoint</th>
             {item("updating", "499", "512", "302")}
             {item("waiting for simulator", "–", "211", "–")}
-            Most RAM held by learner and collector: 512 MiB, while updating.
+            Highest RAM held by learner and collector: 512 MiB, in phase updating.
             Memory ran out once
             <td>64 of 64</td><td>micro-batch halved</td>
             <a href="memory/out-of-memory-1.json">
-            Left out, for another car stood at the start: a&gt;b.
+            Left out, since another car stood at the start: a&gt;b.
             <th>blocked</th>""",
     ),
     "the estimate": (
         {"agent-events.jsonl": lines({"event": "footprint", **ESTIMATE})},
         f"""{item("encoder", "", "12.2", "–")}
             {item("replay", "updating", "–", "700.0")}
-            {item("in all, at its peak", "", "520.0", "700.0")}
+            {item("total at the peak", "", "520.0", "700.0")}
             {item("free at the start", "", "9000.0", "–")}""",
     ),
     "two cards": (
@@ -212,7 +212,7 @@ SHOWN: dict[str, tuple[dict[str, str], str]] = {
             <h2>Incidents</h2>
             <b>simulator crashed</b>""",
     ),
-    "no incident": ({"launcher-events.jsonl": crashes(0)}, "No incident: nothing went wrong."),
+    "no incident": ({"launcher-events.jsonl": crashes(0)}, "No incidents."),
     "two launchers": (  # 9 min 50 s to the first one's last line, and 100 s
         TWO_LAUNCHERS,
         """<dt>duration</dt><dd>0:11:30</dd>
@@ -239,9 +239,9 @@ def test_the_page_shows_what_the_files_say(tmp_path: Path, case: str) -> None:
 def test_the_text_has_the_same_drivers_and_incidents(tmp_path: Path) -> None:
     page(tmp_path, {**FILES, "launcher-events.jsonl": crashes(0)})
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "Left out, for another car stood at the start: a\\>b." in markdown
+    assert "Left out, since another car stood at the start: a\\>b." in markdown
     assert "| td3 | 50% | 75.0% | 61.0 | 1.25 | 1 |" in markdown
-    assert "No incident: nothing went wrong." in markdown
+    assert "No incidents." in markdown
     assert "## Incidents" not in markdown
 
 

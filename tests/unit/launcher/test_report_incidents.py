@@ -64,7 +64,7 @@ def test_failure_during_a_repair_belongs_to_it() -> None:
 
 
 def test_crash_during_a_shortage_is_another_incident() -> None:
-    short = "disk has 95 MiB free, 512 should be"
+    short = "disk has 95 MiB free, expected 512 MiB"
     rows = [
         finding(50, "pressure", short, "disk"),
         event(50, "waiting", short, incident="i1", diagnosis="pressure", reason="no rung is left that helps"),
@@ -80,7 +80,7 @@ def test_crash_during_a_shortage_is_another_incident() -> None:
 def test_action_belongs_to_the_incident_it_names() -> None:
     rows = [
         finding(10, "leak", "simulator holds 4900 MiB and grows by 20 MiB a minute", "vram:0", "simulator"),
-        finding(20, "pressure", "ram has 100 MiB free, 256 should be", "ram", incident="i2"),
+        finding(20, "pressure", "ram has 100 MiB free, expected 256 MiB", "ram", incident="i2"),
         event(70, "draining", "a sentence that was worded anew", incident="i1"),
         event(71, "simulator_restart", "another one", incident="i1"),
         stood(71, 92),
@@ -122,7 +122,7 @@ def test_launcher_lived_until_its_last_line(tmp_path: Path) -> None:
         (crash(100, 115)[:-1], {"standstill": {"incidents": ["i1"], "from_s": 99}}, "not before the run ended", "16 s"),
         ([*crash(100, 115)[:-1], stood(99, 115, goes_on=False)], {}, "not before the run ended", "16 s"),
         ([*crash(100, 115)[:-1], event(120, "run_ended", incident="i1")], {"standstill": None}, "the run ended", "–"),
-        (crash(100, 115)[:-1], {"standstill": None}, "never stood", "–"),
+        (crash(100, 115)[:-1], {"standstill": None}, "never stopped", "–"),
         (crash(100, 115)[:-1], {}, "not known", "–"),
     ],
 )
@@ -139,7 +139,7 @@ def test_standstill_of_two_incidents_is_lost_once(tmp_path: Path) -> None:
     stands = stood(65, 120, "i2", incidents=["i1", "i2"], updates_repeated=60)
     found = examined(tmp_path, [hung, *of("i2", agent_crash(100, 120)[:-1]), stands])
     assert [(each.stood, each.updates_repeated) for each in found.incidents] == [([(65, 120)], 0), ([(65, 120)], 60)]
-    assert "stood still 1 time, 55 s" in sentences.overview(found)[-1]
+    assert "stood still 1 time, for 55 s" in sentences.overview(found)[-1]
 
 
 def test_older_log_says_that_costs_are_unknown(tmp_path: Path) -> None:
@@ -151,17 +151,17 @@ def test_costs_are_summed(tmp_path: Path) -> None:
     lost = agent_crash(100, 120, steps_lost=5, updates_repeated=60)
     rows = [event(0.5, "run_started"), *lost, *of("i2", unknown), event(400, "run_ended", exit_code=0)]
     assert sentences.overview(examined(tmp_path, rows))[-1] == (
-        "Training stood still 2 times, 40 s in all (10.0%), 5 finished steps lost and at least 60 updates repeated "
-        "(unknown for 1 incident)."
+        "Training stood still 2 times, for 40 s in total (10.0%), 5 finished steps lost and at least 60 updates "
+        "repeated (unknown for 1 incident)."
     )
-    assert "unknown how many updates" in sentences.overview(examined(tmp_path, unknown))[-1]
+    assert "an unknown number of updates" in sentences.overview(examined(tmp_path, unknown))[-1]
 
 
 def test_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
     said = "the simulator ended by itself (signal 11)"
     rows = [
         finding(10, "simulator_crash", said, owner="simulator"),
-        event(10, "crash_loop", f"{said}, and its 5 restarts are spent", incident="i1"),
+        event(10, "crash_loop", f"{said}, and its 5 restarts are used up", incident="i1"),
         event(11, "run_ended", "another sentence", incident="i1", exit_code=70),
     ]
     assert only(examined(tmp_path, rows).incidents).ended_run
@@ -169,7 +169,7 @@ def test_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
 
 def test_failure_at_the_files_end_is_told(tmp_path: Path) -> None:
     reported = only(examined(tmp_path, [finding(10, "agent_crash", CRASHED, owner="agent")]).incidents)
-    assert sentences.done(reported) == ["nothing"]
+    assert sentences.done(reported) == ["none"]
     assert reported.is_fault
 
 

@@ -41,7 +41,7 @@ def test_a_child_that_fails_in_any_way_is_one_line(tmp_path: Path, program: str,
 
 def test_a_child_that_hangs_or_cant_start_is_one_line(tmp_path: Path) -> None:
     hangs = (sys.executable, "-c", "import time; time.sleep(3600)")
-    expected = "the report took longer than 0.2 s and was given up"
+    expected = "the report took longer than 0.2 s and was cancelled"
     assert write_report(RunPaths(tmp_path), hangs, limit_s=0.2) == expected
     assert write_report(RunPaths(tmp_path), ("/no/such/python",)).startswith("the report can't be written: No such")
 

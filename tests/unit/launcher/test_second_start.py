@@ -252,7 +252,11 @@ def test_a_first_start_that_came_to_nothing_is_no_run(up: Up) -> None:
 
 @pytest.mark.parametrize(
     ("name", "mode", "why"),
-    [("launcher.json", 0o664, "others can write"), ("launcher.json", 0o646, "others can"), (".", 0o775, "others can")],
+    [
+        ("launcher.json", 0o664, "other users can write"),
+        ("launcher.json", 0o646, "other users can"),
+        (".", 0o775, "other users can"),
+    ],
 )
 def test_a_command_is_taken_from_no_file_that_others_can_write(up: Up, name: str, mode: int, why: str) -> None:
     run = begun(up("--on-event", "cat", "--seed", "3"))
@@ -260,7 +264,7 @@ def test_a_command_is_taken_from_no_file_that_others_can_write(up: Up, name: str
     found = requested(up())
     assert (found.options.on_event, found.options.seed) == ("", 3)
     (note,) = found.notes
-    assert note.startswith("--on-event isn't taken up again, for ")
+    assert note.startswith("--on-event of the earlier start isn't used, since ")
     assert why in note
     assert str(run.path / name) in note
     given = requested(up("--on-event", "tac"))
@@ -274,7 +278,7 @@ def test_a_command_is_taken_from_no_file_of_another_user(up: Up, monkeypatch: py
     found = requested(up())
     assert (found.options.on_event, found.options.launcher_config) == ("", config.SHIPPED)
     assert [note.split()[0] for note in found.notes] == ["--on-event", "--launcher-config"]
-    assert all(f"belongs to user {owner}, not to user {owner + 1}" in note for note in found.notes)
+    assert all(f"belongs to user {owner}, not to the launcher's user {owner + 1}" in note for note in found.notes)
 
 
 def test_a_launcher_configuration_of_ones_own_is_believed(up: Up) -> None:
@@ -323,7 +327,7 @@ def test_a_run_is_stopped_by_its_own_launcher_configuration(up: Up, monkeypatch:
     ("spoil", "why"),
     [
         (lambda _: Path("l.yaml").unlink(), "l.yaml: can't be read"),
-        (lambda run: opened_to_all(run.launcher_state, Path("l.yaml")), "others can write"),
+        (lambda run: opened_to_all(run.launcher_state, Path("l.yaml")), "other users can write"),
         (lambda run: spoiled(run, "port", value=WRONG), "`port` is"),
     ],
     ids=["gone", "open", "unusable"],
@@ -337,7 +341,7 @@ def test_else_the_shipped_one_counts_and_why_is_said(
     limits, said = stopped_by(monkeypatch)
     assert limits == config.load()
     assert why in said
-    assert "the shipped one counts" in said or "shipped configuration counts" in said
+    assert "the shipped one is used" in said or "shipped configuration is used" in said
 
 
 def test_a_stack_of_others_isnt_taken_down_by_their_files(up: Up) -> None:

@@ -240,7 +240,7 @@ def test_status_and_report_name_each_end(run: RunPaths) -> None:
     for said in (page, text):
         assert "killed by a signal" in said
         assert "0:01:01" in said
-        assert "no end is known" in said
+        assert "its end is unknown" in said
     assert "n&lt;2&gt;" in page
 
 

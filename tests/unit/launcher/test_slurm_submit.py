@@ -149,7 +149,7 @@ def test_what_slurm_says_against_it_is_one_sentence(
         "#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2\nexit 1\n", encoding="utf-8"
     )
     sbatch.chmod(0o755)
-    with pytest.raises(SubmitError, match=r"^Slurm doesn't take the job: invalid partition specified: gpu; the script"):
+    with pytest.raises(SubmitError, match=r"^Slurm refuses the job: invalid partition specified: gpu; the script"):
         submit(run, "#!/bin/bash\n")
     sbatch.write_text("#!/bin/sh\necho '12;cluster'\n", encoding="utf-8")
     assert submit(run, "#!/bin/bash\n") == "12"

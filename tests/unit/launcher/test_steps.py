@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from carla_launcher import config, rungs
 from carla_launcher.decide.ladder import (
     Ladder,
+    LadderPosition,
     PolicyError,
     Rungs,
-    Standing,
     Step,
     Taken,
     build_ladder,
@@ -88,7 +88,7 @@ def test_one_simulator_less_frees_it_and_its_collector() -> None:
     one = simulator("Low").peak("Low", PoolKind.VRAM).mib
     assert [step.frees_mib[PoolKind.VRAM] for step in found] == [one, one]
     assert [step.simulators_mib[PoolKind.VRAM] for step in found] == [one, 2 * (one or 0)]
-    stands = Standing({PoolKind.VRAM: found}, (), lambda _: {})
+    stands = LadderPosition({PoolKind.VRAM: found}, (), lambda _: {})
     assert stands.of_simulators(found[1:])[PoolKind.VRAM] == 2 * (one or 0)
     first = Taken("r", "vram", "short", {AT_WORK: 2})
     assert replace(stands, taken=(first,)).of_simulators(found[1:])[PoolKind.VRAM] == one
@@ -99,7 +99,7 @@ def test_one_simulator_less_frees_it_and_its_collector() -> None:
 def test_unknown_sizes_count_from_the_step_that_holds() -> None:
     found = named(ladder_of(PoolKind.VRAM), "micro_batches")
     holds = Taken("micro_batches", "vram", "short", dict(found[0].values))
-    stands = Standing({PoolKind.VRAM: tuple(found)}, (holds,), lambda _: {})
+    stands = LadderPosition({PoolKind.VRAM: tuple(found)}, (holds,), lambda _: {})
     assert stands.relief([found[2]]) == {PoolKind.VRAM: 16 + 8}
     assert replace(stands, taken=()).relief([found[2]])[PoolKind.VRAM] == 32 + 16 + 8
 
@@ -249,7 +249,7 @@ def test_a_policy_leaves_a_pool_alone_none_of_whose_rungs_it_names() -> None:
 
 
 def test_a_policy_with_an_unknown_name_is_told_which_exist() -> None:
-    with pytest.raises(PolicyError, match=r"names cpu, nope, .* there are agent_cpu, carla_low, .*stop\.$"):
+    with pytest.raises(PolicyError, match=r"names cpu, nope, .* it has agent_cpu, carla_low, .*stop\.$"):
         picked_rungs(RUNGS, ["cpu", "agent_cpu", "nope"])
 
 
@@ -286,8 +286,8 @@ def checked(rungs: dict[PoolKind, tuple[Rung, ...]]) -> Ladder:
         ({"td3.micro_batch": "halve"}, "`td3.micro_batch` is 'halve'; expected a whole number"),
         ({"td3.micro_batch": -1}, "`td3.micro_batch` is -1; expected at least 1"),
         ({"td3.micro_bach": 8}, "unknown key `td3.micro_bach` (did you mean `td3.micro_batch`?)"),
-        ({"td3.micro_bach": "half"}, "`td3.micro_bach: half` is of no amount that the agent has; expected one of"),
-        ({"device": "half"}, "`device: half` is of no amount"),
+        ({"td3.micro_bach": "half"}, "`td3.micro_bach: half` needs a key with a number; expected one of"),
+        ({"device": "half"}, "`device: half` needs a key with a number"),
         ({"memory.offload": ["network"]}, "`memory.offload.0` is 'network'; expected 'optimizer' or 'targets'"),
         ({"evaluation.video": "perhaps"}, "`evaluation.video` is 'perhaps'; expected true or false"),
     ],

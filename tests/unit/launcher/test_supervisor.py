@@ -218,7 +218,7 @@ def test_start_limits(tmp_path: Path, quality: str | None, external: bool, key: 
     world.steps_until(State.STOPPED)
     assert world.code() == Exit.NO_SIMULATOR
     assert world.diary == ["start simulator", "kill simulator"] * starts
-    assert f"isn't ready after {limit_s:.0f} s (simulator.{key} is {limit_s:g}): " in world.journal.state.reason
+    assert f"isn't ready after {limit_s:.0f} s (simulator.{key} is {limit_s:g} s): " in world.journal.state.reason
     assert ("no memory for a town" in "".join(world.said)) is not external
 
 
@@ -269,7 +269,7 @@ def test_crashing_agent_resumes_until_budget(world: World) -> None:
 @pytest.mark.parametrize(("code", "ending"), [(1, Exit.NO_SIMULATOR), (0, Exit.FINISHED), (75, Exit.STOPPED)])
 def test_lost_gpu_ends_the_run(world: World, code: int, ending: Exit) -> None:
     world.steps_until(State.RUNNING)
-    world.findings = (Finding(Cause.GPU_LOST, "the GPU is lost to the agent", owner="agent", exit_code=code),)
+    world.findings = (Finding(Cause.GPU_LOST, "the agent lost the GPU", owner="agent", exit_code=code),)
     world.last(Role.AGENT).end(code)
     world.steps_until(State.STOPPED)
     assert world.code() == ending

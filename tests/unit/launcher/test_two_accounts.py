@@ -52,7 +52,7 @@ def test_the_second_account_is_told_whose_process_holds_the_card(shared: Path) -
     with meanwhile(ALICE, lambda: hold_the_card(shared)) as (alice, _):
         said = as_user(BOB, lambda: refusal(lambda: hold_the_card(shared)))
         assert f"held by another launcher (process {alice} of {ALICE}, " in said
-        assert "run night): wait for its end, go on beside it with --share-gpu" in said
+        assert "run night): wait until it ends, share the GPU with --share-gpu" in said
     assert as_user(BOB, lambda: refusal(lambda: hold_the_card(shared))) == ""
 
 
@@ -85,7 +85,7 @@ def test_the_second_account_goes_on_beside_the_first_only_if_it_asks_for_that(sh
         refused, *found = as_user(BOB, ask)
     if share_gpu:
         assert refused == ""
-        assert found[0].startswith("shares the card, as --share-gpu asks: GPU GPU-1 is held by another launcher (")
+        assert found[0].startswith("shares the GPU (--share-gpu): GPU GPU-1 is held by another launcher (")
         assert found[1] == "started with 0 locks"
     else:
         assert "--share-gpu" in refused
@@ -106,7 +106,7 @@ def test_what_another_account_laid_in_place_of_a_simulator_s_slot_is_passed_over
             (shared / SLOT.format(each)).mkdir()
 
     as_user(ALICE, lay)
-    assert "remove those that no simulator holds" in as_user(BOB, lambda: refusal(number))
+    assert "remove those that no simulator uses" in as_user(BOB, lambda: refusal(number))
     as_user(ALICE, (shared / SLOT.format(7)).rmdir)
     assert as_user(BOB, number) == 7
 
@@ -137,7 +137,7 @@ def test_a_lock_of_an_earlier_version_is_closed_to_others_when_it_is_taken(run: 
 def test_another_account_can_neither_stop_a_run_nor_ask_or_start_anything_in_it_and_is_told_so(run: RunPaths) -> None:
     with meanwhile(ALICE, lambda: begin(run)) as (alice, _):
         said = as_user(BOB, lambda: refusal(lambda: down.run(run, LIMITS)))
-        assert said == f"{run.path} is the run of another user (process {alice} of {ALICE}): have that user stop it."
+        assert said == f"{run.path} is another user's run (process {alice} of {ALICE}): ask that user to stop it."
         assert "can't be written (Permission denied)" in as_user(
             BOB, lambda: refusal(lambda: requests.send(run, "stop", {}))
         )

@@ -14,7 +14,7 @@ from carla_launcher import config
 from carla_launcher.act.effects import State
 from carla_launcher.act.runtime import Role
 from carla_launcher.decide import plan, policy
-from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.choose import Context, Deficit
 from carla_launcher.decide.decisions import Degrade, Nothing
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.diagnostician import Diagnostician
@@ -87,7 +87,7 @@ def test_a_refusal_of_the_agent_s_card_rests_on_no_figure_of_the_simulator() -> 
     found = planned(8192, 120, policy=["micro_batches"])
     assert found.start is None
     assert "short in vram:1" in found.reason
-    assert "What CARLA" not in found.reason
+    assert "The memory of CARLA" not in found.reason
 
 
 def test_the_plan_shows_both_cards() -> None:
@@ -140,8 +140,8 @@ def seen(simulators_free_mib: float = 20, agents_free_mib: float = 20) -> Readin
     )
 
 
-def ground(*taken: Taken, **free: float) -> Ground:
-    return Ground(
+def context(*taken: Taken, **free: float) -> Context:
+    return Context(
         LADDER,
         taken,
         lambda values: needs_by(LADDER, 1000, values),
@@ -164,19 +164,19 @@ def ground(*taken: Taken, **free: float) -> Ground:
     ],
 )
 def test_a_run_frees_a_card_by_its_own_program_s_rungs(pool: str, mib: float, chosen: list[Step]) -> None:
-    assert list(ground().choose(Lack(PoolKind.VRAM, mib, pool))) == chosen
+    assert list(context().choose(Deficit(PoolKind.VRAM, mib, pool))) == chosen
 
 
 @pytest.mark.parametrize(("cause", "step"), [(Cause.AGENT_CUDA_OOM, MICRO), (Cause.SIMULATOR_OUT_OF_VRAM, RESTART)])
 def test_who_ran_out_was_short_on_its_own_card(cause: Cause, step: Step) -> None:
-    decision = policy.decide(Finding(cause, "it ran out"), 2, True, ground(), LIMITS, 0.0)
+    decision = policy.decide(Finding(cause, "it ran out"), 2, True, context(), LIMITS, 0.0)
     assert isinstance(decision, Degrade)
     assert decision.steps == (step,)
 
 
 def test_a_shortage_on_a_card_of_neither_is_no_reason_to_give_way() -> None:
     short = Finding(Cause.FOREIGN_PROCESS, "game", pool="vram:2", owner="game", deficit_mib=300)
-    assert isinstance(policy.decide(short, 1, True, ground(), LIMITS, 0.0), Nothing)
+    assert isinstance(policy.decide(short, 1, True, context(), LIMITS, 0.0), Nothing)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_shortage_on_a_card_of_neither_is_no_reason_to_give_way() -> None:
 )
 def test_a_restore_wants_room_on_the_card_that_it_fills_again(step: Step, free: dict[str, float], fits: bool) -> None:
     taken = Taken(step.rung, "vram", "short", dict(step.values), step.quality)
-    assert fits_without_last(ground(taken, **free), LIMITS.restore) is fits
+    assert fits_without_last(context(taken, **free), LIMITS.restore) is fits
 
 
 def test_who_needs_room_needs_it_on_its_own_card() -> None:

@@ -1,1 +1,1 @@
-"""The runtime of the Compose stack: ``docker compose`` acts, the Docker SDK watches."""
+"""The runtime of the Compose stack: ``docker compose`` starts containers, the Docker SDK observes them."""

@@ -1,7 +1,7 @@
-"""One container of the stack as the supervisor sees it: from the command that creates it to its end.
+"""One container of the stack, from the command that creates it to its end.
 
-Asks the engine only when there may be something new: whether a process is there, the kernel says for nothing. Owns no
-decision; an engine that doesn't answer makes it know nothing for a while, and no traceback.
+Asks the engine only when there may be news; whether its process exists, /proc says faster. While the engine doesn't
+answer, the container's state is unknown, which is no error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LAST_WORDS_S = 2.0
 KILL_PATIENCE_S = 10.0
 ENGINE_PATIENCE_S = 60.0
 LOST = 255
-"""Exit code of a container that was removed, or whose engine is gone for good: how it ended is unknown."""
+"""Exit code of a container that was removed, or whose engine is gone: its real exit code is unknown."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Creation:
 
     Attributes:
         earlier: the service's containers before it.
-        log: the file that its output is added to.
-        log_begin: how long that was before.
+        log: the file to which its output is appended.
+        log_begin: length of that file before the command.
     """
 
     command: ShimmedProcess
@@ -46,7 +46,7 @@ class Creation:
     log_begin: int
 
     def words(self) -> str:
-        """Return the last line that the command said, and what it means."""
+        """Return the last line of the command's output, with its meaning."""
         try:
             with open_to_read(self.log) as file:
                 file.seek(self.log_begin)
@@ -56,11 +56,11 @@ class Creation:
 
 
 class ComposeChild:
-    """A service's container; a ``runtime.Child``.
+    """A service's container; implements ``runtime.Child``.
 
     Args:
         creation: None for a container that an earlier launcher created.
-        container: its id, where it is known already.
+        container: its id; empty if not known yet.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class ComposeChild:
 
     @property
     def pid(self) -> int:
-        """Return its first process's id on this host; 0 while it has none, and where it runs on another kernel."""
+        """Return the id of its first process on this host; 0 while there is none, or if it runs on another kernel."""
         return self._pid
 
     @property
     def log(self) -> Path:
-        """Return the file that its output is added to."""
+        """Return the file to which its output is appended."""
         return self._log
 
     def poll(self) -> Ended | None:
-        """Return None while it is created or runs, or as long as the engine can't tell; then how it ended."""
+        """Return None while it is being created or runs, or while the engine doesn't answer; then how it ended."""
         if self._oom_kills is not None:
             self._oom_kills.look()
         if self._ended is None and self._is_due():
@@ -93,15 +93,15 @@ class ComposeChild:
         return self._ended
 
     def pids(self) -> frozenset[int]:
-        """Return the host's ids of its processes now; without those of ``docker exec`` and of health checks."""
+        """Return the ids of its processes on this host, without those of ``docker exec`` and health checks."""
         return tree(self._pid) if self._pid and self.poll() is None else frozenset()
 
     def terminate(self) -> None:
-        """Send SIGTERM to its first process and return; one that is being created is created no further."""
+        """Send SIGTERM to its first process, or stop its creation."""
         self._signal("SIGTERM")
 
     def kill(self) -> None:
-        """End it with all its processes, and wait for that."""
+        """End it with all its processes, and wait until they have ended."""
         self._signal("SIGKILL")
         deadline_s = time.monotonic() + KILL_PATIENCE_S
         while self._ended is None and time.monotonic() < deadline_s:
@@ -109,12 +109,12 @@ class ComposeChild:
             self.look()
 
     def let_go(self) -> None:
-        """Listen to its output no longer."""
+        """Stop reading its output."""
         if self._output is not None:
             self._output.finish(0.0)
 
     def look(self) -> None:
-        """Ask the engine now."""
+        """Ask the engine for its state."""
         self._looked_s = time.monotonic()
         try:
             self._ended = self._asked()
@@ -156,7 +156,7 @@ class ComposeChild:
         return Ended(container.exit_code, oom_killed)
 
     def _never_ran(self, creation: Creation) -> Ended | None:
-        """Return None while Compose is at it; then its failure, whose reason goes to the log that people read."""
+        """Return None while Compose creates it; then its failure, whose reason is written into the log."""
         ended = creation.command.poll()
         if ended is None:
             return None

@@ -1,7 +1,7 @@
-"""What a container prints, added to a file: each line once, none left out, whichever launcher was there to listen.
+"""Copies a container's output into a file: each line exactly once, even if the launcher is replaced meanwhile.
 
-Owns the file and, beside it, ``.position``: the container, the time of a line, and how long the file was just after it.
-A launcher that was killed may have written more lines since; the next one counts them and leaves as many out.
+The file ``.position`` beside it holds the container, the time of a line, and the length of the log just after it. A
+launcher that was killed may have written more lines since; the next one counts them and skips as many.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SAVE_S = 2.0
 
 
 class ContainerLog:
-    """Follows one container in a thread of its own, from where the last launcher left off."""
+    """Copies one container's output in a thread, from where the last launcher stopped."""
 
     def __init__(self, engine: Engine, container: str, path: Path) -> None:
         self._engine, self._container, self._path = engine, container, path
@@ -40,16 +40,16 @@ class ContainerLog:
         self._thread.start()
 
     def finish(self, limit_s: float) -> None:
-        """Return when the container's last words are written, or listen no longer after ``limit_s``."""
+        """Wait until all output is written, at most ``limit_s``, then stop reading."""
         self._thread.join(limit_s)
         self._closed.set()
         if self._thread.is_alive() and (stream := self._stream) is not None:
-            with contextlib.suppress(OSError, AttributeError):  # it ended in this very moment
+            with contextlib.suppress(OSError, AttributeError):  # it ended at this moment
                 stream.close()
             self._thread.join(CLOSING_S)
 
     def _where_we_were(self) -> tuple[int, str]:
-        """Return how many lines of this container are in the file after a line of that time, and that time."""
+        """Return how many lines the file has after the saved one, and the time of that one."""
         saved = read_object(self._position)
         if saved.get("container") != self._container:
             self._save("")
@@ -63,15 +63,15 @@ class ContainerLog:
             self._save(self._last)
 
     def _goes_on(self) -> bool:
-        """Listen until the stream ends or breaks; return whether there may be more to hear."""
+        """Read until the stream ends or breaks; return whether there may be more output."""
         try:
             with open_to_append(self._path) as file:
                 self._listen(file)
             container = self._engine.container(self._container)
-        except (EngineError, OSError):  # it comes back, or poll() says that it doesn't; a disk may have room again
+        except (EngineError, OSError):  # engine or disk may recover; poll() reports an engine that doesn't
             return True
-        except Exception:  # whatever a stream comes up with: what the container prints next is worth having
-            if not self._failed and not self._closed.is_set():  # a stream that was closed meanwhile may raise anything
+        except Exception:  # any error of the stream: try again, for the output that follows
+            if not self._failed and not self._closed.is_set():  # a closed stream may raise anything
                 traceback.print_exc()
             self._failed = True
             return True
@@ -91,7 +91,7 @@ class ContainerLog:
 
     def _add(self, line: bytes, file: BinaryIO) -> None:
         moment, _, text = line.partition(b" ")
-        if (stamp := moment.decode(errors="replace")) <= self._last:  # of equal length, in UTC: they sort as times
+        if (stamp := moment.decode(errors="replace")) <= self._last:  # equal lengths, in UTC: they sort as times
             return
         self._last = stamp
         if self._known > 0:
@@ -104,7 +104,7 @@ class ContainerLog:
 
     def _save(self, moment: str) -> None:
         self._saved_s = time.monotonic()
-        with contextlib.suppress(OSError):  # not worth a sync every 2 s: lost, it costs lines written twice
+        with contextlib.suppress(OSError):  # not synced: losing it only repeats some lines
             size = self._path.stat().st_size if self._path.exists() else 0
             place = {"container": self._container, "time": moment, "size": size}
             write_whole(self._position, json.dumps(place), durable=False)

@@ -1,4 +1,4 @@
-"""What Docker says where it can't do something, and what that means to a person who may change it. Decides nothing."""
+"""Explains Docker's error messages, with advice. Decides nothing."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _MEANINGS = (
     ),
     (
         r"unknown (?:or invalid )?runtime",
-        "Docker has no runtime of the name that GPU_RUNTIME gives: leave GPU_RUNTIME empty, or register the runtime "
+        "Docker doesn't have the runtime that GPU_RUNTIME names: leave GPU_RUNTIME empty, or register the runtime "
         "(`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`)",
     ),
     (
         r"Container Runtime Hook directly",
-        "the NVIDIA Container Toolkit is set to work through its runtime only: set GPU_RUNTIME=nvidia in .env",
+        "the NVIDIA Container Toolkit works through its runtime only: set GPU_RUNTIME=nvidia in .env",
     ),
     (
         r"\bCDI\b",
-        "Docker looks for the GPU by CDI, and its list lacks it: `sudo nvidia-ctk cdi generate "
-        "--output=/var/run/cdi/nvidia.yaml`, and see that CARLA_GPU and AGENT_GPU name a card of `nvidia-smi -L`",
+        "Docker looks for the GPU by CDI and doesn't find it: run `sudo nvidia-ctk cdi generate "
+        "--output=/var/run/cdi/nvidia.yaml`, and check that CARLA_GPU and AGENT_GPU name a GPU of `nvidia-smi -L`",
     ),
     (
         r"unknown device|device error",
-        "there is no such GPU as CARLA_GPU or AGENT_GPU names: see `nvidia-smi -L`",
+        "CARLA_GPU or AGENT_GPU names a GPU that doesn't exist: see `nvidia-smi -L`",
     ),
     (
         r"nvidia-container-cli|nvidia-container-runtime",
-        "the NVIDIA Container Toolkit failed: see that `nvidia-smi` works on this machine, and that the toolkit isn't "
-        "older than the driver",
+        "the NVIDIA Container Toolkit failed: check that `nvidia-smi` works on this machine, and that the toolkit "
+        "isn't older than the driver",
     ),
 )
 _PATTERNS = tuple((re.compile(pattern, re.IGNORECASE), words) for pattern, words in _MEANINGS)
 
 
 def explained(text: str) -> str:
-    """Return the last line that says something, without its full stop, after what the text means, if that is known."""
+    """Return a message's meaning, if known, and its last line that isn't empty, without full stop."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    last = lines[-1].removesuffix(".") if lines else "without a word"
+    last = lines[-1].removesuffix(".") if lines else "no output"
     meaning = next((words for pattern, words in _PATTERNS if pattern.search(text)), "")
     return f"{meaning}; {DOCTOR} says more ({last})" if meaning else last

@@ -1,7 +1,7 @@
-"""Docker's engine, watched through its own SDK: containers, their ends and their output.
+"""Docker's engine through its SDK: the state, end and output of containers.
 
-Owns the connection and turns whatever goes wrong with it into one sentence. Containers are created by Compose
-(``project``); here they are only signalled, and removed when they don't run.
+Turns every error of the connection into one sentence. Compose creates containers (``project``); this module only
+signals them, and removes those that don't run.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ LABELS = "com.docker.compose"
 
 
 class EngineError(Exception):
-    """The engine can't be asked; the message is one sentence for a person."""
+    """The engine doesn't answer. The message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container as the engine sees it.
+    """A container's state.
 
     Attributes:
-        pid: of its first process, on this host; 0 unless it runs.
-        running: it was started and hasn't ended; true of a paused one, too.
-        started: when, as the engine writes it.
-        finished: it was started and has ended; neither this nor ``running``: it never began.
-        oom_killed: the engine's word, which isn't always right (docs/facts.md, section 6).
+        pid: id of its first process on this host; 0 unless it runs.
+        running: it was started and hasn't ended; also true if it is paused.
+        started: time of its start, as the engine writes it.
+        finished: it was started and has ended. If neither this nor ``running`` is true, it never started.
+        oom_killed: the engine's report, which isn't always right (docs/facts.md, section 6).
     """
 
     id: str
@@ -50,25 +50,25 @@ class Container:
 
 
 class Engine:
-    """The engine that the ``docker`` command uses. Every method raises EngineError if it can't be asked."""
+    """The engine that the ``docker`` command uses. Every method raises EngineError if it doesn't answer."""
 
     def __init__(self) -> None:
         self._client: Any = None
 
     def kind(self) -> ContainerEngine | None:
-        """Return what it says of itself; None if that is nothing."""
+        """Return its product and features; None if its answer is of no known form."""
         with _sentences():
             return engine_of(self._connected().info(), self._connected().version())
 
     def ids(self, project: str, service: str, *, running: bool = False) -> tuple[str, ...]:
-        """Return the containers of a project's service, newest first; only those that run, if asked."""
+        """Return the containers of a project's service, newest first; with ``running`` only those that run."""
         labels = [f"{LABELS}.project={project}", f"{LABELS}.service={service}", f"{LABELS}.oneoff=False"]
         with _sentences():
             found = self._connected().containers(all=not running, filters={"label": labels})
         return tuple(each["Id"] for each in sorted(found, key=lambda each: -each["Created"]))
 
     def container(self, container: str) -> Container | None:
-        """Return a container as it is now; None if it was removed."""
+        """Return a container's state; None if it was removed."""
         with _sentences():
             try:
                 state = self._connected().inspect_container(container)["State"]
@@ -103,7 +103,7 @@ class Engine:
             self._connected().remove_container(container)
 
     def has_image(self, name: str) -> bool:
-        """Return whether an image of that name is here."""
+        """Return whether this machine has an image of that name."""
         with _sentences():
             try:
                 self._connected().inspect_image(name)
@@ -120,9 +120,9 @@ class Engine:
 
     @contextlib.contextmanager
     def output(self, container: str, since_s: int) -> Iterator[Any]:
-        """Give what a container printed since, and prints until it ends: bytes, each line with its time before it.
+        """Give a stream of a container's output since a time, until it ends: bytes, each line after its time.
 
-        The stream's ``close()`` ends it from another thread. It has a connection of its own.
+        Another thread can end the stream by its ``close()``. It has its own connection.
         """
         with _sentences():
             client = _connection()
@@ -145,7 +145,7 @@ def _connection() -> Any:
 
 
 def _current_context() -> str:
-    """Return the address that the ``docker`` command uses: the SDK by itself knows no contexts (rootless, Desktop)."""
+    """Return the address that the ``docker`` command uses; the SDK doesn't read contexts (rootless, Desktop)."""
     shown = ("docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
     ended = subprocess.run(shown, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     return ended.stdout.strip() or docker.constants.DEFAULT_UNIX_SOCKET
@@ -160,6 +160,6 @@ def _sentences() -> Iterator[None]:
     except (DockerException, HTTPError, OSError, subprocess.TimeoutExpired) as error:
         reason = " ".join(str(error).split())[:200]
         raise EngineError(
-            f"Docker's engine can't be asked ({reason}): see that `docker version` names a server, "
+            f"Docker's engine doesn't answer ({reason}): check that `docker version` shows a server, "
             "or use --runtime process."
         ) from None

@@ -1,6 +1,6 @@
-"""The Compose project of one run: its name, its files, its variables, and the commands that act on it.
+"""The Compose project of one run: its name, files, variables and commands.
 
-Owns ``launcher.env`` in the run directory; ``.env`` is read by Compose if it is there, and never written.
+Writes ``launcher.env`` in the run directory. Compose also reads ``.env``, which is never written.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ LIMIT_S = 60.0
 
 
 def name_of(run: RunPaths) -> str:
-    """Return the project's name: the same for the same directory, another for any other of the same name."""
+    """Return the project's name, which is unique for the run's directory."""
     path = run.path.resolve()
     readable = re.sub(r"[^a-z0-9]+", "-", path.name.lower()).strip("-")[:40]
     return f"carla-td3-{readable}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
 class Project:
-    """One run's containers and network; nothing else is ever touched.
+    """One run's containers and network. Touches no others.
 
     Args:
-        files: of the stack's folder, the later ones over the earlier ones.
+        files: Compose files in the stack's folder; later ones override earlier ones.
         stack: the folder of the Compose files.
     """
 
@@ -52,7 +52,7 @@ class Project:
         self._variables = dict(variables)
 
     def write(self, variables: Mapping[str, str]) -> None:
-        """Set the variables of the next commands, and write them down for a person's own ones."""
+        """Set the variables of the next commands, and write them to a file for the user's commands."""
         self.set(variables)
         lines = [f"{name}={_quoted(value)}\n" for name, value in variables.items()]
         write_whole(self._environment, "# Written by the launcher at each start.\n" + "".join(lines))
@@ -70,23 +70,23 @@ class Project:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return what a command's environment must hold: a shell's variables would win over those of a file."""
+        """Return the variables for a command's environment: a shell's variables would override those of a file."""
         return dict(self._variables)
 
     def build_command(self, *services: str) -> str:
-        """Return what a person types to build services' images."""
+        """Return the command that builds the images of services."""
         return " ".join(["docker compose", *(f"-f {file}" for file in self._files), "build", *services])
 
     def check_version(self) -> None:
-        """Return if there is a Compose that can read the files, and the files are there.
+        """Check that Compose is new enough and that the files exist.
 
         Raises:
-            StartError: there is none, or they aren't.
+            StartError: it isn't, or a file is missing.
         """
         if missing := [file for file in self._files if not (self._stack / file).is_file()]:
             raise StartError(
                 f"{self._stack} has no {missing[0]}: the Compose stack needs a checkout of this project; "
-                "name its folder with --stack, or take --runtime process."
+                "name its folder with --stack, or use --runtime process."
             )
         said = _said("version", ("docker", "compose", "version", "--short"), {})
         version = tuple(int(part) for part in re.findall(r"\d+", said)[:3])
@@ -95,7 +95,7 @@ class Project:
             raise StartError(f"Docker Compose is {said.strip()}, expected {wanted} or later: upgrade Docker's Compose.")
 
     def images(self) -> dict[str, str]:
-        """Return the image of each service, as files and variables make it.
+        """Return the image of each service.
 
         Raises:
             StartError: a file or variable is wrong.
@@ -103,7 +103,7 @@ class Project:
         return {name: str(service["image"]) for name, service in self._services().items()}
 
     def memory_bytes(self) -> dict[str, int]:
-        """Return the memory limit of each service that has one, as files and variables make it.
+        """Return the memory limit in bytes of each service that has one.
 
         Raises:
             StartError: as :meth:`images`.
@@ -117,16 +117,16 @@ class Project:
         return services
 
     def remove(self) -> None:
-        """Remove the project's containers and network; twice is fine.
+        """Remove the project's containers and network. Can be repeated safely.
 
         Raises:
-            StartError: the engine can't be asked, or something can't be removed.
+            StartError: the engine doesn't answer, or something can't be removed.
         """
         _said("down", self.command("down", "--timeout", "0"), self._variables)
 
 
 def dotenv(stack: Path) -> dict[str, str]:
-    """Return what ``.env`` in the folder of the Compose files sets; empty if there is none."""
+    """Return the variables in ``.env`` of the Compose files' folder; empty if there is none."""
     try:
         lines = (stack / ".env").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -136,7 +136,7 @@ def dotenv(stack: Path) -> dict[str, str]:
 
 
 def setting(name: str, stack: Path) -> str:
-    """Return a variable as Compose reads it: of the environment, else of ``.env``, else empty."""
+    """Return a variable as Compose reads it: from the environment, else from ``.env``, else empty."""
     return os.environ.get(name) or dotenv(stack).get(name, "")
 
 
@@ -163,7 +163,7 @@ def _said(what: str, command: tuple[str, ...], variables: Mapping[str, str]) -> 
         raise StartError("There is no `docker` command here: install Docker, or use --runtime process.") from None
     except subprocess.TimeoutExpired:
         raise StartError(
-            f"`docker compose {what}` gave no answer for {LIMIT_S:.0f} s: is Docker's engine well?"
+            f"`docker compose {what}` gave no answer for {LIMIT_S:.0f} s: check Docker's engine."
         ) from None
     if ended.returncode != 0:
         raise StartError(f"`docker compose {what}` failed: {explained(ended.stderr)}.")

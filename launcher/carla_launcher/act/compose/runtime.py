@@ -1,7 +1,7 @@
-"""The runtime of the Compose stack: ``docker compose`` acts, the engine's SDK watches.
+"""The runtime of the Compose stack: ``docker compose`` starts containers, the engine's SDK observes them.
 
-Owns what the stack is given (project, files, variables) and the containers' order on the way down. Containers outlive
-their launcher: the next one of the same run finds them again.
+Chooses the stack's project, files and variables, and the order in which containers stop. Containers outlive their
+launcher; the next launcher of the run finds them again.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from carla_run.memory.processes import MIB
 from carla_run.paths import names_preset
 
 SERVICES = {Role.SIMULATOR: "carla", Role.AGENT: "agent"}
-# `--wait` ends with the first health check that passes; whether it is well, the launcher judges by itself.
+# `--wait` ends with the first health check that passes; later the launcher does its own checks.
 WAITED_FOR = {Role.SIMULATOR: ("--wait",), Role.AGENT: ()}
 UP = ("up", "--detach", "--no-deps", "--no-build", "--pull", "never", "--force-recreate")
 CALLER = 1000
-"""Whose the run's files become if root calls: the agent's container isn't root's."""
+"""User that owns the run's files if root starts the launcher: the agent's container doesn't run as root."""
 LOOK_S = 0.1
 CLI_GRACE_S = 1.0
 
 
 class ComposeRuntime:
-    """Starts the services of one run's project; a ``runtime.Runtime``."""
+    """Starts the services of one run's project; implements ``runtime.Runtime``."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class ComposeRuntime:
         """Start nothing yet.
 
         Args:
-            spec: with carla-lite the agent's container has no GPU either; otherwise CARLA's and the agent's have one.
-            variables: more of those in ``.env.example``, as limits of memory; they win.
-            over: Compose files to lay over the stack's own, as docker-compose.visual.yml.
+            spec: the run; with carla-lite the agent's container has no GPU either.
+            variables: further variables of ``.env.example``, such as memory limits; they override others.
+            over: further Compose files that override the stack's, such as docker-compose.visual.yml.
         """
         self._spec, self._limits, self._more = spec, limits, variables or {}
         self._quality: str = limits.simulator.quality
@@ -65,12 +65,12 @@ class ComposeRuntime:
 
     @property
     def project(self) -> str:
-        """Return the name of the run's project, which its containers and its network bear as a label."""
+        """Return the name of the run's project, which is a label of its containers and network."""
         return self._project.name
 
     @cached_property
     def engine(self) -> ContainerEngine | None:
-        """Return what the engine says of itself; None where it can't be asked."""
+        """Return the engine's product and features; None if it doesn't answer."""
         try:
             return self._engine.kind()
         except EngineError:
@@ -83,14 +83,14 @@ class ComposeRuntime:
 
     @property
     def obstacle(self) -> str:
-        """Return why the engine can't give CARLA a GPU, as a sentence; empty if it may, or a runtime is asked for."""
+        """Return why the engine can't give CARLA a GPU, as a sentence; empty if it can, or if GPU_RUNTIME is set."""
         if not self._spec.simulator.gpu_stack or self.engine is None or self._asks_for_a_runtime:
             return ""
         return container_engine.no_gpu(self.engine, container_engine.has_hook())
 
     @property
     def not_counted(self) -> str:
-        """Return which figures of the containers can't be trusted, as a sentence; empty where all can."""
+        """Return which memory figures of containers are missing, as a sentence; empty if all are known."""
         return "" if self.engine is None else container_engine.not_counted(self.engine)
 
     @property
@@ -98,17 +98,17 @@ class ComposeRuntime:
         return bool(setting("GPU_RUNTIME", self._spec.stack))
 
     def container_name(self, container: str) -> str | None:
-        """Return the name of any container of this machine, by its id; None if it has none, or that is unknown."""
+        """Return the name of a container of this machine, by its id; None if unknown."""
         try:
             return self._engine.name_of(container)
         except EngineError:
             return None
 
     def config_inside(self) -> str:
-        """Return the agent's configuration as its container has it: two folders of this machine, and the presets.
+        """Return the path of the agent's configuration in its container, which mounts two folders; or a preset's name.
 
         Raises:
-            StartError: it lies in neither.
+            StartError: the configuration is in neither folder.
         """
         if names_preset(self._spec.config):
             return str(self._spec.config)
@@ -126,23 +126,23 @@ class ComposeRuntime:
         )
 
     def agent_command(self) -> tuple[str, ...]:
-        """Return what runs ``carla_td3`` for a moment, in a container of its own; ``footprint`` is added to it.
+        """Return the command that runs ``carla_td3`` in a new container, for ``footprint``.
 
-        It wants ``environment``; nothing is written.
+        It needs ``environment``. Writes nothing.
 
         Raises:
-            StartError: the configuration lies where no container sees it.
+            StartError: no container can see the configuration.
         """
         self._project.set(self._variables())
         return self._project.command("run", "--rm", "--no-deps", "-T", "agent", "python", "-m", "carla_td3")
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return what ``agent_command`` wants in its environment."""
+        """Return the environment variables that ``agent_command`` needs."""
         return self._project.environment
 
     def memory_limits_mib(self) -> dict[Role, float]:
-        """Return what each container may take, those without a limit left out; nothing is started or written.
+        """Return the memory limit of each container that has one. Starts and writes nothing.
 
         Raises:
             StartError: Compose is too old, or a file or variable is wrong.
@@ -153,11 +153,11 @@ class ComposeRuntime:
         return {role: found[SERVICES[role]] / MIB for role in self._roles if SERVICES[role] in found}
 
     def check(self) -> None:
-        """Return if the stack can be started as far as anybody can tell before.
+        """Check that the stack can be started, as far as that can be checked.
 
         Raises:
-            StartError: no engine answers, Compose is too old, the configuration lies where no container sees it, or an
-                image isn't built.
+            StartError: no engine answers, Compose is too old, no container can see the configuration, or an image isn't
+                built.
         """
         self._project.check_version()
         self._project.write(self._variables())
@@ -165,22 +165,22 @@ class ComposeRuntime:
         self._checked = True
 
     def expect_images(self, *roles: Role) -> None:
-        """Return if the images of these programs are here; nothing is built, for that can take an hour.
+        """Check that the images of these programs are built. Builds none, since that can take an hour.
 
         Raises:
-            StartError: one isn't, or that is unknown; all that aren't are named at once.
+            StartError: one isn't built, or that is unknown; all missing ones are named.
         """
         self._project.set(self._variables())
         images = self._project.images()
         missing = [SERVICES[role] for role in self._roles if not self._has(images[SERVICES[role]])]
         if any(SERVICES[role] in missing for role in roles):
             named = " and ".join(images[service] for service in missing)
-            raise StartError(f"Not built here yet: {named}; do it with `{self._project.build_command(*missing)}`.")
+            raise StartError(f"Not built here yet: {named}; build with `{self._project.build_command(*missing)}`.")
 
     def start(self, start: Start) -> ComposeChild:
-        """Have a service's container created again, with what holds now, and return before it is there.
+        """Create a service's container again with the present settings; return before it runs.
 
-        The agent always goes on with what is in its run directory, whatever ``start`` says (docker-compose.yml).
+        The agent always resumes the run in its directory, whatever ``start`` says (docker-compose.yml).
 
         Raises:
             StartError: as ``check``.
@@ -200,13 +200,13 @@ class ComposeRuntime:
         return self._children[start.role]
 
     def left(self, role: Role) -> ComposeChild | None:
-        """Return the container of this run that runs, also if this launcher didn't start it; None if there is none.
+        """Return the running container of this run, even if an earlier launcher started it; None if there is none.
 
         Raises:
-            StartError: the engine can't be asked.
+            StartError: the engine doesn't answer.
         """
         service, own = SERVICES[role], self._children.get(role)
-        if own is not None and own.poll() is None:  # one listener a container
+        if own is not None and own.poll() is None:  # only one reader per container
             return own
         try:
             running = self._engine.ids(self.project, service, running=True)
@@ -220,10 +220,10 @@ class ComposeRuntime:
         return self._children[role]
 
     def clear(self) -> None:
-        """Stop the agent and then the simulator, each within its grace, and remove what is this run's; twice is fine.
+        """Stop the agent and then the simulator, and remove this run's containers and network. Can be repeated safely.
 
         Raises:
-            StartError: the engine can't be asked, or something can't be removed.
+            StartError: the engine doesn't answer, or something can't be removed.
         """
         graces_s = {Role.AGENT: self._limits.agent.stop_grace_s, Role.SIMULATOR: self._limits.simulator.stop_grace_s}
         for role, grace_s in graces_s.items():
@@ -232,7 +232,7 @@ class ComposeRuntime:
         self._project.remove()
 
     def close(self) -> None:
-        """Listen to the containers no longer; they go on."""
+        """Stop reading the containers' output; they keep running."""
         for child in self._children.values():
             child.let_go()
         self._shims.close()
@@ -242,10 +242,10 @@ class ComposeRuntime:
         begin = log.stat().st_size if log.exists() else 0
         try:
             earlier = frozenset(self._engine.ids(self.project, service))
-            # A command that was killed while it replaced a container leaves one of a name that the next stumbles over.
+            # A command that was killed while it replaced a container leaves one whose name blocks the next.
             for each in earlier:
                 self._engine.remove(each)
-            # The agent's lifeline is the one that ends with the launcher: half-way commands must not go on without it.
+            # The agent's lifeline ends with the launcher, so the command doesn't outlive it.
             command = self._project.command(*UP, *WAITED_FOR[role], service)
             program = Program(Role.AGENT, command, log, CLI_GRACE_S, self._project.environment)
             return Creation(self._shims.start(program), earlier, log, begin)
@@ -289,14 +289,14 @@ class ComposeRuntime:
     def _town(self, name: str, seed: int) -> dict[str, str]:
         if "/" in name:
             raise StartError(
-                f"The map {name} is a file here, which no container sees: name one that carla-lite has, or of the "
-                "folder simulator.map_dir of the launcher's configuration."
+                f"The map {name} is a file of this machine, which no container can see: name a map of carla-lite, or "
+                "one in the folder simulator.map_dir of the launcher's configuration."
             )
         folder = self._limits.simulator.map_dir
         return {"LITE_MAP": name, "LITE_SEED": str(seed)} | ({} if folder is None else {"LITE_MAP_DIR": str(folder)})
 
     def _owner(self) -> tuple[int, int]:
-        """Return the owner of the run's files, as containers count users: the caller; if that is root, the folder's."""
+        """Return user and group of the run's files inside containers: the caller's; if that is root, the folder's."""
         if self.engine is not None and self.engine.rootless:
             return 0, 0  # the user that runs the engine
         if os.getuid() != 0:
@@ -306,10 +306,10 @@ class ComposeRuntime:
         return (folder.st_uid, folder.st_gid) if folder.st_uid != 0 else (CALLER, CALLER)
 
     def _give_the_run_to_the_agent(self) -> None:
-        """Let the agent write into a run directory that root made."""
+        """Give a run directory that root made to the agent's user."""
         if os.getuid() == 0 and self._spec.command is None:
             uid, gid = self._owner()
-            # By descriptors: a container that runs may put a link in a folder's place at any moment.
+            # By descriptors: a running container may replace a folder by a link at any moment.
             with folder_of(self._spec.run.path / "any") as run:
                 for _, folders, files, folder in os.fwalk(".", dir_fd=run, follow_symlinks=False):
                     for name in (".", *folders, *files):

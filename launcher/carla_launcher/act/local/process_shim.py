@@ -1,10 +1,10 @@
-"""Holds one child for the launcher, and outlives it: however the launcher ends, nothing of the child's stays behind.
+"""A shim: the parent of one program, which ends the program and its descendants even if the launcher is killed.
 
-The launcher starts this file by name (``python -I -S``, standard library only, a few MiB) and it starts the child in a
-session of its own. It owns the child's life and output: it forwards one SIGTERM, kills on SIGQUIT, asks the child to
-stop when the lifeline closes (no process holds the pipe's other end any more: the launcher was killed), adopts orphaned
-grandchildren and ends them with the child, and ends with the child's exit code (128 + n for signal n). It knows
-nothing of simulators and agents and writes no file but the log, which it is handed open.
+The launcher starts this file (``python -I -S``, standard library only, a few MiB), and the shim starts the program in a
+new session. It forwards one SIGTERM, and kills the program on SIGQUIT. When the lifeline closes, since no process holds
+the other end of this pipe after the launcher's death, it asks the program to stop. It adopts orphaned descendants and
+ends them with the program. It exits with the program's exit code (128 + n for signal n), and writes only the log, which
+it inherits open.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import tty
 from pathlib import Path
 from typing import BinaryIO
 
-# <linux/prctl.h>. The death signal covers the one case the lifeline can't: this shim itself was killed.
+# <linux/prctl.h>. The death signal covers the case that the lifeline can't: the shim itself is killed.
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LEFTOVERS_GRACE_S = 1.0
@@ -39,14 +39,14 @@ ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 def plain(line: bytes) -> bytes:
-    """Return what stays visible of a terminal line: redraws of a progress bar and colours don't belong in a log."""
+    """Return the visible text of a terminal line, for a log: without colours and redraws of a progress bar."""
     return ESCAPE.sub(b"", line.rstrip(b"\r\n").rpartition(b"\r")[2]) + b"\n"
 
 
 class Output:
-    """Where the child writes: into the log only, or (``show``) through this shim to the log and its own stdout.
+    """The program's output: into the log, or (``show``) through the shim into the log and the shim's stdout.
 
-    The child never writes to the terminal itself: a terminal that is closed or stopped must not stop training.
+    The program never writes to the terminal itself, since a closed or stopped terminal must not stop training.
     """
 
     def __init__(self, log: BinaryIO, show: bool, most_bytes: int = 0) -> None:
@@ -61,15 +61,15 @@ class Output:
             self.source, self.sink = _terminal_pair() if show and os.isatty(1) else os.pipe()
 
     def started(self) -> None:
-        """Close the child's end here, so that its last writer's exit ends the stream."""
+        """Close the program's end here, so that the stream ends with its last writer."""
         if self.source is not None:
             os.close(self.sink)
 
     def pump(self) -> None:
-        """Pass on what can be read now."""
+        """Copy the output that is available now."""
         try:
             chunk = os.read(self.source, CHUNK) if self.source is not None else b""
-        except OSError:  # EIO: the last one at the other end of the terminal pair has gone
+        except OSError:  # EIO: the other end of the terminal pair was closed
             chunk = b""
         if not chunk:
             self.source = None
@@ -80,7 +80,7 @@ class Output:
         self._keep(lines)
 
     def drain(self) -> None:
-        """Pass on what the child left in the pipe."""
+        """Copy the rest of the output."""
         while self.source is not None and select.select([self.source], [], [], 0)[0]:
             self.pump()
         if self._line:
@@ -111,12 +111,12 @@ class Output:
         try:
             if select.select([], [1], [], TERMINAL_PATIENCE_S)[1]:
                 os.write(1, chunk)
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal was closed
             self._shown = False
 
 
 def _terminal_pair() -> tuple[int, int]:
-    """Return (read, write) ends of a terminal of this one's size: progress bars and colours stay as they are."""
+    """Return (read, write) ends of a terminal of the same size, so that progress bars and colours are kept."""
     source, sink = os.openpty()
     tty.setraw(sink)
     size = os.get_terminal_size(1)
@@ -125,10 +125,10 @@ def _terminal_pair() -> tuple[int, int]:
 
 
 class Shim:
-    """One child, from start to the last of its descendants.
+    """One program, from its start to the end of its last descendant.
 
     Attributes:
-        left: processes that it left running at its end, and that had to be killed.
+        left: number of processes that it left running at its end, and that had to be killed.
     """
 
     def __init__(self, command: list[str], output: Output, lifeline: int, grace_s: float) -> None:
@@ -151,7 +151,7 @@ class Shim:
             if os.getppid() != shim:
                 os._exit(1)
 
-        # Kept: a Popen that is let go of collects a child that has ended already, and its exit code is lost.
+        # Keep the Popen: when it is deleted it collects an ended child, and the exit code is lost.
         self._child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -164,7 +164,7 @@ class Shim:
         output.started()
 
     def run(self) -> int:
-        """Return the child's exit code once its whole tree has gone."""
+        """Return the program's exit code once its whole process tree has ended."""
         while (code := self._reap()) is None:
             self._wait()
         self._sweep()
@@ -172,7 +172,7 @@ class Shim:
         return code
 
     def _wait(self) -> None:
-        """Sleep until something happens, and act on it."""
+        """Wait for an event, and handle it."""
         watched = [end for end in (self._wakeups, self._lifeline, self._output.source) if end is not None]
         left_s = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
         ready = select.select(watched, [], [], left_s)[0]
@@ -203,7 +203,7 @@ class Shim:
                 os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> int | None:
-        """Collect ended children; return the exit code if the one that was started is among them."""
+        """Collect ended children; return the exit code if the program is among them."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -215,7 +215,7 @@ class Shim:
         return None
 
     def _sweep(self) -> None:
-        """End what the child left behind: orphans come to this process, which is their sub-reaper."""
+        """End the program's orphans, which become children of this process, their sub-reaper."""
         start = time.monotonic()
         while (waited_s := time.monotonic() - start) < SWEEP_LIMIT_S:
             if self._killed or waited_s > LEFTOVERS_GRACE_S:
@@ -237,16 +237,21 @@ def _children() -> list[int]:
 
 
 def main() -> int:
-    """Start the command after ``--`` and hold it."""
+    """Run the command after ``--``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lifeline", type=int, required=True, help="read end of a pipe; its end means: stop")
     parser.add_argument(
-        "--report", type=int, required=True, help="where the child's process id is written, at its end how many it left"
+        "--lifeline", type=int, required=True, help="read end of a pipe; when it closes the program is stopped"
     )
-    parser.add_argument("--grace-s", type=float, required=True, help="between SIGTERM and SIGKILL, lifeline closed")
-    parser.add_argument("--log", type=int, required=True, help="where the output is added")
-    parser.add_argument("--most-log-bytes", type=int, default=0, help="of the log; 0 keeps all")
-    parser.add_argument("--show", action="store_true", help="pass the output on to stdout too")
+    parser.add_argument(
+        "--report",
+        type=int,
+        required=True,
+        help="descriptor for the program's process id and, at its end, the number of processes that it left",
+    )
+    parser.add_argument("--grace-s", type=float, required=True, help="time from SIGTERM to SIGKILL then")
+    parser.add_argument("--log", type=int, required=True, help="descriptor of the log")
+    parser.add_argument("--most-log-bytes", type=int, default=0, help="maximum size of the log; 0 for no maximum")
+    parser.add_argument("--show", action="store_true", help="copy the output to stdout as well")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
     log = os.fdopen(given.log, "ab", buffering=0)
@@ -255,7 +260,7 @@ def main() -> int:
     except OSError as error:
         log.write(f"{given.command[0]} can't be started: {error.strerror}.\n".encode())
         return 127
-    with contextlib.suppress(BrokenPipeError):  # the launcher has gone, and the lifeline with it: run() ends the child
+    with contextlib.suppress(BrokenPipeError):  # the launcher has ended and closed the lifeline: run() ends the program
         os.write(given.report, f"{shim.pid}\n".encode())
     code = shim.run()
     with contextlib.suppress(BrokenPipeError):

@@ -1,6 +1,6 @@
-"""Local programs under shims, so that nothing outlives a launcher that was killed.
+"""Local programs under shims, so that no program outlives a killed launcher.
 
-Owns the pipes between launcher and shims. Knows no simulator, no agent and no container; decides nothing.
+Creates the pipes between launcher and shims. Decides nothing.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Program:
     """One local program to run.
 
     Attributes:
-        role: whose lifeline it hangs on.
-        environment: laid over the launcher's own.
-        log: the file that its output is added to.
-        show: its output goes to the terminal as well.
-        grace_s: seconds between SIGTERM and SIGKILL if the launcher itself dies.
+        role: chooses its lifeline.
+        environment: variables added to the launcher's.
+        log: the file to which its output is appended.
+        show: copy its output to the terminal.
+        grace_s: seconds between SIGTERM and SIGKILL if the launcher dies.
         folder: in which it runs; None for the launcher's own.
         most_log_bytes: of its log, the newest part of which is kept; 0 keeps all.
     """
@@ -50,11 +50,11 @@ class Program:
 
 
 class ShimmedProcess:
-    """A program under its shim; a ``runtime.Child``.
+    """A program under its shim; implements ``runtime.Child``.
 
     Attributes:
-        pid: the program's process id, not its shim's.
-        log: the file that its output is added to.
+        pid: the program's process id, not the shim's.
+        log: the file to which its output is appended.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], pid: int, log: Path, answers: BinaryIO) -> None:
@@ -66,8 +66,8 @@ class ShimmedProcess:
     def poll(self) -> Ended | None:
         """Return None while it runs, then how it ended; 128 + n if signal n ended it or its shim.
 
-        The kernel counts OOM kills by control group and not by process: a SIGKILL that wasn't ours counts as one if
-        the group of launcher and programs has had any since the start.
+        The kernel counts OOM kills per control group, not per process. A SIGKILL that the launcher didn't send counts
+        as one if the group's counter has risen since the start.
         """
         code = self._process.poll()
         if code is not None and self._ended is None:
@@ -83,15 +83,15 @@ class ShimmedProcess:
         return int(written) if written.isdigit() else 0
 
     def pids(self) -> frozenset[int]:
-        """Return the ids of its processes now, its shim among them: all that it starts descends from that."""
+        """Return the ids of its processes now, including its shim."""
         return tree(self._process.pid) if self.poll() is None else frozenset()
 
     def terminate(self) -> None:
-        """Have the shim send SIGTERM to the program, not to its children: stopping those is its own business."""
+        """Let the shim send SIGTERM to the program, which stops its children itself."""
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Have the shim kill the whole tree and wait for it; nothing if it has ended."""
+        """Let the shim kill the whole process tree, and wait for it; harmless if it has ended."""
         if self.poll() is not None:
             return
         self._killed_here = True
@@ -99,16 +99,16 @@ class ShimmedProcess:
         try:
             self._process.wait(SHIM_PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # its death signal takes the program along
+            self._process.kill()  # the death signal kills the program as well
             self._process.wait()
 
 
 class Shims:
     """Starts programs, each under a shim.
 
-    Two pipes that are never written to are the lifelines. The agent's shim reads the launcher's, the simulator's
-    shim reads one whose other end the launcher and the agent's shim hold: a killed launcher stops the agent,
-    and only when that has written its checkpoint and gone does the simulator stop.
+    The lifelines are two pipes to which nothing is written. The agent's shim reads the one whose other end only the
+    launcher holds; the simulator's shim reads the one whose other end launcher and agent's shim hold. So the death of
+    the launcher stops the agent, and the simulator stops after the agent has written its checkpoint and ended.
     """
 
     def __init__(self, inherited: tuple[int, ...] = ()) -> None:
@@ -118,7 +118,7 @@ class Shims:
         self._work_goes_on, self._work_end = os.pipe()
 
     def start(self, program: Program) -> ShimmedProcess:
-        """Start a program under a shim and return once its process id is known (milliseconds).
+        """Start a program under a shim; return once its process id is known, after milliseconds.
 
         Raises:
             OSError: this machine has no room for another process, or the log can't be written.
@@ -136,7 +136,7 @@ class Shims:
                     cwd=program.folder,
                     env={**os.environ, **program.environment},
                     pass_fds=(lifeline, report, log.fileno(), *held),
-                    start_new_session=True,  # Ctrl-C reaches only the launcher, which knows the order
+                    start_new_session=True,  # Ctrl-C reaches only the launcher, which stops programs in order
                 )
             except OSError:
                 answers.close()
@@ -147,7 +147,7 @@ class Shims:
         return ShimmedProcess(process, int(written) if written else process.pid, program.log, answers)
 
     def close(self) -> None:
-        """Let go of the lifelines; for tests and a launcher that goes on to something else."""
+        """Close the lifelines."""
         for end in (self._launcher_lives, self._launcher_end, self._work_goes_on, self._work_end):
             os.close(end)
 

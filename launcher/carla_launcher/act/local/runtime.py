@@ -1,6 +1,6 @@
-"""The runtime of local processes: carla-lite, or a CARLA that is installed here, and the agent, under shims.
+"""The runtime of local processes: carla-lite or an installed CARLA, and the agent, each under a shim.
 
-Owns their command lines. Whatever it started ends with the launcher, however that ends (``shim``).
+Builds their command lines. All programs end with the launcher, even if it is killed (``process_shim``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_LOG_BYTES = 64 * 2**20
 
 
 class LocalRuntime:
-    """Starts the programs of one run as processes of this machine; a ``runtime.Runtime``."""
+    """Starts the programs of one run as processes of this machine; implements ``runtime.Runtime``."""
 
     def __init__(
         self,
@@ -37,15 +37,15 @@ class LocalRuntime:
         """Start nothing yet.
 
         Args:
-            show: what the agent prints goes to this terminal, too.
-            interpreter: what runs ``-m carla_td3`` and ``-m carla_lite``.
+            show: copy the agent's output to this terminal.
+            interpreter: command that runs ``-m carla_td3`` and ``-m carla_lite``.
         """
         self._spec, self._limits = spec, limits
         self._show, self._interpreter = show, interpreter
         self._shims = Shims(spec.inherited)
 
     def start(self, start: Start) -> ShimmedProcess:
-        """Start a program and return at once (milliseconds).
+        """Start a program; return after milliseconds.
 
         Raises:
             StartError: this machine has no room for another process.
@@ -62,14 +62,14 @@ class LocalRuntime:
             ) from None
 
     def left(self, role: Role) -> Child | None:  # noqa: ARG002 - the interface names it
-        """Return None: local programs end with their launcher. ``leftovers`` waits for those that still do."""
+        """Return None: local programs end with their launcher, and ``leftovers`` waits for that."""
         return None
 
     def clear(self) -> None:
-        """Do nothing: of a program that has ended nothing is left."""
+        """Do nothing: a local program leaves nothing behind."""
 
     def close(self) -> None:
-        """Let go of the lifelines: what still runs is asked to stop by its shim."""
+        """Close the lifelines: shims stop the programs that still run."""
         self._shims.close()
 
     def _simulator(self, start: Start) -> Program:

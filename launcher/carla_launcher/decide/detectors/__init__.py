@@ -1,1 +1,1 @@
-"""From what was seen to causes: pure functions and windows over recorded series, no clock, no file, no process."""
+"""Detectors: find causes in observations. Pure: they use no clock, file or process."""

@@ -1,4 +1,4 @@
-"""What is wrong with the agent: how it ended, or that it doesn't come on. Pure."""
+"""Detects a failed agent: how it ended, or that it hangs. Pure."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ PATIENT_PHASES = (
     *(Phase.WAITING_FOR_SIMULATOR, Phase.DRAINED, Phase.DRAINING, Phase.STOPPING),
     *(Phase.FINISHED, Phase.STOPPED),
 )
-"""Phases in which nothing moves without being hung: what they wait for has limits of its own."""
+"""Phases in which the agent may stand still without being hung: they have other time limits."""
 
 REFUSED = {
     MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU memory"),
     MemoryPool.HOST: (Cause.AGENT_HOST_OOM, "host memory"),
     MemoryPool.DISK: (Cause.AGENT_DISK_FULL, "disk"),
 }
-"""What an agent lacked that was refused."""
+"""Cause and words for an agent that refused to start, by the memory that it lacked."""
 RAN_OUT = {MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU"), MemoryPool.HOST: (Cause.AGENT_HOST_OOM, "host")}
-"""What an agent lacked in mid-run."""
+"""Cause and words for an agent that ran out of memory during the run."""
 CRASHED_SHORT = {PoolKind.VRAM: Cause.AGENT_CUDA_OOM, PoolKind.RAM: Cause.AGENT_HOST_OOM}
 
 _OTHER_ENDS: Mapping[End, tuple[Cause, str]] = {
-    End.BAD_ARGUMENTS: (Cause.MISCONFIGURATION, "the agent doesn't know its arguments"),
+    End.BAD_ARGUMENTS: (Cause.MISCONFIGURATION, "the agent doesn't know one of its arguments"),
     End.BAD_CONFIGURATION: (Cause.MISCONFIGURATION, "the agent refused its configuration"),
-    End.NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator to drive in within its patience"),
+    End.NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator in time"),
 }
 AT_ONCE_S = 10.0
 """A program that ends in this time and leaves others running has put itself into the background."""
 
 
 class Agent:
-    """Watches one agent after another.
+    """Detects failures of the agents, one after the other.
 
     Args:
         config: the launcher's.
@@ -67,13 +67,13 @@ class Agent:
         self._refused: CannotFit | None = None
 
     def forget(self) -> None:
-        """Start all waiting over: time has passed without a look."""
+        """Restart all time limits after a gap between looks."""
         self._started_s, self._place = None, None
         self._child_killed_s = -float("inf")
         self._ends.forget()
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
-        """Return what is wrong; one finding at most."""
+        """Return at most one finding."""
         agent = seen.agent
         if self._ends.look(seen.time_s, seen.memory, agent):
             self._begin()
@@ -106,7 +106,7 @@ class Agent:
         finished = end is End.FINISHED
         why = self._unfinished(now_s, ended) if finished else None
         if why is not None or (finished and _says_so(self._beat, code)):
-            return why  # a child that was killed on the way was replaced: the learner itself says that all is done
+            return why  # a killed child was replaced: the learner itself says that it has finished
         killed_in = self._ends.killed_in()
         if ended.oom_killed or (killed_in and (finished or code == KILLED)):
             words = f"the kernel killed the agent, or a child of it, for memory ({exit_in_words(code)})"
@@ -134,25 +134,25 @@ class Agent:
         return self._finding(Cause.AGENT_CRASH, words, ended.code) if ended.undone else None
 
     def _crash(self, code: int) -> Finding:
-        """Return what an end in no words of ours comes to: by the memory that was left, then by its own error."""
+        """Return the cause of an end without a known exit code: by the free memory, else by the agent's error."""
         said = f": {self._said.rstrip('.')}" if self._said else ""
         crash = self._finding(Cause.AGENT_CRASH, f"the agent crashed ({exit_in_words(code)}){said}", code)
         on_cpu = self._beat is not None and not self._beat.device.startswith("cuda")
-        # No allocation that fails on a card ends a process by these: they are a person's, or a guard's of host memory.
+        # A failed GPU allocation doesn't end a process by these signals; users and guards of host memory send them.
         kinds = {PoolKind.RAM} if on_cpu or code in (KILLED, ENDED) else {PoolKind.VRAM, PoolKind.RAM}
         if short := self._ends.explained(crash, kinds):
             return short
         if self._gpu_lost:
             said = self._failure.partition("\n")[0].rstrip(".")
-            return self._finding(Cause.GPU_LOST, f"the GPU is lost to the agent ({said}): restart the machine", code)
+            return self._finding(Cause.GPU_LOST, f"the agent lost the GPU ({said}): restart the machine", code)
         return crash
 
     def _out_of_memory(self, code: int) -> Finding:
-        """Return what ran out: a refusal or a failure names it; of an agent that named none, where it computed."""
+        """Return which memory ran out: as the agent reported it, else that of the device that it computed on."""
         if (refused := self._refused) is not None:
             cause, what = REFUSED[refused.pool]
             pool = "disk" if cause is Cause.AGENT_DISK_FULL else ""
-            words = f"the agent was refused for {what} ({exit_in_words(code)}){_lack(refused)}"
+            words = f"the agent needs more {what} than is free ({exit_in_words(code)}){_lack(refused)}"
             return self._finding(cause, words, code, pool)
         on_cuda = self._beat is not None and self._beat.device.startswith("cuda")
         computed_on = MemoryPool.DEVICE if on_cuda else MemoryPool.HOST
@@ -160,7 +160,7 @@ class Agent:
         return self._finding(cause, f"the agent ran out of {what} memory ({exit_in_words(code)})", code)
 
     def _child_killed(self, now_s: float) -> Finding | None:
-        """Return that a collector was killed for memory; the learner lives, and has another by now."""
+        """Return a finding if the kernel killed a collector for memory; the learner has replaced it by now."""
         pool = self._kills.lately("agent")
         if not pool or now_s - self._child_killed_s > self._recent_s:
             return None
@@ -173,19 +173,19 @@ class Agent:
         silent_s = watched_s if beat is None else min(agent.beat_age_s, watched_s)
         limit_s = self._limits.warming_limit_s if beat is None else self._limits.beat_limit_s
         if silent_s > limit_s:
-            words = f"the agent has given no heartbeat for {silent_s:.0f} s, {limit_s:g} are allowed"
+            words = f"the agent has sent no heartbeat for {silent_s:.0f} s, {limit_s:g} s are allowed"
             return self._finding(Cause.AGENT_HANG, words, None)
         return None if beat is None else self._stuck(now_s, beat)
 
     def _stuck(self, now_s: float, beat: Heartbeat) -> Finding | None:
-        """Return that the heartbeat's thread lives, and nothing else."""
+        """Return a finding if the agent makes no progress though its heartbeat goes on."""
         place = (beat.phase, beat.step, beat.updates, beat.ticks, beat.collector_restarts, beat.collector.state)
         if place != self._place or beat.phase in PATIENT_PHASES or beat.collector.state is CollectorState.CONNECTING:
             self._place, self._moved_s = place, now_s
         still_s = now_s - self._moved_s
         if still_s <= self._limits.warming_limit_s:
             return None
-        words = f"the agent has been {beat.phase} at step {beat.step} for {still_s:.0f} s without coming on"
+        words = f"the agent has made no progress for {still_s:.0f} s ({beat.phase}, step {beat.step})"
         return self._finding(Cause.AGENT_HANG, words, None)
 
     def _finding(self, cause: Cause, sentence: str, code: int | None, pool: str = "") -> Finding:
@@ -211,6 +211,6 @@ def _says_so(beat: Heartbeat | None, code: int) -> bool:
 def _lack(refused: CannotFit) -> str:
     where = f" in {refused.folder}" if refused.folder else ""
     return (
-        f": {refused.needed_mib:.0f} MiB are needed{where} beside a reserve of {refused.reserve_mib:.0f}, "
-        f"{refused.free_mib:.0f} are free"
+        f": {refused.needed_mib:.0f} MiB and a reserve of {refused.reserve_mib:.0f} MiB are needed{where}, "
+        f"{refused.free_mib:.0f} MiB are free"
     )

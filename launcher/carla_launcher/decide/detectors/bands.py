@@ -1,7 +1,7 @@
-"""Expected bands: an owner of this run that leaves what its phase should take is told of once. Pure.
+"""Detects unexpected memory: simulator or agent leaves the band that is expected for its phase. Reported once. Pure.
 
-What is expected is the plan's figure until the phase has settled, then what was measured at that moment. The plan's is
-a peak, which need not be reached; what was measured is left upwards and downwards.
+The planned figure is expected until the phase has settled, then the figure measured at that moment. A planned figure
+is a peak, so only more counts; from a measured one, more and less count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str, OwnerKind, str]
 
 @dataclass
 class _Band:
-    """One owner in one pool and phase."""
+    """The expected memory of one owner in one pool and phase."""
 
     window: Window
     settles_s: float
@@ -31,7 +31,7 @@ class _Band:
 
 
 class Bands:
-    """Watches simulator and agent in every pool."""
+    """Compares simulator and agent with their bands, in every pool."""
 
     def __init__(self, config: LauncherConfig) -> None:
         self._limits, self._settle_s = config.memory, config.restore.settle_s
@@ -41,17 +41,17 @@ class Bands:
         self._phase: dict[OwnerKind, str] = {}
 
     def expect(self, planned: Mapping[BandKey, float]) -> None:
-        """Measure phases that begin from now on against these MiB, until they are measured themselves."""
+        """Expect these MiB in phases that begin from now on, until a phase has been measured."""
         self._planned = planned
 
     def forget(self) -> None:
-        """Start all waiting over: time has passed without a look. What was measured stays."""
+        """Restart all time limits after a gap between looks; measured figures stay."""
         for band in self._bands.values():
             band.window.clear()
         self._phase.clear()
 
     def expected_mib(self, pool: str, owner: OwnerKind) -> float:
-        """Return what an owner should take now: as measured in this phase, else the most planned; 0 if unknown."""
+        """Return what an owner should hold now: as measured in this phase, else the highest plan; 0 if unknown."""
         band = self._bands.get((pool, owner, self._phase[owner])) if owner in self._phase else None
         if band is not None and band.expected_mib is not None:
             return band.expected_mib
@@ -59,26 +59,26 @@ class Bands:
         return max(planned, default=0.0)
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
-        """Return who has left the band of its phase just now."""
+        """Return a finding for each owner that has just left its band."""
         phases = self._phases(seen)
         found = [
             self._judge(seen.time_s, pool, owner, phase, pool.held_by(owner))
             for pool in seen.memory.pools
             for owner, phase in phases.items()
-            if pool.kind is not PoolKind.DISK  # it fills up by design: what the plan says is for the run's whole life
+            if pool.kind is not PoolKind.DISK  # it fills up by design; the plan's figure is for the whole run
             and any(each.kind is owner and each.held.mib is not None for each in pool.owners)
         ]
         return tuple(finding for finding in found if finding is not None)
 
     def _phases(self, seen: Observation) -> dict[OwnerKind, str]:
-        """Return who is in a phase that lasts; a program that was started or set up anew is measured anew."""
+        """Return each owner's lasting phase; a program that was restarted or changed is measured again."""
         phases: dict[OwnerKind, str] = {}
         beat = seen.agent.beat
         if seen.agent.running and beat is not None:
             self._note(OwnerKind.AGENT, (seen.agent.pid, beat.device, beat.micro_batch))
             if beat.phase in PHASES:
                 phases[OwnerKind.AGENT] = PHASES[beat.phase]
-        # A simulator in which nobody drives yet holds less than it will with the first camera.
+        # A simulator without a driving agent holds less than it will with the first camera.
         if seen.simulator.running and seen.simulator.healthy and phases.get(OwnerKind.AGENT) in DRIVING:
             phases[OwnerKind.SIMULATOR] = ""
             self._note(OwnerKind.SIMULATOR, seen.simulator.pid)
@@ -121,7 +121,7 @@ def _finding(pool: Pool, owner: OwnerKind, phase: str, held_mib: float, expected
     when = f" while {phase}" if phase else ""
     return Finding(
         Cause.OUT_OF_BAND,
-        f"the {owner.value} holds {held_mib:.0f} MiB of {pool.name}{when}, {expected_mib:.0f} were {source}",
+        f"the {owner.value} holds {held_mib:.0f} MiB of {pool.name}{when}, {expected_mib:.0f} MiB were {source}",
         pool=pool.name,
         owner=owner.value,
         numbers={

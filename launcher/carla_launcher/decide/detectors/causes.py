@@ -1,4 +1,4 @@
-"""Why something is wrong: the causes that exist, and a finding with the numbers that decided."""
+"""The causes of failures and shortages, and a finding: a cause with its numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Cause(str, Enum):
-    """What went, or is going, wrong. A stop that the launcher caused is none of these."""
+    """Cause of a finding. A stop by the launcher is none."""
 
     SIMULATOR_OUT_OF_VRAM = "simulator_out_of_vram"
     SIMULATOR_CRASH = "simulator_crash"
@@ -35,15 +35,14 @@ class Finding:
     """One thing that is wrong.
 
     Attributes:
-        cause: what.
-        sentence: for people, without its full stop: the thing, its value, what was expected.
+        sentence: for users, without full stop: the thing, its value, what was expected.
         pool: name of the pool that is short; empty if none is.
-        owner: who grew, leaks or takes; empty if none does.
-        deficit_mib: how much must be freed in the pool for the reserve to hold again.
-        exhausted_in_s: at the present slope; None if the pool isn't running out.
-        exit_code: of whatever ended; None if nothing did.
-        numbers: what decided, for the journal.
-        incident: its id; empty until the supervisor has recorded the finding.
+        owner: owner that grew, leaks or failed; empty if unknown.
+        deficit_mib: memory that must be freed in the pool to restore the reserve.
+        exhausted_in_s: time until the pool is exhausted at the present growth; None if it isn't growing.
+        exit_code: of the program that ended; None if none did.
+        numbers: the figures behind the finding, for the journal.
+        incident: id of its incident; empty until the supervisor has recorded the finding.
     """
 
     cause: Cause
@@ -58,5 +57,5 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Which trouble it is: found again with the same key, it is the same one."""
+        """Findings with the same key are the same problem."""
         return self.cause.value, self.pool, self.owner

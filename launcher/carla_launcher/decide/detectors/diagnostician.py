@@ -1,7 +1,7 @@
-"""From observations to findings: the one that watches everything, look by look. Pure.
+"""Runs all detectors on each observation and orders their findings. Pure: a function of the observations.
 
-Owns the order of looking and of telling, and the rule that a gap between looks (a machine that slept, a launcher that
-was stopped) is no program's fault. A deterministic function of the observations that it was given.
+After a gap between observations (a suspended machine, a stopped launcher) all time limits restart, so that no program
+is blamed for it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import Gpu
 
 FIRST = (Cause.GPU_LOST, Cause.MISCONFIGURATION)
-"""Told before all others: they explain what else is seen."""
+"""Reported first, since they explain other findings."""
 
 
 class Diagnostician:
-    """Give it every observation, in order. What goes on being wrong is found again at every look, with new numbers.
+    """Takes every observation in order. A problem that lasts is found at every look, with new numbers.
 
     Attributes:
-        holders: who holds what, and held, in every pool.
+        holders: the record of each owner's memory in every pool.
     """
 
     def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
@@ -45,30 +45,29 @@ class Diagnostician:
         self._looked_s: float | None = None
 
     def expect(self, planned: Mapping[BandKey, float]) -> None:
-        """Have owners' bands measured against what is planned from now on."""
+        """Set the planned bands of simulator and agent."""
         self._bands.expect(planned)
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
-        """Return what is wrong now, what explains most first; empty if nothing is.
+        """Return the findings of this moment, the one that explains most first.
 
-        Found once, at the look at which it happens: OUT_OF_BAND, a FOREIGN_PROCESS while nothing is short, a collector
-        that the agent has replaced already or that the kernel killed. Everything else is found for as long as it
-        lasts.
+        These are found once: OUT_OF_BAND, a FOREIGN_PROCESS while nothing is short, and a collector that the agent has
+        replaced already or that the kernel killed. All others are found for as long as they last.
         """
         if self._looked_s is None or not 0 <= seen.time_s - self._looked_s <= self._gap_s:
-            self._begin_anew()
+            self._restart()
         self._looked_s = seen.time_s
         self.holders.look(seen.time_s, seen.memory)
         self._kills.look(seen.time_s, seen.memory)
         findings = [*_gpu(seen), *self._drive.look(seen), *self._agent.look(seen), *self._memory(seen)]
         return tuple(sorted(findings, key=lambda finding: finding.cause not in FIRST))
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         for part in (self._drive, self._agent, self._leaks, self._shortages, self._bands):
             part.forget()
 
     def _memory(self, seen: Observation) -> list[Finding]:
-        outside = self._bands.look(seen)  # before the shortages, which go by what is expected
+        outside = self._bands.look(seen)  # before the shortages, which use the expected figures
         short = self._shortages.look(seen)
         pools = {finding.pool for finding in short}
         named = (finding for finding in self._foreign_processes.look(seen) if finding.pool not in pools)

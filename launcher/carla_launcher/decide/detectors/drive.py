@@ -1,4 +1,4 @@
-"""One simulator and the collector in it: what is wrong with either, the one that explains more. Pure."""
+"""Detects failures of one simulator and of the collector that drives in it. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from carla_launcher.observe.observation import Observation
 
 
 class Drive:
-    """Watches a simulator, one after another, and the ticks in it.
+    """Detects failures of a simulator, restarted or not, and of the ticks in it.
 
     Args:
-        config: the launcher's.
-        expectations: of the agent.
-        kills: what the kernel killed for memory.
-        collector: the number of the one that drives in it.
+        config: the launcher's configuration.
+        expectations: the agent's time-outs.
+        kills: the kernel's OOM kills.
+        collector: number of the collector that drives in it.
     """
 
     def __init__(self, config: LauncherConfig, expectations: Expectations, kills: OomKills, collector: int = 0) -> None:
@@ -29,13 +29,13 @@ class Drive:
         self._collector = collector
 
     def forget(self) -> None:
-        """Start all waiting over: time has passed without a look."""
+        """Restart all time limits after a gap between looks."""
         self._simulator.forget()
         self._ticks.forget()
 
     def look(self, seen: Observation) -> list[Finding]:
-        """Return what is wrong; of several collectors only this one's ticks and restarts count."""
-        seen = _as_if_alone(seen, self._collector)
+        """Return the findings; the ticks and restarts of other collectors don't count."""
+        seen = _of_collector(seen, self._collector)
         stalled = self._ticks.look(seen)
         ticks_go_on = self._ticks.ticked_within(seen.time_s, self._check_every_s)
         if simulator := self._simulator.look(seen, ticks_go_on):  # which explains why ticks stopped
@@ -43,7 +43,7 @@ class Drive:
         return [self._simulator.blamed(each) if each.cause is Cause.SIMULATOR_HANG else each for each in stalled]
 
 
-def _as_if_alone(seen: Observation, collector: int) -> Observation:
+def _of_collector(seen: Observation, collector: int) -> Observation:
     agent = seen.agent
     if agent.beat is None or not agent.beat.collectors:
         return seen

@@ -1,7 +1,7 @@
-"""What memory says of a program's end: the kernel killed it, or less than the reserve was left. Pure.
+"""Explains a program's end by memory: the kernel killed it, or less than the reserve was free. Pure.
 
-A program that crashed below the reserve ran out of memory, whatever it said: drivers, libraries and Unreal have new
-words for it with every version; the figures stay.
+A program that crashed while less than the reserve was free ran out of memory, whatever its error says: drivers,
+libraries and Unreal change their messages with every version.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ANY = frozenset({PoolKind.VRAM, PoolKind.RAM})
 
 
 class Ends:
-    """Follows one kind of program, one after another, and the room beside it, look by look.
+    """Follows simulators or agents, one after the other, and the free memory, look by look.
 
     Args:
         limits: reserves; looks within ``pressure_s`` of the end count.
-        kills: of the kernel.
-        owner: the program.
-        causes: what a shortage at its end is called, by kind of memory.
+        kills: the kernel's OOM kills.
+        owner: simulator or agent.
+        causes: cause of an end for lack of memory, by kind.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Ends:
         self._killed_in = ""
 
     def forget(self) -> None:
-        """Start the room over: time has passed without a look."""
+        """Forget the free memory after a gap between looks."""
         self._looks.clear()
         self._ended = False
 
     def look(self, time_s: float, reading: Reading, program: AgentSeen | SimulatorSeen) -> bool:
-        """Take note of a moment; return whether another program than at the look before is there.
+        """Record a look; return whether the program is another one than at the look before.
 
-        After the look that sees the end nothing counts any more.
+        Looks after the one that sees the end don't count.
         """
         another = program.pid not in (0, self._pid) or (program.running and not self._running)
         self._running, self._pid = program.running, program.pid
@@ -61,18 +61,18 @@ class Ends:
         return another
 
     def killed_in(self) -> str:
-        """Return the pool for which the kernel killed it, or a child of it; empty if it killed nothing lately."""
+        """Return the pool in which the kernel recently killed it or a child of it; empty if none."""
         self._killed_in = self._killed_in or self._kills.lately(self._owner.value)
         return self._killed_in
 
     def explained(self, crash: Finding, kinds: Collection[PoolKind] = ANY, owned: bool = True) -> Finding | None:
-        """Return the crash as memory that ran out; None if all pools had enough. See ``short_of`` for ``kinds``."""
+        """Return the crash as one for lack of memory; None if all pools had enough. See ``short_of`` for ``kinds``."""
         found = self.short_of(kinds, owned)
         if found is None:
             return None
         pool, free_mib = found
         reserve_mib = self._limits.reserve_mib[pool.kind]
-        room = f"{pool.name} had {free_mib:.0f} MiB free, {reserve_mib:.0f} should be"
+        room = f"{pool.name} had {free_mib:.0f} MiB free, expected {reserve_mib:.0f} MiB"
         return replace(
             crash,
             cause=self._causes[pool.kind],
@@ -83,11 +83,11 @@ class Ends:
         )
 
     def short_of(self, kinds: Collection[PoolKind] = ANY, owned: bool = True) -> tuple[Pool, float] | None:
-        """Return the pool that was furthest below its reserve, and the least that it had free; None if all had enough.
+        """Return the pool that was furthest below its reserve, and its least free memory; None if all had enough.
 
         Args:
-            kinds: of memory that count.
-            owned: only pools in which the program held something.
+            kinds: kinds of memory that count.
+            owned: count only pools in which the program held memory.
         """
         pools = {name: pool for _, seen in self._looks for name, pool in seen.items() if pool.kind in kinds}
         rooms = {name: self._room_mib(name, owned) for name in pools}
@@ -99,13 +99,13 @@ class Ends:
         return min(short, key=lambda each: each[1] / self._limits.reserve_mib[each[0].kind], default=None)
 
     def _room_mib(self, name: str, owned: bool) -> float | None:
-        """Return the least that was free in a pool while the program was in it; None where that is unknown."""
+        """Return the least free memory of a pool while the program held memory in it; None if unknown."""
         looks = [pools.get(name) for _, pools in self._looks]
         lived, after = (looks[:-1], looks[-1]) if self._ended else (looks, None)
         held = [pool for pool in lived if pool is not None and (not owned or _holds(pool, self._owner))]
         rooms = [pool.free.mib for pool in held if pool.free.mib is not None]
         if rooms and after is not None and after.free.mib is not None:
-            # Another process may have taken all since the last look: what the end gave back wasn't free before it.
+            # Another process may have taken all since the last look; what the program freed at its end doesn't count.
             rooms.append(after.free.mib - max(0.0, held[-1].held_by(self._owner) - after.held_by(self._owner)))
         return max(0.0, min(rooms)) if rooms else None
 

@@ -1,4 +1,4 @@
-"""What a run is expected to do and hold: the figures that its plan and the agent's configuration give. Plain data."""
+"""Expected figures of a run, from its plan and the agent's configuration. Plain data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from carla_run.configuration.program_life import End
 
 BandKey = tuple[str, str, str]
-"""Owner (simulator, agent), name of pool, phase: the agent's warming, updating or evaluating; empty for any."""
+"""Owner (simulator, agent), name of pool, and the agent's phase: warming, updating, evaluating or empty for any."""
 
 
 PHASES = {
@@ -18,18 +18,18 @@ PHASES = {
     "saving": "updating",
     "evaluating": "evaluating",
 }
-"""The agent's phases that last, by the heartbeat's word: collecting and updating change places at every step."""
+"""Lasting phases by the heartbeat's phase; collecting and updating alternate at every step."""
 DRIVING = ("updating", "evaluating")
-"""Those of them in which it drives."""
+"""Lasting phases in which the agent drives."""
 
 
 @dataclass(frozen=True)
 class Expectations:
-    """What diagnosis measures against.
+    """The agent's time-outs.
 
     Attributes:
-        timeout_s: of the agent's configuration: the client gives a call up after it.
-        collector_margin_s: likewise: so much later it replaces its collector itself.
+        timeout_s: time after which the client gives up a call.
+        collector_margin_s: time after that at which the agent replaces a hung collector itself.
         exits: what the agent's exit codes say; any other one is a crash.
     """
 

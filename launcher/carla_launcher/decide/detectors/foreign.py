@@ -1,4 +1,4 @@
-"""Foreign processes that take a good part of what was free, named once, before anything is short. Pure."""
+"""Detects foreign processes that take much of the free memory, before a pool is short. Reported once. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from carla_launcher.observe.pools import OwnerKind, Pool
 
 
 class ForeignProcesses:
-    """Watches every foreign owner of every pool, from before the agent runs."""
+    """Watches all foreign owners of all pools, also before the agent runs."""
 
     def __init__(self, config: LauncherConfig, holders: Holders) -> None:
         self._limits, self._holders = config.memory, holders
         self._named_mib: dict[tuple[str, str], float] = {}
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
-        """Return who has grown enough to be named since the last time that he was."""
+        """Return the foreign processes whose memory grew enough to be reported again."""
         return tuple(finding for pool in seen.memory.pools for finding in self._look(pool))
 
     def _look(self, pool: Pool) -> list[Finding]:
         known, found = self._holders.foreign(pool.name), []
-        # Who let go of some of it is named again when he takes that again.
+        # A process that frees memory and takes it again is reported again.
         self._named_mib = {
             (of, name): min(mib, known.get(name, (0.0, 0.0))[0]) if of == pool.name else mib
             for (of, name), mib in self._named_mib.items()
@@ -44,7 +44,7 @@ def _finding(pool: Pool, name: str, held_mib: float, grown_mib: float, for_s: fl
     return Finding(
         Cause.FOREIGN_PROCESS,
         f"{name}, which isn't this run's, took {grown_mib:.0f} MiB of {pool.name} in the last {for_s:.0f} s "
-        f"and holds {held_mib:.0f}; {pool.free} are free",
+        f"and holds {held_mib:.0f} MiB; {pool.free} are free",
         pool=pool.name,
         owner=name,
         numbers={

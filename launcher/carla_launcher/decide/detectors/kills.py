@@ -1,4 +1,4 @@
-"""The kernel's counters of out-of-memory kills: which rose lately. Pure."""
+"""Detects which of the kernel's counters of out-of-memory kills rose recently. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from carla_launcher.observe.pools import Reading
 
 
 class OomKills:
-    """Watches every pool's counter.
+    """Watches the counter of every pool.
 
     Args:
-        recent_s: how long a rise is remembered; an exit code may come later than it.
+        recent_s: time for which a rise counts as recent, since an exit code may come later.
     """
 
     def __init__(self, recent_s: float) -> None:
@@ -19,7 +19,7 @@ class OomKills:
         self._now_s = 0.0
 
     def look(self, time_s: float, reading: Reading) -> None:
-        """Take the counters of a moment; a counter that is new, or began anew, hasn't risen."""
+        """Record the counters of a moment; a new counter, or one that restarted, hasn't risen."""
         self._now_s = time_s
         for pool in reading.pools:
             if pool.oom_kills > self._counts.get(pool.name, pool.oom_kills):
@@ -27,7 +27,7 @@ class OomKills:
             self._counts[pool.name] = pool.oom_kills
 
     def lately(self, program: str) -> str:
-        """Return the pool in which the kernel killed lately, of those that a program lives in; empty if in none."""
+        """Return the pool of a program in which the kernel killed recently; empty if in none."""
         for name in (f"ram:{program}", "ram"):
             if self._now_s - self._rose_s.get(name, -float("inf")) <= self._recent_s:
                 return name

@@ -1,8 +1,8 @@
-"""Leaks: an owner of this run that grows steadily, seen far enough ahead of the end of its pool. Pure.
+"""Detects leaks: simulator or agent grows steadily and will exhaust its pool. Pure.
 
-Who extrapolates from a short time foresees a short time: the window and the foresight are cut down together, so that
-slow leaks are found over minutes, fast ones before it is too late, and a burst of growth is believed by neither. A
-curve that flattens, as a program that warms up does, is followed to its end: it is a leak if there is no room for that.
+Growth is fitted over windows of several lengths, and a shorter window is extrapolated over a shorter horizon. So slow
+leaks are found over minutes, fast ones early enough, and a burst of growth is no leak. A curve that flattens, as while
+a program warms up, is extrapolated to its limit: it is a leak only if the pool has no room for that.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool
 
 FRACTIONS = (1.0, 0.5, 0.25)
-"""Of the window and of the horizon, both."""
+"""Lengths of the windows and their horizons, as shares of the configured ones."""
 LOOKS_A_WINDOW = 60
-"""A slope is fitted so often in the time of a window; between, the last one counts."""
+"""Number of fits in the time of a window."""
 KEPT_SHARE = 0.25
-"""Of the window: for so long, a leak that isn't borne out for a moment still is one."""
+"""Share of the window for which a leak is still reported after the fit stops showing it."""
 
 
 @dataclass
 class _Owned:
-    """What one owner has held in one pool."""
+    """Memory of one owner in one pool over time."""
 
     window: Window
     pids: frozenset[int]
@@ -37,18 +37,18 @@ class _Owned:
 
 
 class Leaks:
-    """Watches simulator and agent in every pool."""
+    """Detects leaks of simulator and agent in every pool."""
 
     def __init__(self, config: LauncherConfig) -> None:
         self._limits, self._settle_s = config.memory, config.restore.settle_s
         self._owned: dict[tuple[str, OwnerKind], _Owned] = {}
 
     def forget(self) -> None:
-        """Start over: time has passed without a look."""
+        """Restart after a gap between looks."""
         self._owned.clear()
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
-        """Return the leaks that exhaust their pool within the horizon, down to the reserve."""
+        """Return the leaks that use up their pool, down to the reserve, within the horizon."""
         watched = _watched(seen)
         present = {
             (pool.name, owner.kind): (pool, owner)
@@ -77,7 +77,7 @@ class Leaks:
         return _finding(pool, owner, owned.slope, room_mib)
 
     def _series(self, now_s: float, owner: Owner, key: tuple[str, OwnerKind]) -> _Owned:
-        """Return what is known of an owner; a process that was started anew is another one."""
+        """Return an owner's series; a restarted process begins a new one."""
         pids = frozenset(owner.pids)
         owned = self._owned.get(key)
         if owned is None or (pids and owned.pids and not pids & owned.pids):
@@ -86,14 +86,14 @@ class Leaks:
         return owned
 
     def _growth(self, window: Window) -> dict[float, Growth]:
-        """Return what grows steadily, by fraction of the window, longest first."""
+        """Return the steady growth by fraction of the window, longest first."""
         span_s = self._limits.slope_window_s
         growth = {part: steady_growth(window.points, part * span_s, self._limits.growth_mib) for part in FRACTIONS}
         return {part: found for part, found in growth.items() if found is not None}
 
 
 def _watched(seen: Observation) -> set[OwnerKind]:
-    """Return whose memory should be flat by now: that of a starting program isn't."""
+    """Return the owners whose memory should be flat; that of a starting program isn't."""
     watched = set()
     if seen.simulator.running and seen.simulator.healthy:
         watched.add(OwnerKind.SIMULATOR)
@@ -106,8 +106,8 @@ def _finding(pool: Pool, owner: Owner, slope: float, room_mib: float) -> Finding
     a_minute, left_s = 60.0 * slope, room_mib / slope
     return Finding(
         Cause.LEAK,
-        f"{owner.name} holds {owner.held} of {pool.name} and grows by {a_minute:.0f} MiB a minute: "
-        f"the {room_mib:.0f} MiB above the reserve last for {left_s:.0f} s",
+        f"{owner.name} holds {owner.held} of {pool.name} and grows by {a_minute:.0f} MiB per minute: "
+        f"the {room_mib:.0f} MiB above the reserve will last {left_s:.0f} s",
         pool=pool.name,
         owner=owner.name,
         exhausted_in_s=round(left_s, 1),

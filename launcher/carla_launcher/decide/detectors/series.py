@@ -1,4 +1,4 @@
-"""Figures over time: windows, medians, and whether something grows steadily. Pure."""
+"""Time series: windows, medians, and a test for steady growth. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Point = tuple[float, float]
 """Seconds, MiB."""
 
 BUCKETS = 12
-"""A window is cut into so many; their medians bear the slope."""
+"""Number of buckets in a window; the slope is fitted to their medians."""
 QUARTERS = 4
 STEADY_SHARE = 0.4
-"""Of the mean growth: no quarter of the window has grown by less, or it is a step, or a curve that flattens."""
+"""Least growth of a quarter of the window, as a share of the mean; below it the growth is a step, or it flattens."""
 MAD_TO_SIGMA = 1.4826
 MEDIAN_ERROR = 1.25
-"""A median's standard error by a mean's."""
+"""Standard error of a median relative to that of a mean."""
 
 
 class Window:
@@ -51,17 +51,17 @@ class Window:
             self._points.popleft()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all points."""
         self._points.clear()
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What grows steadily.
+    """A steady growth.
 
     Attributes:
         slope: MiB/s.
-        limit_mib: how much is still to come if it goes on to flatten as it has, or may have; infinite if it hasn't.
+        limit_mib: further growth if the curve flattens on as it has so far; infinite if it doesn't flatten.
     """
 
     slope: float
@@ -69,15 +69,15 @@ class Growth:
 
 
 def steady_growth(points: Sequence[Point], window_s: float, least_mib: float) -> Growth | None:
-    """Return the growth over the last ``window_s`` seconds, if the whole window bears it out; None if not.
+    """Return the growth over the last ``window_s`` seconds if it is steady; otherwise None.
 
-    Theil and Sen's slope of bucket medians: a quarter of outliers doesn't move it. What grows once, however much,
-    isn't steady (``STEADY_SHARE``), and what was as high before isn't growth; noise comes out as a curve that flattens.
+    Uses the Theil-Sen slope of bucket medians, which a quarter of outliers doesn't change. A single step isn't steady
+    (``STEADY_SHARE``), and a value that was as high before isn't growth. Noise looks like a curve that flattens.
 
     Args:
-        points: in order; they must fill the window, and may reach further back.
-        window_s: what is looked at, up to the newest point.
-        least_mib: growth over the window that counts at all.
+        points: in order of time; they must fill the window, and may begin before it.
+        window_s: length of the window, which ends at the newest point.
+        least_mib: least growth over the window that counts.
     """
     width_s = window_s / BUCKETS
     buckets = _buckets(points, width_s)
@@ -97,7 +97,7 @@ def steady_growth(points: Sequence[Point], window_s: float, least_mib: float) ->
 
 
 def _still_to_come(steps: Sequence[float], error_mib: float) -> float:
-    """Return the sum of the steps that follow, each smaller than the one before by as much as these are, or may be."""
+    """Return the sum of the steps that would follow if they shrink as these do, within the error."""
     ratio: float = (max(0.0, steps[-1] - error_mib) / (steps[0] + error_mib)) ** (1 / (len(steps) - 1))
     return steps[-1] * ratio / (1 - ratio) if ratio < 1 else inf
 
@@ -118,7 +118,7 @@ def _quarters(middles: Sequence[float]) -> list[float]:
 
 
 def _error(buckets: Sequence[Sequence[Point]], middles: Sequence[float], slope: float, width_s: float) -> float:
-    """Return a bucket's standard error: from the scatter of points or of buckets about the line, whichever is more."""
+    """Return a bucket's standard error, from the larger of two scatters about the line: of points or of buckets."""
     points = [value - slope * time_s for bucket in buckets for time_s, value in bucket]
     each = len(points) / BUCKETS
     among = _scatter([middle - slope * width_s * index for index, middle in enumerate(middles)])

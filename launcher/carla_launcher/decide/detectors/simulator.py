@@ -1,4 +1,4 @@
-"""What is wrong with the simulator: how it ended, or that it doesn't answer, and what its log says about it. Pure."""
+"""Detects a failed simulator: how it ended, or that it doesn't answer, and what its log says. Pure."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ KILLED, ENDED = 128 + 9, 128 + 15
 
 MISCONFIGURED = {
     Sign.LAVAPIPE: vulkan.ON_THE_CPU,
-    Sign.NO_VULKAN: "the simulator finds no Vulkan driver that it can use, which no restart mends: " + vulkan.CURE,
-    Sign.VULKAN_FAILED: "the simulator's Vulkan driver doesn't start, though the card has memory, which no restart "
-    "mends: restart the machine if its driver was upgraded, or give the container the GPU by the nvidia runtime with "
-    "NVIDIA_DRIVER_CAPABILITIES=all",
+    Sign.NO_VULKAN: "the simulator finds no Vulkan driver that it can use, and a restart won't help: " + vulkan.CURE,
+    Sign.VULKAN_FAILED: "the simulator's Vulkan driver doesn't start, though the GPU has free memory, and a restart "
+    "won't help: restart the machine if its driver was upgraded, or give the container the GPU by the nvidia runtime "
+    "with NVIDIA_DRIVER_CAPABILITIES=all",
     Sign.ROOT: "the simulator refuses to run as root, as every Unreal program does: start the launcher as another "
-    "user, or leave the container its image's user",
-    Sign.NO_LIBRARY: "the simulator lacks a shared library ({line}), which no restart mends: install it",
+    "user, and don't change the user of the container's image",
+    Sign.NO_LIBRARY: "the simulator lacks a shared library ({line}), and a restart won't help: install it",
 }
-"""What a restart can't mend, what to do for it, by the sign in the log; the gravest first."""
+"""Problems that a restart can't solve, with advice, by the sign in the log; the gravest first."""
 RAN_OUT = {
     Sign.OUT_OF_VRAM: (Cause.SIMULATOR_OUT_OF_VRAM, "out of video memory"),
     Sign.OUT_OF_RAM: (Cause.SIMULATOR_HOST_OOM, "out of host memory"),
 }
 EXPLAINED = {**RAN_OUT, Sign.PORT_TAKEN: (Cause.SIMULATOR_CRASH, "its port is in use")}
-"""What the log explains whatever the memory was."""
+"""Signs in the log that count however much memory was free."""
 CRASHED = {
     Sign.DEVICE_LOST: "a GPU fault",
     Sign.RENDERER_HUNG: "its render thread hung",
@@ -41,7 +41,7 @@ CRASHED_SHORT = {PoolKind.VRAM: Cause.SIMULATOR_OUT_OF_VRAM, PoolKind.RAM: Cause
 
 
 class Simulator:
-    """Watches one simulator after another."""
+    """Detects failures of the simulators at one address, one after the other."""
 
     def __init__(self, config: LauncherConfig, kills: OomKills) -> None:
         self._limits = config.watch
@@ -55,13 +55,13 @@ class Simulator:
         self._ever_ready = False
 
     def forget(self) -> None:
-        """Start all waiting over: time has passed without a look."""
+        """Restart all time limits after a gap between looks."""
         self._lost_s = None
         self._ends.forget()
         self._failed_before = self._last_failed
 
     def look(self, seen: Observation, ticks_go_on: bool) -> tuple[Finding, ...]:
-        """Return what is wrong; one finding at most, the one that explains most."""
+        """Return at most one finding, the one that explains most."""
         simulator = seen.simulator
         if self._ends.look(seen.time_s, seen.memory, simulator):
             self._begin()
@@ -70,7 +70,7 @@ class Simulator:
         return () if found is None else (found,)
 
     def blamed(self, finding: Finding) -> Finding:
-        """Return a hang under the cause that the log gives for it, if it gives one."""
+        """Return a hang with the cause in the log, if there is one."""
         return self._by_signs(finding.sentence, None) if any(map(self._line, RAN_OUT)) else finding
 
     def _begin(self) -> None:
@@ -82,12 +82,12 @@ class Simulator:
 
     def _read_signs(self, now_s: float, simulator: SimulatorSeen) -> None:
         self._signs += [(now_s, sign, line) for sign, line in simulator.signs]
-        if simulator.ended is None:  # what explains an end explains it for as long as it is looked at
+        if simulator.ended is None:  # after the end its signs stay
             self._signs = [each for each in self._signs if now_s - each[0] <= self._limits.sign_s]
         self._misconfigured = self._misconfigured or self._misconfiguration()
 
     def _misconfiguration(self) -> tuple[Sign, str] | None:
-        """Return what no restart can mend, with its line; a driver that has started before may start again."""
+        """Return a problem that a restart can't solve, with its line; a driver that once started may start again."""
         may_start = self._ever_ready or self._ends.short_of({PoolKind.VRAM}, owned=False) is not None
         known = (sign for sign in MISCONFIGURED if sign is not Sign.VULKAN_FAILED or not may_start)
         return next(((sign, line) for sign in known if (line := self._line(sign))), None)
@@ -122,7 +122,7 @@ class Simulator:
         self._lost_s = now_s if self._lost_s is None else self._lost_s
         if now_s - self._lost_s < self._limits.dying_s:
             return None
-        return self._by_signs("the simulator ended its connections, and nothing has answered there since", None)
+        return self._by_signs("the simulator closed its connections, and nothing has answered since", None)
 
     def _mute(self, simulator: SimulatorSeen, ticks_go_on: bool) -> Finding | None:
         if simulator.checks_failed < self._last_failed:
@@ -131,12 +131,12 @@ class Simulator:
         failed = simulator.checks_failed - self._failed_before
         if failed < self._limits.checks_failed or ticks_go_on:
             return None
-        sentence = f"the simulator runs, but {failed} questions in a row failed: {simulator.problem}"
+        sentence = f"the simulator runs, but {failed} health checks in a row failed: {simulator.problem}"
         found = Finding(Cause.SIMULATOR_HANG, sentence, owner="simulator", numbers={"checks_failed": failed})
         return self.blamed(found)
 
     def _by_signs(self, sentence: str, code: int | None) -> Finding:
-        """Return a failure with what the log's last lines make of it, or the memory that was left at its end."""
+        """Return a failure with the cause in the log's last lines, else the one that the free memory suggests."""
         explained = next((EXPLAINED[sign] for sign in EXPLAINED if self._line(sign)), None)
         reasons = (reason for sign, reason in CRASHED.items() if self._line(sign))
         cause, reason = explained or (Cause.SIMULATOR_CRASH, next(reasons, ""))
@@ -145,7 +145,7 @@ class Simulator:
         return found if explained or code is None else self._by_memory(found, code)
 
     def _by_memory(self, crash: Finding, code: int) -> Finding:
-        """Return a crash by the pool that was too full at its end, if one was; of SIGKILL and SIGTERM see ``Agent``."""
+        """Return a crash, with the pool that was short at its end, if any; for SIGKILL and SIGTERM see ``Agent``."""
         if self._line(Sign.VULKAN_FAILED) and (short := self._ends.explained(crash, {PoolKind.VRAM}, owned=False)):
             return short
         return self._ends.explained(crash, {PoolKind.RAM} if code in (KILLED, ENDED) else ANY) or crash
@@ -157,8 +157,8 @@ class Simulator:
         return next((line for _, sign, line in self._signs if sign is wanted), "")
 
 
-def never_mended(signs: Iterable[tuple[Sign, str]]) -> str:
-    """Return what stands in the way of any simulator, whatever else is known; empty if no sign in a log says so."""
+def unrecoverable(signs: Iterable[tuple[Sign, str]]) -> str:
+    """Return why no restart can help, by the signs in a log; empty if no sign says so."""
     sure = (each for each in signs if each[0] in MISCONFIGURED and each[0] is not Sign.VULKAN_FAILED)
     return next((_misconfiguration(*each) for each in sure), "")
 

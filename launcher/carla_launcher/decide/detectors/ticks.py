@@ -1,8 +1,8 @@
-"""Ticks that stop: the collector first, and only when a fresh attempt can't tick either, the simulator.
+"""Detects ticks that stop: a hung collector, or a hung simulator if a new collector can't tick either. Pure.
 
-The client gives a call up after its time-out. One that is out for longer hangs in the client library, which costs a
-collector: the agent replaces it by itself, as it does one that hangs outside of all calls. Where calls do end, but no
-tick follows, no client can tick. Pure.
+The client gives a call up after its time-out. A call that takes longer hangs in the client library; the agent then
+replaces the collector by itself, as it replaces one that hangs outside of calls. If calls end but no tick follows, no
+client can tick.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from carla_run.events import CollectorRestarted, decisive
 from carla_run.heartbeat import CollectorState, Heartbeat
 
 WANTING = (CollectorState.CONNECTING, CollectorState.STEPPING, CollectorState.EVALUATING)
-"""What a collector is at when it wants ticks."""
+"""States in which a collector needs ticks."""
 PAUSE_S = 3.0
-"""Not wanting any for so long, it has stopped wanting; heartbeats come once a second, between two calls too."""
+"""Time without such a state after which the collector needs no ticks; a heartbeat may fall between two calls."""
 
 
 class Ticks:
-    """Watches the counter of ticks, and the call that is out."""
+    """Watches the tick counter and the outstanding call."""
 
     def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
         self._timeout_s = expectations.timeout_s
@@ -37,11 +37,11 @@ class Ticks:
         self._ticked = self._fresh = self._moved = False
 
     def forget(self) -> None:
-        """Start all waiting over: time has passed without a look."""
+        """Restart all time limits after a gap between looks."""
         self._last = None
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
-        """Return who hangs."""
+        """Return a finding if collector or simulator hangs."""
         beat, simulator = seen.agent.beat, seen.simulator
         ready = simulator.healthy or simulator.checks_failed > 0  # a check fails only after one has succeeded
         able = simulator.running and ready and not simulator.connection_lost
@@ -54,7 +54,7 @@ class Ticks:
         return () if found is None else (found,)
 
     def ticked_within(self, now_s: float, seconds: float) -> bool:
-        """Return whether a tick was seen lately."""
+        """Return whether there was a tick in the last seconds."""
         return self._last is not None and self._ticked and now_s - self._waiting_s <= seconds
 
     def _count(self, seen: Observation, beat: Heartbeat) -> None:
@@ -77,7 +77,7 @@ class Ticks:
         self._last = beat
 
     def _replacement(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> Finding | None:
-        """Return the hang of a collector that is replaced already."""
+        """Return the hang of a collector that the agent has replaced already."""
         ended = [event for row in events if isinstance(event := decisive(row), CollectorRestarted)]
         hung = [event.cause for event in ended if event.in_a_call]
         waited_s = 0.0 if self._last is None else now_s - self._waiting_s
@@ -88,8 +88,8 @@ class Ticks:
     def _stalled(self, now_s: float, beat: Heartbeat, age_s: float) -> Finding | None:
         waited_s = now_s - self._waiting_s
         out_s = beat.tick_outstanding_s + age_s
-        # A first connection may have met a simulator that didn't answer yet, and so cost a whole time-out; one of a
-        # collector that replaced none, sent to another town, a map that took so long to load.
+        # The first connection may take a whole time-out if the simulator didn't answer yet; so may loading the map of
+        # another town.
         patient = self._moved or not (self._ticked or self._fresh)
         limit_s = self._limit_s + self._timeout_s * patient
         if waited_s <= limit_s:
@@ -99,16 +99,16 @@ class Ticks:
         if own:
             words = f"{own}; the agent replaces its collector after {self._replaced_s:g} s by itself"
             return _finding(Cause.COLLECTOR_HANG, words, waited_s, beat)
-        who = "a fresh collector" if self._fresh else "the collector, connecting anew,"
-        words = f"the simulator answers `version`, but {who} has got no tick from it for {waited_s:.0f} s"
+        which = "a new collector" if self._fresh else "the collector, which reconnects,"
+        words = f"the simulator answers `version`, but {which} has got no tick for {waited_s:.0f} s"
         return _finding(Cause.SIMULATOR_HANG, words, waited_s, beat)
 
     def _its_own(self, beat: Heartbeat, out_s: float, waited_s: float) -> str:
-        """Return by what it is the collector that hangs; empty if it isn't: its calls end."""
+        """Return why it is the collector that hangs; empty if it isn't, since its calls end."""
         if beat.tick_outstanding_s == 0 and waited_s <= self._replaced_s + self._margin_s:
-            return f"the collector has asked the simulator for nothing for {waited_s:.0f} s"
+            return f"the collector has sent the simulator no call for {waited_s:.0f} s"
         if out_s > self._timeout_s:
-            return f"a call to the simulator has been out for {out_s:.0f} s, {self._timeout_s:g} s should end it"
+            return f"a call to the simulator has taken {out_s:.0f} s, its time-out is {self._timeout_s:g} s"
         return ""
 
 

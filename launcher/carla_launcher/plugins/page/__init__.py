@@ -1,5 +1,5 @@
 """The live page: a run in a browser on this machine, read from the run's files, with a few buttons.
 
-A process of its own beside the launcher (``live_page`` starts it and imports nothing of it), for what it serves and
-draws with is larger than the launcher. Whoever has the token may look and press; a page of another site can do neither.
+A child process of the launcher (``live_page`` starts it), since its libraries are larger than the launcher. Anyone with
+the token can view the page and use the buttons; pages of other sites can do neither.
 """

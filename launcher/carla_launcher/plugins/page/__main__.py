@@ -1,6 +1,6 @@
-"""``python -m carla_launcher.plugins.page RUN SOCKET CONFIG``: serves the page on a socket until its input ends.
+"""``python -m carla_launcher.plugins.page RUN SOCKET CONFIG``: serves the page until standard input closes.
 
-The first line of its input is the token.
+The first line of standard input is the token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from carla_launcher.plugins.page.server import serve
 from carla_run.paths import RunPaths
 
 BESIDE_TRAINING = 10
-"""Lower priority: looking must not slow down what is looked at."""
+"""Lower priority (nice), since the page must not slow training down."""
 
 
 def main(run: RunPaths, descriptor: int, limits: LauncherConfig) -> None:

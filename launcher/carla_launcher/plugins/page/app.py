@@ -1,6 +1,6 @@
-"""What is asked for and what is answered: the page, its parts, the camera's pictures, state and map, the buttons.
+"""The web application: the page, its parts, the camera's pictures, state and map, the buttons.
 
-Only these addresses, each with its own file or function: no name from a request ever becomes a path.
+Each address has its own file or function, so that no name in a request becomes a path.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FILES = {
     "/page.js": (TEMPLATES / "page.js", "text/javascript"),
 }
 PICTURE_S = 0.1
-"""Between two pictures: as often as the collector writes them."""
+"""Interval between two pictures, as the collector writes them."""
 MOST_STREAMS = 16
 BOUNDARY = b"picture"
 
 
 def application(run: RunPaths, parts: Parts, viewers: Viewers) -> Starlette:
-    """Return the page of a run, for whoever has got past the guard."""
+    """Return the application of a run, for requests that the guard let through."""
 
     async def page(_: Request) -> Response:
         return Response(parts.page(), media_type="text/html")
@@ -60,7 +60,7 @@ def application(run: RunPaths, parts: Parts, viewers: Viewers) -> Starlette:
 
     async def camera(_: Request) -> Response:
         if viewers.streams >= MOST_STREAMS:
-            return PlainTextResponse("Too many look at the camera already.\n", 503)
+            return PlainTextResponse("Too many pages show the camera already.\n", 503)
         kind = f"multipart/x-mixed-replace; boundary={BOUNDARY.decode()}"
         return StreamingResponse(_pictures(run.live_frame, viewers), media_type=kind)
 
@@ -87,7 +87,7 @@ def application(run: RunPaths, parts: Parts, viewers: Viewers) -> Starlette:
 
 
 def _json(path: Path) -> Response:
-    """Return a file that is JSON already; empty where it isn't there."""
+    """Return a JSON file; an empty response if it is missing."""
     try:
         return Response(read_whole(path), media_type="application/json")
     except OSError:
@@ -95,7 +95,7 @@ def _json(path: Path) -> Response:
 
 
 async def _pictures(path: Path, viewers: Viewers) -> AsyncIterator[bytes]:
-    """Yield each new picture as a part, until the reader is gone."""
+    """Yield each new picture as a part, until the client disconnects."""
     viewers.streams += 1
     try:
         yield b"--" + BOUNDARY + b"\r\n"

@@ -1,4 +1,4 @@
-"""The page's buttons: the same requests and the same way down as the commands, and what has become of the last one."""
+"""The page's buttons, which send the same requests as the commands, and the result of the last one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOP = "stop"
 
 
 class Buttons:
-    """Of one run."""
+    """The buttons of one run."""
 
     def __init__(self, run: RunPaths, limits: LauncherConfig) -> None:
         self._run, self._limits = run, limits
@@ -27,10 +27,10 @@ class Buttons:
         self._stopping, self._stop_said = False, ""
 
     def open(self, phase: str) -> dict[str, bool]:
-        """Return which buttons can be pressed, by name.
+        """Return which buttons are enabled, by name.
 
         Args:
-            phase: of the agent.
+            phase: the agent's phase.
         """
         listens = is_held(self._run.learner_lock) and not requests.is_open(self._run) and not self._stopping
         return {
@@ -41,10 +41,10 @@ class Buttons:
         }
 
     def press(self, what: str) -> str:
-        """Ask for what a button stands for; return what was asked, a sentence.
+        """Send a button's request; return a sentence on its state.
 
         Raises:
-            ExitError: there is no such button, or nobody to ask; the message is one sentence for a person.
+            ExitError: there is no such button, or no agent runs. The message is one sentence for the user.
             OSError: the run directory can't be written.
         """
         with self._pressing:
@@ -56,12 +56,12 @@ class Buttons:
             return self.said()
 
     def said(self) -> str:
-        """Return what has become of the last button that was pressed here; empty before one was."""
+        """Return the state of the last button's request, as a sentence; empty before the first one."""
         if self._stop_said or self._asked is None:
             return self._stop_said
         what, number = self._asked
         answer = requests.answer_to(self._run, number)
-        return f"{what} is asked for …" if answer is None else f"{what}: {answer.sentence}"
+        return f"{what} was requested …" if answer is None else f"{what}: {answer.sentence}"
 
     def _stop(self) -> str:
         if is_held(self._run.launcher_lock):
@@ -76,7 +76,7 @@ class Buttons:
             self._stop_said = down.run(self._run, self._limits)
         except ExitError as error:
             self._stop_said = str(error)
-        except Exception as error:  # else the page says for ever that the run is being stopped
+        except Exception as error:  # otherwise the page would always show that the run is being stopped
             traceback.print_exc()
             self._stop_said = f"The run can't be stopped from here ({type(error).__name__}): use `down`."
-        self._stopping = False  # one that couldn't be stopped can be asked again
+        self._stopping = False  # after a failure the button works again

@@ -1,8 +1,8 @@
-"""Who may look and press: the token, and no other site's page on its user's behalf.
+"""Access control of the page: the token gives a cookie, and requests that other sites cause are refused.
 
-Everything but the one address that carries the token needs the cookie that it gave. A browser that was lured elsewhere
-is told from its own user by Host (a name that was bent to 127.0.0.1), Origin and Sec-Fetch-Site (another site's page).
-The name in Host is checked, not its port: a tunnel (``ssh -L``) has another one at this end.
+Every address except the one with the token needs the cookie. A request that another site causes shows by its Host (a
+name that was rebound to 127.0.0.1), Origin or Sec-Fetch-Site. Only the name in Host is checked, not the port, since a
+tunnel (``ssh -L``) may use another port.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# A link in another site's page (a terminal in a browser) is followed without SameSite=Strict cookies, redirects
-# included; a page that goes on by itself isn't: that step begins here. It also takes the token out of the history.
+# A browser follows a link of another site (such as a terminal in a browser) and its redirects without SameSite=Strict
+# cookies. A page that reloads itself starts a new request from here, and removes the token from the history.
 GOES_ON = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>One moment</title>'
-STRANGER = "Open the address that the launcher printed: it ends with a token, which this browser hasn't shown yet.\n"
+NO_TOKEN = "Open the address that the launcher printed: it ends with a token, which this browser hasn't sent yet.\n"
 
 
 class Guard:
-    """Lets through what may pass; all that leaves carries the same headers.
+    """Middleware that refuses requests, and adds the security headers to all responses.
 
     Args:
-        app: what is behind.
-        token: of the one address that gives the cookie.
-        port: names the cookie: those of two runs' pages, which are one site, must not replace each other.
+        app: the application behind it.
+        token: token in the address that gives the cookie.
+        port: part of the cookie's name, since the pages of two runs are one site to a browser.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
@@ -50,7 +50,7 @@ class Guard:
         self._cookie = f"run-page-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or hand it on."""
+        """Answer a request, or pass it on."""
         if scope["type"] != "http":
             return
 
@@ -64,7 +64,7 @@ class Guard:
         await (answer or self._app)(scope, receive, guarded)
 
     def _admission(self, request: Request) -> Response | None:
-        """Return the answer to who shows the token, or neither token nor cookie; None for who may pass."""
+        """Return the response to a request with the token, or without token and cookie; None if it has the cookie."""
         shown = request.query_params.get("token")
         if request.url.path == "/" and request.method == "GET" and shown is not None and _same(shown, self._token):
             welcome = HTMLResponse(GOES_ON)
@@ -72,11 +72,11 @@ class Guard:
             return welcome
         if _same(request.cookies.get(self._cookie, ""), self._session):
             return None
-        return PlainTextResponse(STRANGER, 401)
+        return PlainTextResponse(NO_TOKEN, 401)
 
 
 def _refusal(request: Request) -> Response | None:
-    """Return the answer to what another site has a hand in; None for what none has."""
+    """Return the response to a request that another site caused; None for any other request."""
     headers = request.headers
     host, origin, site = (headers.get(name) for name in ("host", "origin", "sec-fetch-site"))
     try:
@@ -88,7 +88,7 @@ def _refusal(request: Request) -> Response | None:
     asks = request.method not in ("GET", "HEAD")
     foreign = origin != f"http://{host}" if origin is not None else asks
     if foreign or (asks and site not in (None, "same-origin")):
-        return PlainTextResponse("Another site's page may not ask for this.\n", 403)
+        return PlainTextResponse("Pages of other sites may not request this.\n", 403)
     return None
 
 

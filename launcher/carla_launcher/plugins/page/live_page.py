@@ -1,6 +1,6 @@
-"""The page's process, as the launcher has it: its port, its token, and the pipe with whose end it ends.
+"""Starts the page's process with its port, its token, and a pipe whose end stops it.
 
-A page that can't be served is one sentence and never a reason for a run not to start.
+A page that can't be served is reported in one sentence; the run starts anyway.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ADDRESS = "127.0.0.1"
 NEEDED = ("starlette", "uvicorn", "jinja2", "matplotlib")
 BACKLOG = 64
 LAST_LOOK_S = 5.0
-"""For the last pictures to go out once the run has ended."""
+"""Time for the last pictures after the end of the run."""
 
 Say = Callable[[str], None]
 
 
 class NoPageError(ExitError):
-    """The page can't be served; the message is one sentence for a person."""
+    """The page can't be served. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
 
@@ -41,13 +41,13 @@ class NoPageError(ExitError):
 def beside(
     run: RunPaths, port: int | None, say: Say, launcher_config: Path = SHIPPED, *, to_terminal: bool = False
 ) -> Iterator[int | None]:
-    """Serve the run's page from a child process while the block lasts, and give its process id.
+    """Serve the run's page from a child process while the block runs, and give its process id.
 
-    None where no port is given, or the page can't be served, which is said.
+    Gives None if no port is given, or if the page can't be served, which is printed.
 
     Args:
-        launcher_config: by which the page's button stops the run.
-        to_terminal: what is said goes to a terminal, and so the address with its token may be.
+        launcher_config: used by the button that stops the run.
+        to_terminal: ``say`` prints to a terminal, so it may print the address with the token.
     """
     with contextlib.ExitStack() as served:
         process = None
@@ -55,7 +55,7 @@ def beside(
             if port is not None:
                 process = served.enter_context(_started(run, port, launcher_config, say, to_terminal))
         except NoPageError as error:
-            say(f"{error} The run goes on without its page; `dashboard {run.path.name}` serves it later.")
+            say(f"{error} The run continues without a page; `dashboard {run.path.name}` can serve it later.")
         yield process
 
 
@@ -74,12 +74,12 @@ def serve(run: RunPaths, port: int, limits: LauncherConfig, say: Say, *, to_term
 
 @contextlib.contextmanager
 def _address(run: RunPaths, listening: socket.socket, say: Say, to_terminal: bool) -> Iterator[str]:
-    """Keep the page's address in a file that only its user can read while the block lasts, and give its token.
+    """Keep the page's address in a file that only its user can read while the block runs, and give its token.
 
-    It is said on a terminal only: a file or a job's log may be open to others, and the token lets them stop the run.
+    The address is printed to a terminal only: others may read a job's log, and with the token they could stop the run.
 
     Raises:
-        NoPageError: it can neither be said nor written.
+        NoPageError: the address can neither be printed nor written.
     """
     token = secrets.token_urlsafe(32)
     address = f"http://{ADDRESS}:{listening.getsockname()[1]}/?token={token}"
@@ -88,10 +88,10 @@ def _address(run: RunPaths, listening: socket.socket, say: Say, to_terminal: boo
     except OSError as error:
         if not to_terminal:
             raise NoPageError(
-                f"{run.page_address}: can't be written ({error.strerror}), and the live page's address has a token "
-                "that belongs on no other file: serve the page from a terminal."
+                f"{run.page_address}: can't be written ({error.strerror}), and the live page's address contains a "
+                "token that must not be in any other file: serve the page from a terminal."
             ) from None
-    say(f"live page: {address}" if to_terminal else f"live page: its address is in {run.page_address}, for you only")
+    say(f"live page: {address}" if to_terminal else f"live page: its address is in {run.page_address}")
     try:
         yield token
     finally:
@@ -135,14 +135,14 @@ def _process(run: RunPaths, listening: socket.socket, token: str, launcher_confi
 
 def _end(process: subprocess.Popen[str]) -> None:
     try:
-        process.communicate(timeout=LAST_LOOK_S)  # its input ends, and with it the page
+        process.communicate(timeout=LAST_LOOK_S)  # closes its standard input, which stops it
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
 
 
 def _listening(port: int) -> socket.socket:
-    """Return a socket that takes connections from now on; they wait until the page answers."""
+    """Return a listening socket; connections wait until the page answers."""
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise NoPageError(f"The live page needs {', '.join(missing)}: `pip install '.[launcher,web]'`.")
     listening = socket.socket()
@@ -153,6 +153,6 @@ def _listening(port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         taken = error.errno == errno.EADDRINUSE
-        why = f"is taken by {ports.holder(port)}" if taken else f"can't be had ({error.strerror})"
+        why = f"is taken by {ports.holder(port)}" if taken else f"can't be used ({error.strerror})"
         raise NoPageError(f"Port {port} {why}: choose another for the live page, or 0 for a free one.") from None
     return listening

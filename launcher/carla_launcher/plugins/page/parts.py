@@ -1,7 +1,7 @@
-"""The page's parts as HTML, from the run's files by the readers of ``status`` and ``report``; drawn for who looks.
+"""The parts of the page as HTML, from the run's files with the readers of ``status`` and ``report``.
 
-A part is sent again only when it has changed. Figures are looked at once a second; charts are drawn again when an event
-came or some time has passed, for all who look at once.
+A part is sent only when it has changed. Figures are read once a second; charts are redrawn after an event, or after
+some time, once for all open pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from carla_run.paths import RunPaths
 from carla_run.readers import inner
 
 CHARTS_S, AFTER_EVENT_S = 10.0, 2.0
-"""Charts are drawn again after so long; sooner where the launcher has written an event."""
+"""Intervals between two drawings of the charts; the second one after an event of the launcher."""
 INCIDENTS_SHOWN = 12
 CURVES = {
     **{name: run_charts.CURVES[name] for name in ("rollout/ep_rew_mean", "eval/route_completion")},
@@ -35,14 +35,14 @@ Found = Mapping[str, Any]
 
 
 class Part(NamedTuple):
-    """A piece of the page; the key changes with it."""
+    """A part of the page; its key changes with its content."""
 
     key: str
     html: str
 
 
 class Parts:
-    """Of one run; several pages may ask at once."""
+    """The parts of one run's page. Several pages may request them at the same time."""
 
     def __init__(self, run: RunPaths, buttons: Buttons) -> None:
         self.buttons = buttons
@@ -55,14 +55,14 @@ class Parts:
         self._phase, self._alive = "", False
 
     def page(self) -> str:
-        """Return the page around the parts."""
+        """Return the page without its parts."""
         return self._templates.get_template("page.html").render(title=self._run.path.name)
 
     def changed(self, have: Collection[str], now: float) -> dict[str, Any]:
-        """Return the parts whose keys aren't among ``have``, which buttons are open, and what became of the last one.
+        """Return the parts whose keys aren't in ``have``, the enabled buttons, and the state of the last request.
 
         Args:
-            have: keys of what the asking page shows.
+            have: keys of the parts that the page shows.
             now: seconds since 1970.
         """
         with self._looking:
@@ -136,7 +136,7 @@ def _batch(beat: Found) -> str | None:
 
 
 def _pool(name: str, pool: Found) -> dict[str, Any]:
-    """Return a pool's owners with their shares of it, MiB and the page's colours, and what is free."""
+    """Return a pool's owners and its free memory, each with MiB, share and colour."""
     found = bars.held(pool)
     if found is None:
         return {"name": kind_of(name), "total": None, "parts": []}
@@ -153,13 +153,13 @@ def _pool(name: str, pool: Found) -> dict[str, Any]:
 
 
 def _incidents(run: RunHistory) -> list[dict[str, Any]]:
-    """Return the last incidents, restarts and rungs with their causes among what was done; the newest first."""
+    """Return the last incidents with their actions, the newest first."""
     axis = RunTime(run.sessions)
     return [incident_row(each, axis, run.says_what_stood) for each in reversed(run.incidents[-INCIDENTS_SHOWN:])]
 
 
 def _ladders(found: Found) -> dict[str, Any]:
-    """Return, by pool, what each step that can be taken would free, as ``launcher.json`` has it."""
+    """Return, by pool, what each possible step would free, from ``launcher.json``."""
     ladders = found["rungs_free_mib"] if isinstance(found["rungs_free_mib"], dict) else {}
     return {
         kind_of(kind): {step: {kind_of(pool): mib for pool, mib in inner(steps, step).items()} for step in steps}

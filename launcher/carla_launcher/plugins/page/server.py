@@ -1,7 +1,7 @@
-"""The page's process: its HTTP server, which connections it closes, and its end.
+"""The HTTP server of the page's process.
 
-uvicorn waits for ever for a request that is never finished, and for a reader that takes nothing: a hundred such
-connections would keep everybody else out. The server's connections are looked over instead.
+uvicorn never closes a connection whose request isn't completed or whose client reads nothing. A hundred such
+connections would block all others, so this module closes them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from carla_launcher.plugins.page.viewers import Viewers
 from carla_run.paths import RunPaths
 
 REQUEST_S = 5.0
-"""For the head of a request, from the connection's beginning or its last answer."""
+"""Time limit for the head of a request, from the connection's start or its last response."""
 SLOW_S = 10.0
-"""For a reader to take what was sent."""
+"""Time limit for a client to read what was sent."""
 LOOK_OVER_S = 0.25
 MOST_CONNECTIONS = 128
 LAST_LOOK_S = 2.5
-"""For pages that are open to see how the run ended."""
+"""Time for open pages to show the end of the run."""
 
 
-class AtFirstLook:
-    """The page, made when it is first looked at: what draws it takes 60 MiB."""
+class LazyPage:
+    """The page's application, created at the first request, since its libraries take 60 MiB."""
 
     def __init__(self, run: RunPaths, limits: LauncherConfig, viewers: Viewers) -> None:
         self._run, self._limits, self._viewers = run, limits, viewers
@@ -58,15 +58,15 @@ class AtFirstLook:
 async def serve(
     run: RunPaths, limits: LauncherConfig, listening: socket.socket, token: str, lifeline: IO[Any] | None = None
 ) -> None:
-    """Serve a run's page on a socket that listens, until ``lifeline`` ends; without one, until a signal.
+    """Serve a run's page on a listening socket, until ``lifeline`` closes; without one, until a signal.
 
-    ``limits`` are those by which its button stops the run.
+    The button that stops the run uses ``limits``.
     """
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the streams that are cut off at the end
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # ignore the streams that are cut off at the end
     viewers = Viewers(run)
     server = uvicorn.Server(
         uvicorn.Config(
-            Guard(AtFirstLook(run, limits, viewers), token, listening.getsockname()[1]),
+            Guard(LazyPage(run, limits, viewers), token, listening.getsockname()[1]),
             http="h11",
             ws="none",
             lifespan="off",
@@ -92,7 +92,7 @@ async def serve(
 
 
 async def _close_those_that_wait(server: uvicorn.Server) -> None:
-    """Close the connections on which nothing has moved for too long: no whole request came, or no answer was taken."""
+    """Close connections without progress: no complete request came, or no response was read."""
     since: dict[tuple[H11Protocol, object, int], float] = {}
     while True:
         now_s = time.monotonic()

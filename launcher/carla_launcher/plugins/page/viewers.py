@@ -1,4 +1,4 @@
-"""Whether somebody looks at the page; while that is so, the collector is asked for pictures."""
+"""Tracks whether a page is open; while one is, the collector is asked for pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOOKING_S = 3.0
 
 
 class Viewers:
-    """Of one run's page; ``streams`` are those that follow the camera."""
+    """The open pages of one run; ``streams`` is the number of camera streams."""
 
     def __init__(self, run: RunPaths) -> None:
         self.streams = 0
@@ -21,11 +21,11 @@ class Viewers:
 
     @property
     def looking(self) -> bool:
-        """Return whether a page has asked for something in the last seconds."""
+        """Return whether a page has sent a request in the last seconds."""
         return time.monotonic() - self._looked_s < LOOKING_S
 
     def looked(self) -> None:
-        """Take note that somebody looks; where no agent has made the folder yet, there is nobody to ask."""
+        """Record a request of a page, and ask the collector for pictures, if its folder exists."""
         now_s = self._looked_s = time.monotonic()
         if now_s - self._touched_s >= TOUCH_S:
             self._touched_s = now_s

@@ -1,4 +1,4 @@
-"""A run whose collectors drive on a Ray cluster's nodes: what ``status`` and the report show of them.
+"""Lines on the nodes of a Ray cluster for ``status`` and report.
 
-Imports no Ray: only the agent's driver speaks to the cluster.
+Doesn't import Ray: only the agent's driver connects to the cluster.
 """

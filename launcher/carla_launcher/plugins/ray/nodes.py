@@ -1,4 +1,4 @@
-"""The nodes of a cluster that a run's collectors have been on, a line each: what the driver last wrote of them."""
+"""Lines on the collectors of a cluster and their nodes, from the driver's last report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def nodes(run: RunPaths) -> list[str]:
 
 
 def lost_with_nodes(events: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many steps that weren't finished yet a run lost with nodes, by the agent's events; empty for none."""
+    """Return how many unfinished steps a run lost with nodes, from the agent's events; empty for none."""
     rows = [row for row in events if row.get("event") == "chunk_lost"]
     most = sum(number(row.get("at_most")) or 0 for row in rows)
     return f"at most {most:.0f}, {len(rows)} times" if rows else ""
@@ -27,7 +27,7 @@ def _line(row: Mapping[str, Any]) -> str:
     parts = [f"collector {row.get('collector')} on {row.get('node')}: {row.get('steps')} steps"]
     parts.append(f"simulator {seen.get('state', 'unknown')}")
     if restarts := number(seen.get("restarts")):
-        parts.append(f"started again {restarts:.0f} times ({seen.get('cause')})")
+        parts.append(f"restarted {restarts:.0f} times ({seen.get('cause')})")
     for name, pool in inner(seen, "memory_mib").items():
         free, total = (number(pool.get(key)) if isinstance(pool, dict) else None for key in ("free", "total"))
         if free is not None and total is not None:

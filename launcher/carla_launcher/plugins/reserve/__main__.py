@@ -1,4 +1,4 @@
-"""What ``scripts/wait_and_run.sh`` runs: wait, start the command; once more with a smaller batch."""
+"""The program behind ``scripts/wait_and_run.sh``: wait for memory, run a command, retry with a smaller batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOK_S = 0.1
 
 
 def main() -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command line; return the exit code."""
     wanted = _with_a_program(options.parse(sys.argv[1:]))
     if shutil.which(wanted.command[0]) is None:
         _say(f"{wanted.command[0]}: no such program, or it may not be executed; nothing was waited for.")
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 class _Attempts:
-    """The command, waited for and run, once or twice."""
+    """The attempts to run the command: one, or two with ``--fallback-batch``."""
 
     def __init__(self, wanted: Options, memory: Memory, requests: StopRequests) -> None:
         self._wanted, self._memory, self._requests = wanted, memory, requests
@@ -61,7 +61,7 @@ class _Attempts:
         return self._attempt({**os.environ, "AGENT_BATCH": batch, "RL_BATCH_SIZE": batch})[0]
 
     def _attempt(self, environment: dict[str, str]) -> tuple[int, str]:
-        """Return the command's exit code, and why it counts as out of memory if it does."""
+        """Return the command's exit code, and why it counts as out of memory; empty if it doesn't."""
         self._wait()
         words = self._wanted.command
         _say(f"{self._wanted.min_free} MiB of {self._memory.name} are free; starting {words[0]}.")
@@ -74,7 +74,7 @@ class _Attempts:
         return code, command.ran_out_of_memory(code)
 
     def _wait(self) -> None:
-        """Return once the memory is free."""
+        """Wait until the memory is free."""
         wanted, memory = self._wanted, self._memory
         pool, until_s = memory.look(), time.monotonic() + wanted.timeout_s
         if missing(wanted.min_free, pool.total.mib):
@@ -100,7 +100,7 @@ class _Attempts:
             time.sleep(min(LOOK_S, left_s))
 
     def _holders(self, before: str, after: str = "") -> str:
-        """Return the biggest holders of the memory in words; empty where it isn't told."""
+        """Return the processes that hold most of the memory, as text; empty if unknown."""
         holders = self._memory.biggest()
         return f"{before}{holders}{after}" if holders else ""
 

@@ -1,6 +1,6 @@
-"""The command: started in a session of its own, signalled as a whole, the end of its standard error kept.
+"""The command: started in its own session, signalled as a whole. The end of its standard error is kept.
 
-What its end means for memory, :func:`out_of_memory` says, purely.
+:func:`out_of_memory` decides whether it ran out of memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from carla_run.memory.processes import PROC
 from carla_run.signals import StopRequests
 
 SIGNS = ("out of memory", "MemoryError")
-"""What any program may write, beside what ``carla_run.memory.errors`` knows."""
+"""Messages of any program, in addition to those of ``carla_run.memory.errors``."""
 KILLED = 128 + signal.SIGKILL
-# Ends that say what they are, whatever was written before: an agent gets over a shortage, and is stopped hours later.
+# Exit codes with a meaning of their own: an agent may survive a shortage and be stopped hours later.
 MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED} - {int(Exit.CRASH)})
 LAST_WORDS = 64 * 1024
 PATIENCE_S = 1.0
@@ -33,11 +33,11 @@ KERNEL = PROC / "vmstat"
 
 
 def out_of_memory(code: int, last_words: str, kernel_killed: bool) -> str:
-    """Return why a command's end counts as running out of memory, in words; empty if it doesn't.
+    """Return why a command counts as out of memory, as text; empty if it doesn't.
 
     Args:
         code: its exit code; 128 + n if signal n ended it.
-        last_words: the end of what it wrote to standard error.
+        last_words: the end of its standard error.
         kernel_killed: the kernel killed some process for memory while it ran.
     """
     if code == Exit.OUT_OF_MEMORY:  # the agent's and the launcher's
@@ -52,7 +52,7 @@ class Command:
     """A command that was started."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start it; standard error passes through here, everything else is as it was.
+        """Start it. Only its standard error passes through this process.
 
         Raises:
             OSError: it can't be started.
@@ -65,7 +65,7 @@ class Command:
         self._copier.start()
 
     def wait(self, requests: StopRequests) -> int:
-        """Return its exit code, 128 + n if signal n ended it; each request to stop is passed on to it meanwhile."""
+        """Wait for its end, passing requests to stop on to it; return its exit code, 128 + n if signal n ended it."""
         passed_on = 0
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -75,17 +75,17 @@ class Command:
                 passed_on = requests.count
                 number = signal.SIGINT if requests.signal is signal.SIGINT else signal.SIGTERM
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, number)  # as a terminal does
+                    os.killpg(self._process.pid, number)  # the whole group, like a terminal
 
     def ran_out_of_memory(self, code: int) -> str:
-        """Return why its end counts as running out of memory, in words; empty if it doesn't."""
-        self._copier.join(PATIENCE_S)  # a process that it left behind may hold the pipe open
+        """Return why it counts as out of memory, as text; empty if it doesn't."""
+        self._copier.join(PATIENCE_S)  # a process that outlives it may hold the pipe open
         said = b"".join(self._words).decode(errors="replace")
         return out_of_memory(code, said, (oom_kills(KERNEL) or 0) > self._kills)
 
     def _copy(self, source: IO[bytes]) -> None:
         while some := os.read(source.fileno(), LAST_WORDS // 16):
             self._words.append(some)
-            with contextlib.suppress(OSError, ValueError):  # a terminal that was closed ends no command
+            with contextlib.suppress(OSError, ValueError):  # a closed terminal ends no command
                 sys.stderr.buffer.write(some)
                 sys.stderr.buffer.flush()

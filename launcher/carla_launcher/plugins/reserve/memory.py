@@ -1,6 +1,6 @@
-"""A memory that can be waited for: one GPU's, or RAM.
+"""The memory to wait for: one GPU's, or RAM.
 
-A look at a GPU goes through NVML and makes no CUDA context, so it costs no memory.
+A GPU is read through NVML. That creates no CUDA context, so it takes no memory.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ NAMED = 3
 
 
 class UnreadableError(ExitError):
-    """The memory can't be read; the message is one sentence for a person."""
+    """The memory can't be read. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
 
 
 class Memory:
-    """A memory that can be looked at.
+    """One GPU's memory, or RAM.
 
     Attributes:
-        name: for people: ``GPU 0``, ``RAM``.
+        name: for messages: ``GPU 0``, ``RAM``.
     """
 
     def __init__(self, gpu: int | None) -> None:
-        """Look at nothing yet; ``gpu`` is its index as ``nvidia-smi`` counts, None for RAM.
+        """Read nothing yet. ``gpu`` is its index in ``nvidia-smi``, None for RAM.
 
         Raises:
             UnreadableError: nvidia-ml-py is missing.
@@ -51,10 +51,10 @@ class Memory:
         self._nvml = Nvml(gpu)
 
     def look(self) -> Pool:
-        """Return it now; total and free are known.
+        """Return the pool now, with known total and free.
 
         Raises:
-            UnreadableError: the driver or the kernel doesn't say.
+            UnreadableError: the driver or the kernel doesn't report them.
         """
         if self._gpu is not None:
             return self._card(self._gpu)
@@ -64,7 +64,7 @@ class Memory:
         return pools[0]
 
     def biggest(self) -> str:
-        """Return the three biggest holders by name, all processes of a program together; empty where it isn't told."""
+        """Return the three programs that hold most, as text; empty if unknown."""
         with contextlib.suppress(UnreadableError):
             return ", ".join(f"{owner.name} {owner.held}" for owner in self.look().owners[:NAMED])
         return ""

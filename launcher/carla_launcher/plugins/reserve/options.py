@@ -1,4 +1,4 @@
-"""The options of ``scripts/wait_and_run.sh``, and what its ``--help`` says."""
+"""The options of ``scripts/wait_and_run.sh``, and its ``--help``."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from dataclasses import dataclass
 
 USAGE = "wait_and_run.sh [--min-free MIB] [--sleep S] [--timeout S] [--fallback-batch N] … -- CMD [ARGUMENT …]"
 ABOUT = """\
-Wait until enough memory is free, and start CMD at once.
+Wait until enough memory is free, then start CMD.
 
   bash scripts/wait_and_run.sh --min-free 2048 --sleep 300 --timeout 7200 --fallback-batch 2 -- \\
       python scripts/train_td3.py --config lowmem > train.log 2>&1 &
 
-Options without a command after `--` (`-- --debug`) are meant for scripts/train_td3.py.
+Only options after `--` (`-- --debug`) are options of scripts/train_td3.py, which is then started.
 """
 MORE = """\
-No program can give memory to another one, it can only free it, and what is free any process can take. So nothing is
-held: from the look that finds --min-free MiB free until CMD has them (a training takes 4 to 9 s), another program
-can be faster. Then CMD runs out of memory, and who holds most is named. Ctrl-C and SIGTERM are passed on to CMD.
+The memory is not reserved: any process can take free memory. Between the check that finds --min-free MiB free and the
+moment when CMD has allocated them (4 to 9 s for a training), another program may take them. CMD then runs out of
+memory, and the programs that hold most of it are named. Ctrl-C and SIGTERM are passed on to CMD.
 
-Out of memory is: exit code 71 (the agent's), 137 while the kernel killed a process for memory, or a failure with an
-allocator's complaint at the end of standard error and none of the codes 2, 65, 69, 70, 75, 130, 137, 143, which mean
-something else. Then --fallback-batch waits again, and runs CMD once more with AGENT_BATCH and RL_BATCH_SIZE set to it.
+CMD ran out of memory if it ended with exit code 71 (the agent's), with 137 while the kernel killed a process for
+memory, or with an allocator's message at the end of standard error and any other code than 2, 65, 69, 70, 75, 130,
+137 and 143. With --fallback-batch N, CMD is then started once more, after another wait, with AGENT_BATCH and
+RL_BATCH_SIZE set to N.
 
-Exit code: CMD's own (128 + n if signal n ended it) · 2 usage · 65 the memory can't be read · 71 it didn't come free
-within --timeout, or there isn't as much in all · 75 stopped before CMD was started · 126, 127 CMD can't be started.
+Exit codes: CMD's own (128 + n if signal n ended it); 2 usage error; 65 the memory can't be read; 71 not enough memory
+came free within --timeout, or the machine has less; 75 stopped before CMD was started; 126, 127 CMD can't be started.
 """
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; amounts in MiB."""
+    """The options; memory in MiB."""
 
     min_free: int
     sleep_s: float
@@ -44,7 +45,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Return the options; ends the process with code 0 for ``--help`` and 2 for what is wrong."""
+    """Return the options. ``--help`` ends the process with code 0, a usage error with code 2."""
     parser = _parser()
     before, after = _split(arguments)
     given = parser.parse_args(before)
@@ -66,20 +67,31 @@ def _parser() -> argparse.ArgumentParser:
         usage=USAGE, description=ABOUT, epilog=MORE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--min-free", type=_count, default=2048, metavar="MIB", help="wait for as many MiB (default %(default)s)")
-    add("--sleep", type=_pause, default=300, metavar="S", dest="sleep_s", help="between two looks (%(default)s)")
-    add("--timeout", type=_seconds, default=7200, metavar="S", dest="timeout_s", help="of a wait (%(default)s)")
-    add("--fallback-batch", type=_count, metavar="N", help="batch of a second run, after the first ran out of memory")
+    add(
+        "--min-free",
+        type=_count,
+        default=2048,
+        metavar="MIB",
+        help="free memory to wait for, in MiB (default %(default)s)",
+    )
+    add("--sleep", type=_pause, default=300, metavar="S", dest="sleep_s", help="time between two checks (%(default)s)")
+    add("--timeout", type=_seconds, default=7200, metavar="S", dest="timeout_s", help="longest wait (%(default)s)")
+    add("--fallback-batch", type=_count, metavar="N", help="batch size of a second run if CMD runs out of memory")
     add(
         "--settle",
         type=_pause,
         default=120,
         metavar="S",
         dest="settle_s",
-        help="without effect: nothing is held any more",
+        help="without effect; earlier versions reserved memory",
     )
-    add("--pool", choices=["auto", "vram", "ram"], default="auto", help="which memory; auto: vram where there is a GPU")
-    add("--gpu", type=_index, default=0, metavar="N", help="as nvidia-smi counts (%(default)s)")
+    add(
+        "--pool",
+        choices=["auto", "vram", "ram"],
+        default="auto",
+        help="memory to wait for; auto: vram if there is a GPU",
+    )
+    add("--gpu", type=_index, default=0, metavar="N", help="index of the GPU in nvidia-smi (%(default)s)")
     return parser
 
 

@@ -1,5 +1,5 @@
-"""A run as a job of Slurm's: the batch script, what Slurm says of the job, how each of its steps ended.
+"""A run as a Slurm job: the batch script, the job's state in Slurm, and how each step of the job ended.
 
-Owns ``runs/<name>/slurm/``. Knows nothing of supervision: ``up`` tells it that a launcher begins, the script that one
-has ended, and ``status`` and ``report`` read what stands there.
+Writes ``runs/<name>/slurm/``. ``up`` reports the start of a launcher, the batch script its end; ``status`` and
+``report`` read the record.
 """

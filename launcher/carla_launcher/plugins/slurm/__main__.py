@@ -1,7 +1,6 @@
-"""``python -m carla_launcher.plugins.slurm RUN CODE``: what the batch script asks when a step has ended.
+"""``python -m carla_launcher.plugins.slurm RUN CODE``: tells the batch script what to do after a step.
 
-Prints what it does next (``again``, ``requeue`` or ``over``) and the job's exit code. Needs none of Slurm's commands: a
-container has none.
+Prints ``again``, ``requeue`` or ``over``, and the job's exit code. Uses no Slurm command, since a container has none.
 """
 
 import os

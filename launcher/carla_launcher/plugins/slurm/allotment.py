@@ -1,6 +1,6 @@
-"""How much host memory Slurm allots to a job on this node: a process's environment in, MiB out. Pure.
+"""Reads from the environment how much host memory Slurm allots to a job on this node. Pure.
 
-Where Slurm itself enforces that, no control group knows of it.
+If Slurm itself enforces the limit, no control group shows it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 PER_UNIT = {"SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE"}
-"""Memory for each of what a step has of a node (``--mem-per-cpu``, ``--mem-per-gpu``), and how many that is."""
+"""Variables with the memory per CPU or GPU (``--mem-per-cpu``, ``--mem-per-gpu``), and with their numbers."""
 PER_NODE = "SLURM_MEM_PER_NODE"
 
 _AMOUNT = re.compile(r"(\d+)([KMGT]?)", re.IGNORECASE)
@@ -17,7 +17,7 @@ _MIB = {"K": 2**-10, "": 1.0, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 
 def allotted_mib(environment: Mapping[str, str]) -> float | None:
-    """Return what a job may take on this node; None without Slurm, or where Slurm sets no limit (0 is all of it)."""
+    """Return the job's memory limit on this node in MiB; None without Slurm or without a limit (0 in Slurm)."""
     per_node = _mib(environment.get(PER_NODE, ""))
     if per_node is not None:
         return per_node
@@ -29,6 +29,6 @@ def allotted_mib(environment: Mapping[str, str]) -> float | None:
 
 
 def _mib(written: str) -> float | None:
-    """Return an amount as Slurm writes it, MiB where it names no unit; None for none, and for 0."""
+    """Return an amount as Slurm writes it, in MiB, which is also its default unit; None for none, and for 0."""
     found = _AMOUNT.fullmatch(written)
     return None if found is None or not int(found[1]) else int(found[1]) * _MIB[found[2].upper()]

@@ -1,4 +1,4 @@
-"""What ``scontrol show job``, ``sacct`` and a step's log say, as plain data. Pure: text in, data out."""
+"""Parses ``scontrol show job``, ``sacct`` and a step's log into plain data. Pure."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from dataclasses import dataclass
 from carla_run.enums import StrEnum
 
 FIELDS = "JobID,State,Start,End"
-"""What ``sacct --parsable2 --duplicates`` is asked for."""
+"""Fields for ``sacct --parsable2 --duplicates``."""
 OOM_SIGNAL = 125
-"""The signal that Slurm writes into the exit code of a step in which memory ran out: 0:125."""
+"""Signal in the exit code of a step that ran out of memory, which Slurm writes as 0:125."""
 
 
 class End(StrEnum):
-    """How a step of the job, and the launcher in it, ended."""
+    """How a step of the job, with its launcher, ended."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
-    """The launcher ended in order, for a reason of its own."""
+    """The launcher ended in order, and reported the reason."""
     TIME_LIMIT = "time_limit"
     OUT_OF_MEMORY = "out_of_memory"
     NODE_FAILURE = "node_failure"
     PREEMPTED = "preempted"
     REQUEUED = "requeued"
-    """By a person or an administrator."""
+    """By the user or an administrator."""
     CANCELLED = "cancelled"
     KILLED = "killed"
-    """The step alone, by a signal."""
+    """Only the step, by a signal."""
     CRASHED = "crashed"
 
 
 @dataclass(frozen=True)
 class Job:
-    """``scontrol --details show job``.
+    """A job in ``scontrol --details show job``.
 
     Attributes:
         state: RUNNING, PENDING, COMPLETING, …
         reason: why it waits or ended; empty for none.
-        restarts: how often it was queued again.
-        nodes: as Slurm writes lists: n[1-3]; empty while it waits.
-        until_s: when its time is over, seconds since 1970; None where that isn't known.
-        preempted: it is to leave for another job.
-        step_signal: the highest signal that has ended a step of it.
+        restarts: number of times that it was queued again.
+        nodes: its nodes in Slurm's notation, such as n[1-3]; empty while it waits.
+        until_s: end of its time limit, seconds since 1970; None if unknown.
+        preempted: it must make room for another job.
+        step_signal: the highest signal that ended one of its steps.
     """
 
     state: str
@@ -75,18 +75,18 @@ _STATES = {
     "REQUEUED": End.REQUEUED,
     "CANCELLED": End.CANCELLED,
 }
-"""A job's states in which it was ended."""
+"""How a job ended, by its final state."""
 _DUE_TO = {
     "TIME LIMIT": End.TIME_LIMIT,
     "PREEMPTION": End.PREEMPTED,
     "NODE FAILURE": End.NODE_FAILURE,
     "JOB REQUEUE": End.REQUEUED,
 }
-"""Of slurmstepd's notice."""
+"""How a job ended, by slurmstepd's notice."""
 
 
 def job_of(text: str) -> Job | None:
-    """Return the job that ``scontrol --details show job`` tells of; None where it tells of none."""
+    """Return the job in the output of ``scontrol --details show job``; None if there is none."""
     found = dict(re.findall(r"(?<!\S)(\w+)=(\S*)", text))
     if "JobState" not in found:
         return None
@@ -103,7 +103,7 @@ def job_of(text: str) -> Job | None:
 
 
 def accounts_of(text: str) -> list[Account]:
-    """Return the lines of ``sacct`` whose fields are :data:`FIELDS`; others are left out."""
+    """Return the lines of ``sacct`` that have :data:`FIELDS`."""
     rows = [line.split("|") for line in text.splitlines()]
     return [
         Account(name, state.split(" ")[0], moment(start), moment(end))
@@ -113,10 +113,9 @@ def accounts_of(text: str) -> list[Account]:
 
 
 def by_accounts(accounts: list[Account], job: str, step: str, began_s: float) -> End | None:
-    """Return how a step that began then ended, by ``sacct``; None where it goes on, or nothing is said.
+    """Return how a step ended, by ``sacct``; None if it still runs, or if unknown.
 
-    A job that was queued again has several lines, and its steps' numbers begin again with each: the time tells them
-    apart.
+    A job that was queued again has several lines, each with step numbers from 0; the start time distinguishes them.
     """
     then = {each.name: each for each in accounts if _covers(each, began_s)}
     whole, part = then.get(job), then.get(f"{job}.{step}")
@@ -126,7 +125,7 @@ def by_accounts(accounts: list[Account], job: str, step: str, began_s: float) ->
 
 
 def by_state(job: Job | None) -> End | None:
-    """Return how a job ended, by its own state, or why it is about to."""
+    """Return how a job ended or is about to end, by its state; None if unknown."""
     if job is None:
         return None
     if job.preempted:
@@ -135,10 +134,10 @@ def by_state(job: Job | None) -> End | None:
 
 
 def by_log(text: str, job: str, step: str) -> End | None:
-    """Return how a step ended, by slurmstepd's and srun's notices in its output; None without any.
+    """Return how a step ended, by notices of slurmstepd and srun in its output; None without any.
 
-    Where there is no slurmdbd these lines are the only record of some ends. The notice of a cancelled job is left out:
-    Slurm writes the same one when it sends the warning.
+    Without slurmdbd these lines are the only record of some ends. The notice of a cancelled job is ignored, since Slurm
+    writes the same one with its warning.
     """
     whose = rf"StepId={job}\.{step}\b"
     killed = rf"[Dd]etected \d+ oom[-_ ]kill events?(?:\(s\))? in {whose}|{whose} exceeded memory limit \(\d+ > \d+\)"
@@ -151,7 +150,7 @@ def by_log(text: str, job: str, step: str) -> End | None:
 
 
 def moment(text: str) -> float | None:
-    """Return a time as Slurm writes it, local, in seconds since 1970; None for Unknown, None and N/A."""
+    """Return a local time in Slurm's notation as seconds since 1970; None for Unknown, None and N/A."""
     try:
         return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
     except (ValueError, OverflowError):
@@ -159,12 +158,12 @@ def moment(text: str) -> float | None:
 
 
 def _covers(account: Account, moment_s: float) -> bool:
-    """Return whether it had begun and not ended; Slurm writes whole seconds."""
+    """Return whether the job or step was running at a time; Slurm rounds to seconds."""
     from_s, until_s = account.from_s, account.until_s
     return from_s is not None and from_s <= moment_s and (until_s is None or moment_s <= until_s + 1)
 
 
 def _signal(code: str) -> int:
-    """Return the signal of an exit code as Slurm writes it, ``0:9``; 0 for none."""
+    """Return the signal of an exit code in Slurm's notation, such as ``0:9``; 0 for none."""
     number = code.partition(":")[2]
     return int(number) if number.isdecimal() else 0

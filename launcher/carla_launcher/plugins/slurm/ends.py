@@ -1,4 +1,4 @@
-"""How a step ended, from all that is known of it, and what its job does next. Pure."""
+"""Decides how a step ended, from all evidence, and what its job does next. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from carla_run.enums import StrEnum
 from carla_run.exits import Exit, exit_in_words
 
 FRUITLESS = 5
-"""Steps in a row that failed and brought the run nowhere: one more start wouldn't help."""
+"""Number of failed steps in a row without progress after which the job ends."""
 FAILED = (End.OUT_OF_MEMORY, End.KILLED, End.CRASHED)
-"""Ends that leave the job its nodes: the run goes on at once."""
+"""Ends after which the job keeps its nodes, and the run resumes at once."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Step:
     """A step of a job, with a launcher in it.
 
     Attributes:
-        job: Slurm's number of it; ``step`` likewise.
-        restart: how often the job had been queued again.
-        node: on which the launcher ran.
-        began_s: seconds since 1970; ``ended_s`` likewise, None while nobody has told its end.
-        memory_mib: that the job was given on that node; None where Slurm sets no limit.
-        log_at: how long the job's log was when it began.
-        at_step: how far training had come when it ended.
+        job: Slurm's number of the job; ``step`` is that of the step.
+        restart: number of times that the job had been queued again.
+        node: node of the launcher.
+        began_s: seconds since 1970, like ``ended_s``, which is None while no end is recorded.
+        memory_mib: the job's memory limit on that node; None without a limit.
+        log_at: length of the job's log when the step began.
+        at_step: training step that was reached at the end.
     """
 
     job: str
@@ -43,17 +43,17 @@ class Step:
 
     @property
     def lasted_s(self) -> float:
-        """Return how long it took, as far as that is known."""
+        """Return its duration; 0 if unknown."""
         return max(0.0, (self.ended_s or self.began_s) - self.began_s)
 
     @property
     def sentence(self) -> str:
-        """Return which step ended how, for a person."""
+        """Return which step ended how, for the user."""
         return f"job {self.job}, step {self.step} on {self.node}: {self.said}"
 
     @property
     def said(self) -> str:
-        """Return how it ended, for a person."""
+        """Return how it ended, for the user."""
         limit = f" of {self.memory_mib:,.0f} MiB" if self.memory_mib else ""
         return {
             End.FINISHED: "finished",
@@ -62,25 +62,25 @@ class Step:
             End.OUT_OF_MEMORY: f"ended by the job's memory limit{limit}",
             End.NODE_FAILURE: "the node failed",
             End.PREEMPTED: "preempted for another job",
-            End.REQUEUED: "the job was queued again from outside",
+            End.REQUEUED: "the job was requeued by a user",
             End.CANCELLED: "the job was cancelled",
             End.KILLED: "killed by a signal",
-            End.CRASHED: f"the launcher ended without a word ({exit_in_words(self.code or 0)})",
-            None: "no end is known",
+            End.CRASHED: f"the launcher crashed ({exit_in_words(self.code or 0)})",
+            None: "its end is unknown",
         }[self.end]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a step that has ended.
+    """The evidence on a step that has ended.
 
     Attributes:
-        code: srun's exit code; None where the batch script ended with the step.
-        launcher_code: with which the launcher said that the run ended; None where it said nothing.
-        at_signal: the job when the batch script had SIGTERM; None if it had none.
-        now: the job now; of a job that was queued again, its present life.
-        accounts: what slurmdbd has of the job; empty where there is none.
-        log: what the job's output has since the step began.
+        code: srun's exit code; None if the batch script ended with the step.
+        launcher_code: exit code in the launcher's record of the run's end; None if there is none.
+        at_signal: the job when the batch script got SIGTERM; None if it got none.
+        now: the job now; after a requeue its present instance.
+        accounts: the job's records in slurmdbd; empty without slurmdbd.
+        log: the job's output since the step began.
     """
 
     code: int | None = None
@@ -92,10 +92,10 @@ class Evidence:
 
 
 class Next(StrEnum):
-    """What the batch script does when a step has ended."""
+    """Action of the batch script after a step."""
 
     AGAIN = "again"
-    """Starts the next step, on the nodes that it has."""
+    """Starts the next step on the same nodes."""
     REQUEUE = "requeue"
     OVER = "over"
 
@@ -103,8 +103,8 @@ class Next(StrEnum):
 def end_of(step: Step, seen: Evidence) -> End:
     """Return how a step ended.
 
-    What the launcher said counts first, then slurmdbd, then slurmstepd's notices, the job's state, and the exit code;
-    srun's is 0 when a node fails, and 1 or 137 when memory runs out, depending on who enforces the limit.
+    The launcher's record counts first, then slurmdbd, slurmstepd's notices, the job's state, and the exit code. srun's
+    exit code is 0 when a node fails, and 1 or 137 when memory runs out, depending on how the limit is enforced.
     """
     asked = seen.at_signal is not None
     if seen.launcher_code == Exit.FINISHED:
@@ -124,7 +124,7 @@ def _by_job(step: Step, seen: Evidence) -> End | None:
             return End.TIME_LIMIT  # Slurm's warning
         return End.REQUEUED if at.restarts > step.restart else End.CANCELLED
     if now is None or now.restarts > step.restart:
-        # Gone without SIGTERM: only a node takes its batch script with it.
+        # Ended without SIGTERM: only the failure of a node ends the batch script as well.
         return End.NODE_FAILURE if seen.code is None else None
     if now.step_signal == OOM_SIGNAL and not _by_signal(seen.code):
         return End.OUT_OF_MEMORY
@@ -139,12 +139,12 @@ def _by_code(code: int | None) -> End:
     if code is None:
         return End.NODE_FAILURE
     if code in set(Exit) - {Exit.CRASH}:
-        return End.STOPPED  # a refusal, before the launcher had anything to write down
+        return End.STOPPED  # a refusal, before the launcher recorded anything
     return End.KILLED if _by_signal(code) else End.CRASHED
 
 
 def next_of(steps: Sequence[Step]) -> tuple[Next, int]:
-    """Return what follows the last of the steps, and the job's exit code where nothing does."""
+    """Return what the job does after the last step, and its exit code if it ends."""
     last = steps[-1]
     if last.end in (End.TIME_LIMIT, End.PREEMPTED):
         return Next.REQUEUE, int(Exit.STOPPED)

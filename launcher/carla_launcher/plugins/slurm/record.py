@@ -1,7 +1,6 @@
-"""``runs/<name>/slurm/``: the steps in which launchers ran, a line when one begins and one when it has ended.
+"""The record of a job in ``runs/<name>/slurm/``: the steps in which launchers ran, with a line at start and end.
 
-What Slurm itself says of a job the batch script leaves beside it, as text: it may be the last thing that the script
-does.
+The batch script writes Slurm's output on the job into the same folder, as text, since that may be its last action.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ _STEP = TypeAdapter(Step)
 
 
 def folder(run: RunPaths) -> Path:
-    """Return where all of this lies."""
+    """Return the folder of the record."""
     return run.path / "slurm"
 
 
 def log_of(run: RunPaths, job: str) -> Path:
-    """Return where a job's output goes, all its lives one after the other."""
+    """Return the log of a job, with the output of all its instances."""
     return folder(run) / f"job-{job}.log"
 
 
 def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> Step | None:
-    """Write down that a launcher begins in a step of Slurm's; return the step before, as it ended.
+    """Record that a launcher starts in a Slurm step; return the step before, with its end.
 
-    Outside of any, nothing is written, and None returned.
+    Outside of a step, write nothing and return None.
     """
     job, name = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
     if not job or not name:
@@ -60,13 +59,13 @@ def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> Step |
 
 
 def step_before(run: RunPaths, environment: Mapping[str, str], now_s: float) -> StepBefore | None:
-    """Do as :func:`begin`, and return of the step before what the launcher goes by."""
+    """Call :func:`begin`, and return what the launcher needs to know of the step before."""
     before = begin(run, environment, now_s)
     return None if before is None else StepBefore(before.sentence, before.code, before.end is End.OUT_OF_MEMORY)
 
 
 def end(run: RunPaths, step: Step, now_s: float, seen: Evidence) -> Step:
-    """Write down how a step ended, and return it so."""
+    """Record how a step ended, and return the step with its end."""
     code = seen.code if seen.launcher_code is None else seen.launcher_code
     beat = read_heartbeat(run.heartbeat)
     ended = replace(step, ended_s=now_s, end=end_of(step, seen), code=code, at_step=None if beat is None else beat.step)
@@ -75,9 +74,9 @@ def end(run: RunPaths, step: Step, now_s: float, seen: Evidence) -> Step:
 
 
 def ended(run: RunPaths, code: int, job: str, restart: int, now_s: float) -> list[Step]:
-    """Write down that the step at hand has ended with srun's exit code; return all steps of the run.
+    """Record that the present step ended with srun's exit code; return all steps of the run.
 
-    One in which no launcher began (its node was gone, say) counts as well.
+    A step in which no launcher started, for example since its node failed, counts as well.
     """
     known = steps(run)
     if not known or known[-1].end is not None:
@@ -88,7 +87,7 @@ def ended(run: RunPaths, code: int, job: str, restart: int, now_s: float) -> lis
 
 
 def told(run: RunPaths) -> list[Step]:
-    """Return the steps, in order, and how the last one ended also where Slurm left the script no time to say so."""
+    """Return the steps in order; the last one with its end, even if the script had no time to record it."""
     found = steps(run)
     if found and found[-1].end is None:
         evidence = _evidence(run, found[-1])
@@ -98,21 +97,21 @@ def told(run: RunPaths) -> list[Step]:
 
 
 def steps(run: RunPaths) -> list[Step]:
-    """Return the steps that are written down, in order; the last one may go on."""
+    """Return the recorded steps in order; the last one may still run."""
     found: list[Step] = []
     for row in read_lines(folder(run) / "steps.jsonl"):
         ends = bool(found) and all(row.get(name) == getattr(found[-1], name) for name in WHO) and "began_s" not in row
-        with contextlib.suppress(ValidationError):  # a line that others wrote
+        with contextlib.suppress(ValidationError):  # an invalid line
             step = _STEP.validate_python({**asdict(found[-1]), **row} if ends else row)
             found[-1:] = [step] if ends else [*found[-1:], step]
     return found
 
 
 def seen(run: RunPaths) -> dict[str, Any] | None:
-    """Return where the run's job stands: what ``status`` says of it; None for a run that is none of Slurm's.
+    """Return the state of the run's job, for ``status``; None for a run without a Slurm job.
 
-    ``job``, its ``state``, ``reason``, ``restarts``, ``nodes`` and ``until_s`` (None where Slurm doesn't answer, or
-    knows it no more), the ``ends`` of its steps, a sentence each, ``log`` and the ``lines`` at its end.
+    The keys are ``job``, its ``state``, ``reason``, ``restarts``, ``nodes`` and ``until_s`` (None if Slurm doesn't
+    answer or no longer knows the job), ``ends`` (a sentence per step), ``log``, and its last ``lines``.
     """
     known, submitted = told(run), read_object(folder(run) / "job.json")
     job = str(submitted.get("job") or (known[-1].job if known else ""))
@@ -130,7 +129,7 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
 
 
 def ask(job: str) -> Job | None:
-    """Return a job as Slurm knows it; None where there is no Slurm, or none that answers, or no such job."""
+    """Return a job's state in Slurm; None if Slurm doesn't answer or doesn't know the job."""
     try:
         done = subprocess.run(
             ("scontrol", "--details", "show", "job", job), capture_output=True, text=True, timeout=ASK_S, check=False
@@ -141,7 +140,7 @@ def ask(job: str) -> Job | None:
 
 
 def _evidence(run: RunPaths, step: Step, code: int | None = None) -> Evidence:
-    """Return what is known of a step that has ended: by the batch script's word (``code``), or found so later."""
+    """Return the evidence on a step that has ended, with srun's exit code if known."""
     at = folder(run) / f"job-{step.job}-{step.restart}"
     launcher = read_object(run.launcher_state)
     told = launcher.get("exit_code")

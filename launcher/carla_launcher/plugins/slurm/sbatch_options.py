@@ -1,36 +1,36 @@
-"""Which of sbatch's own options a run's job can't have, and what to give instead. Pure."""
+"""Options of sbatch that a run's job can't have, with advice. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 ARRAY = (
-    "the tasks of an array would all drive the one run in its folder: submit each run with its own --run-name, "
-    "for example in a loop of the shell"
+    "all tasks of an array would use the same run folder: submit each run with its own --run-name, "
+    "for example in a shell loop"
 )
-_ONE_TASK = "one launcher begins the run and starts all else itself: give it cores by --cpus-per-node, nodes by --nodes"
+_ONE_TASK = "the job has one task, the launcher, which starts everything else: use --cpus-per-node and --nodes"
 _LOG = "`status` and `report` read the job's output in the run's folder"
 _REFUSED = {
     **dict.fromkeys(("-a", "--array"), ARRAY),
     **dict.fromkeys(("-n", "--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--ntasks-per-core"), _ONE_TASK),
     **dict.fromkeys(("--ntasks-per-socket", "--tasks-per-node"), _ONE_TASK),
-    **dict.fromkeys(("hetjob", "packjob", ":"), "the script starts its steps in one job of equal nodes: give --nodes"),
-    **dict.fromkeys(("-N", "--nodes"), "the script starts Ray by the number of nodes: give submit's own --nodes"),
-    **dict.fromkeys(("-J", "--job-name"), "a job is named after its run, of which one runs at a time: give --run-name"),
+    **dict.fromkeys(("hetjob", "packjob", ":"), "the job needs equal nodes: use --nodes"),
+    **dict.fromkeys(("-N", "--nodes"), "the script must know the number of nodes: use --nodes of submit"),
+    **dict.fromkeys(("-J", "--job-name"), "the job's name must be that of its run: use --run-name"),
     **dict.fromkeys(("-o", "--output", "-e", "--error", "--open-mode"), _LOG),
-    "--no-requeue": "the run goes on after a time limit by being queued again",
-    "--signal": "the checkpoint is written upon Slurm's warning: give --warn SECONDS",
+    "--no-requeue": "the job must be queued again after its time limit, to resume the run",
+    "--signal": "the script needs Slurm's warning to write the checkpoint: use --warn SECONDS",
 }
 SET_OUTSIDE = {"SBATCH_ARRAY_INX": ARRAY}
 """Variables that sbatch reads as options."""
 
 
 def refusal(options: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return why a job can't have one of these options of sbatch's, and what to do; empty if it can have all.
+    """Return why a job can't have one of these options of sbatch, with advice; empty if it can have all.
 
     Args:
-        options: as sbatch takes them, one a word: ``--account=me``, ``-a0-3``.
-        environment: in which sbatch will run.
+        options: options for sbatch, one per word: ``--account=me``, ``-a0-3``.
+        environment: environment of sbatch.
     """
     for option in options:
         if (name := _name(option)) in _REFUSED:
@@ -42,6 +42,6 @@ def refusal(options: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def _name(option: str) -> str:
-    """Return an option's name, of a short one without the value that is written right behind it."""
+    """Return an option's name, without a value that follows a short name directly."""
     word = option.strip().partition("=")[0].partition(" ")[0]
     return word[:2] if word[:1] == "-" and word[:2] != "--" else word

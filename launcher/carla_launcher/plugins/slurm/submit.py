@@ -1,4 +1,4 @@
-"""``submit``: the batch script of a run, written into its folder, and handed to Slurm."""
+"""``submit``: writes the batch script of a run into its folder, and submits it to Slurm."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ SUBMIT_S = 60.0
 
 
 class SubmitError(ExitError):
-    """Slurm doesn't take the job; the message is one sentence for a person."""
+    """The job can't be submitted. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
 
 
 def check(job: JobOptions, environment: Mapping[str, str]) -> None:
-    """Refuse what a run's job can't have, before anything is written.
+    """Refuse options of sbatch that a run's job can't have, before anything is written.
 
     Raises:
-        SubmitError: in one sentence, with what to give instead.
+        SubmitError: one sentence, with advice.
     """
     if refused := sbatch_options.refusal(job.more, environment):
         raise SubmitError(refused)
 
 
 def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
-    """Return the batch script of a run; ``words`` are options of ``up``, and the agent's after ``--``."""
+    """Return the batch script of a run; ``words`` are options of ``up``, and after ``--`` the agent's."""
     folder, here = record.folder(run).absolute(), Path.cwd()
     several = job.nodes > 1
     collectors = job.collectors or (job.nodes * max(1, job.gpus_per_node) if several else None)
@@ -82,10 +82,10 @@ def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
 
 
 def submit(run: RunPaths, text: str) -> str:
-    """Write the script, hand it to Slurm, and return the job's number.
+    """Write the script, submit it to Slurm, and return the job's number.
 
     Raises:
-        SubmitError: Slurm doesn't take it, there is none, or the run's folder can't be written.
+        SubmitError: Slurm refuses it or isn't installed, or the run's folder can't be written.
         FormatError: a later version continued the run; nothing is written.
     """
     formats.require_readable(run)
@@ -102,12 +102,12 @@ def submit(run: RunPaths, text: str) -> str:
             ("sbatch", "--parsable", str(path)), capture_output=True, text=True, timeout=SUBMIT_S, check=False
         )
     except FileNotFoundError:
-        raise SubmitError(f"There is no sbatch here: go to a machine of the cluster; the script is {path}.") from None
+        raise SubmitError(f"There is no sbatch here: use a machine of the cluster; the script is {path}.") from None
     except subprocess.TimeoutExpired:
         raise SubmitError(f"Slurm doesn't answer; the script is {path}.") from None
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise SubmitError(f"Slurm doesn't take the job: {said.removeprefix('sbatch: error: ')}; the script is {path}.")
+        raise SubmitError(f"Slurm refuses the job: {said.removeprefix('sbatch: error: ')}; the script is {path}.")
     job = done.stdout.strip().partition(";")[0]
     write_whole(record.folder(run) / "job.json", json.dumps({"job": job}))
     return job
@@ -117,7 +117,7 @@ def _python(job: JobOptions, here: Path, runs: Path) -> list[str]:
     if job.apptainer is None:
         return [sys.executable]
     card = ["--nv"] if job.gpus_per_node else []
-    if card:  # --nv brings NVIDIA's libraries, and not the file by which Vulkan finds them
+    if card:  # --nv provides NVIDIA's libraries, but not the file by which Vulkan finds them
         named = [
             word for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES") for word in ("--env", f"{name}={DRIVER_FILE}")
         ]
@@ -127,10 +127,10 @@ def _python(job: JobOptions, here: Path, runs: Path) -> list[str]:
 
 
 def _up(run: RunPaths, collectors: int | None, several: bool) -> list[str]:
-    """Return the command by which the run begins, and goes on: told to resume, one that is new just begins.
+    """Return the command that starts or resumes the run; with --resume a new run simply starts.
 
     Args:
-        several: whether there is more than one node, and so Ray.
+        several: whether there are several nodes, and so Ray.
     """
     where = ["--runs-dir", str(run.path.parent.absolute()), "--run-name", run.path.name, "--resume"]
     drive = [] if collectors is None else ["--collectors", str(collectors)]

@@ -1,1 +1,1 @@
-"""What must be right about a machine before a run: checks, each with what it found and what to do."""
+"""The checks of ``doctor``: each returns what it found, and advice."""

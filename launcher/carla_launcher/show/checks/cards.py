@@ -1,7 +1,7 @@
-"""Checks of whether programs can use the card that the driver shows: PyTorch, here and in the agent's image; Vulkan.
+"""Checks of whether programs can use the GPU: PyTorch, here and in the agent's image, and Vulkan in CARLA's image.
 
-All are asked in a process or container of their own: the launcher never imports torch. CARLA draws with Vulkan, and the
-checks of CUDA don't tell whether that works; its image's own ``carla-vulkan`` does.
+Each runs in a process or container, since the launcher never imports torch. CARLA renders with Vulkan, which CUDA's
+checks don't test; the program ``carla-vulkan`` in its image does.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from carla_launcher.show.checks import engines
 from carla_launcher.show.checks.machine import Finding, Machine, Ran, ok, problem, unknown
 
 AGENT_IMAGE, SIMULATOR_IMAGE = "carla-td3-agent:latest", "carla-td3-simulator"
-"""As docker-compose.yml names them."""
+"""Names as in docker-compose.yml."""
 CARLA_VERSION = "0.9.16"
 VULKAN = "carla-vulkan"
 LIMIT_S = 50.0
-"""To start a container on a busy machine, or to import torch and begin CUDA, cold."""
+"""Time limit to start a container on a busy machine, or to import torch and start CUDA for the first time."""
 DOCKER_FAILED = 125
-"""`docker run`'s own: there was no container, whose code it would have been."""
+"""Exit code of `docker run` itself, if it started no container."""
 NO_PROGRAM, NO_DRIVER = (126, 127), 65
 
-# torch's own reason: it is raised where CUDA is begun, and nowhere else.
+# Only starting CUDA raises torch's reason.
 _TORCH = """
 import importlib.util, json
 told = dict.fromkeys(("torch", "built_for", "card", "why"))
@@ -40,7 +40,7 @@ print(json.dumps(told))
 
 
 def torch_here(machine: Machine) -> Finding:
-    """Return whether this interpreter's torch, which runs the agent as a local process, sees the card."""
+    """Check that this interpreter's torch, which a local agent uses, sees the GPU."""
     if not engines.has_card(machine):
         return _not_asked("an agent on the CPU")
     missing = unknown("not installed", "pip install '.[agent]' for local processes; Compose needs none")
@@ -48,7 +48,7 @@ def torch_here(machine: Machine) -> Finding:
 
 
 def torch_in_the_image(machine: Machine) -> Finding:
-    """Return whether the torch in the agent's image, which Compose runs, sees the card that a container is given."""
+    """Check that torch in the agent's image sees the container's GPU."""
     if not engines.has_card(machine):
         return _not_asked("an agent on the CPU")
     asked = _in_image(machine, "agent", AGENT_IMAGE, "AGENT_GPU", "python", "-c", _TORCH)
@@ -57,7 +57,7 @@ def torch_in_the_image(machine: Machine) -> Finding:
 
 
 def vulkan_in_the_image(machine: Machine) -> Finding:
-    """Return whether the image has a file that names NVIDIA's driver, and the engine brings that driver."""
+    """Check that CARLA's image finds NVIDIA's Vulkan driver, and that the engine provides it."""
     if not engines.has_card(machine):
         return _not_asked("carla-lite")
     image = f"{SIMULATOR_IMAGE}:{machine.setting('CARLA_VERSION') or CARLA_VERSION}"
@@ -65,20 +65,20 @@ def vulkan_in_the_image(machine: Machine) -> Finding:
     if isinstance(asked, Finding):
         return asked
     if asked.code in NO_PROGRAM:
-        return problem(f"{image} has no {VULKAN}: it is of an earlier build", "docker compose build carla")
+        return problem(f"{image} has no {VULKAN}: it is from an earlier version", "docker compose build carla")
     if asked.code == NO_DRIVER:
         found, _, todo = asked.said.removeprefix("carla: ").rstrip(".").partition("; ")
         return problem(found, todo)
     if asked.code != 0:
         return _no_answer(asked)
-    return ok(f"NVIDIA's driver, by {asked.out}" if asked.out else "drivers are left to Vulkan's own search")
+    return ok(f"NVIDIA's driver, by {asked.out}" if asked.out else "Vulkan searches for drivers itself")
 
 
 def _in_image(machine: Machine, service: str, image: str, card: str, *program: str) -> Ran | Finding:
-    """Return how a program ended in an image, with the card and runtime that Compose gives it; or why it can't be run.
+    """Run a program in an image with the GPU and runtime that Compose would use; return its result, or a finding.
 
     Args:
-        card: the variable that names it.
+        card: the variable that names the GPU.
         program: the entry point and its arguments.
     """
     looked = machine.ask("docker", "image", "inspect", "--format", "{{.Id}}", image)
@@ -89,7 +89,7 @@ def _in_image(machine: Machine, service: str, image: str, card: str, *program: s
     found, _ = engines.kind(machine)
     runtime = machine.setting("GPU_RUNTIME") or ("" if found is None else found.runtime)
     entry, *arguments = program
-    # As Compose: the reservation alone names the card, whatever the image has in its environment.
+    # As in Compose, only the reservation chooses the GPU, whatever the image's environment says.
     options = ("--rm", "--pull", "never", "--network", "none", "--env", "NVIDIA_VISIBLE_DEVICES=void")
     gpu = ("--gpus", f"device={machine.setting(card) or 0}", *(("--runtime", runtime) if runtime else ()))
     command = ("docker", "run", *options, *gpu, "--entrypoint", entry, image, *arguments)
@@ -100,7 +100,7 @@ def _in_image(machine: Machine, service: str, image: str, card: str, *program: s
 
 
 def _torch(asked: Ran, missing: Finding) -> Finding:
-    """Return what torch's answer comes to."""
+    """Return the finding for torch's answer."""
     if asked.code != 0:
         return _no_answer(asked)
     reported = json.loads(asked.out.splitlines()[-1])
@@ -112,12 +112,12 @@ def _torch(asked: Ran, missing: Finding) -> Finding:
         return ok(f"{build}, sees {reported['card']}")
     if built_for is None:
         return problem(f"{build}, sees no GPU", "pick a build for this driver at pytorch.org")
-    return problem(f"{build}, sees no GPU: {reported['why']}", "mend it as the line says, or take --device cpu")
+    return problem(f"{build}, sees no GPU: {reported['why']}", "repair it as the line says, or use --device cpu")
 
 
 def _not_asked(for_what: str) -> Finding:
-    return unknown("not asked: no NVIDIA GPU", f"none is needed for {for_what}")
+    return unknown("not checked: no NVIDIA GPU", f"none is needed for {for_what}")
 
 
 def _no_answer(asked: Ran) -> Finding:
-    return unknown(f"can't be asked: {asked.said}", "try again, or look by hand")
+    return unknown(f"can't be checked: {asked.said}", "try again, or check by hand")

@@ -1,4 +1,4 @@
-"""Checks of what runs a simulator: the GPU's driver, Docker, Compose, and the toolkit between them."""
+"""Checks of the GPU's driver, Docker, Compose, and the NVIDIA Container Toolkit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(count.value, version.value.decode())
 
 
 def driver(machine: Machine) -> Finding:
-    """Return what NVML says, and the cards that Compose's variables name, where those are two or not there."""
+    """Check the driver by NVML, and the GPUs that Compose's variables name."""
     asked = _nvml(machine)
     if asked.code != 0:
         if _has_nvidia_card(machine.pci):
@@ -49,7 +49,7 @@ def has_card(machine: Machine) -> bool:
 
 
 def _nvml(machine: Machine) -> Ran:
-    """Return what NVML says, in a process of its own: a broken driver can hang or kill what asks it."""
+    """Query NVML in a separate process, since a broken driver can hang or kill it."""
     return machine.ask(sys.executable, "-c", _NVML)
 
 
@@ -64,31 +64,31 @@ def _has_nvidia_card(pci: Path) -> bool:
 
 
 def kind(machine: Machine) -> tuple[ContainerEngine | None, Ran]:
-    """Return the engine that ``docker`` reaches, None if none does; and how ``docker version`` ended: that says why."""
+    """Return the engine that ``docker`` reaches, None if it reaches none; and the result of ``docker version``."""
     info = machine.ask("docker", "info", "--format", "{{json .}}")
     server = machine.ask("docker", "version", "--format", "{{json .Server}}")
     return engine_of(object_of(info.out), object_of(server.out)), server
 
 
 def engine(machine: Machine) -> Finding:
-    """Return which engine answers, and what is different with it."""
+    """Check the container engine."""
     found, asked = kind(machine)
     if asked.code == 127:
         return unknown("no Docker", "install it for the Compose stack; local processes need none")
     if found is None:
         return problem(asked.said, "start the engine, or join its group: sudo usermod -aG docker $USER")
     if found.product is Product.PODMAN:
-        return unknown(str(found), "the stack hasn't been run with it: Docker Engine, or local processes")
+        return unknown(str(found), "the stack wasn't tested with it: use Docker Engine, or local processes")
     if todo := container_engine.not_counted(found):
         return unknown(str(found), todo)
     if found.remapped:
-        todo = "its users are others outside (userns-remap): a container that can't write says which user to chown to"
+        todo = "containers have other user ids (userns-remap): a container that can't write names the user for chown"
         return unknown(str(found), todo)
-    return ok(str(found), "its root is you: the launcher sets RUN_UID=0" if found.rootless else "")
+    return ok(str(found), "root in containers is you: the launcher sets RUN_UID=0" if found.rootless else "")
 
 
 def compose(machine: Machine) -> Finding:
-    """Return whether Compose knows the tags that our files use."""
+    """Check that Compose is new enough for our files."""
     asked = machine.ask("docker", "compose", "version", "--short")
     since = ".".join(map(str, COMPOSE_SINCE))
     if asked.code == 127:
@@ -106,12 +106,12 @@ def compose(machine: Machine) -> Finding:
 
 
 def toolkit(machine: Machine) -> Finding:
-    """Return whether containers can have the GPU."""
+    """Check that containers can have the GPU."""
     found, _ = kind(machine)
     hook = container_engine.has_hook(machine.environment.get("PATH"))
     asked = machine.setting("GPU_RUNTIME")
     if found is not None and not found.runtime and asked == NVIDIA:
-        return problem("GPU_RUNTIME is nvidia, which Docker hasn't", f"leave it empty, or {found.register}")
+        return problem("GPU_RUNTIME is nvidia, which Docker doesn't have", f"leave it empty, or {found.register}")
     if found is not None and found.runtime:
         todo = "" if asked else "for plain `docker compose up` set GPU_RUNTIME=nvidia; the launcher does"
         return ok("Docker has the runtime nvidia", todo)
@@ -121,5 +121,5 @@ def toolkit(machine: Machine) -> Finding:
     if not has_card(machine):
         return unknown("not installed", "not needed without a GPU")
     if found is None or found.gives_gpu(hook) is None:
-        return unknown("can't be told from here", "see whether a container gets the GPU, by hand")
+        return unknown("can't be found out from here", "check by hand whether a container gets the GPU")
     return problem("containers get no GPU", container_engine.no_gpu(found, hook))

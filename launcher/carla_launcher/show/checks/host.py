@@ -1,4 +1,4 @@
-"""Checks of the machine itself: ports, disk, shared memory, the runs' folder, Python, the client, and what is set."""
+"""Checks of the machine: ports, disk, shared memory, the runs folder, Python, the carla client, and settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from carla_launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine
 from carla_run.paths import from_anywhere
 
 SHM_MIB = 64
-"""As docker-compose.yml gives the containers: nothing of ours lies there, libraries may want a little."""
+"""Size in docker-compose.yml: only libraries may use some of it."""
 MIB = 2**20
 CARLA_CLIENT = "0.9.16"
 PYTHONS = ((3, 10), (3, 12))
@@ -25,20 +25,20 @@ _CLIENT = "import importlib.metadata, carla.libcarla; print(importlib.metadata.v
 
 
 def ports(machine: Machine) -> Finding:
-    """Return whether the simulator's ports are free, and who has those that aren't."""
+    """Check that the simulator's ports are free."""
     wanted = machine.ports or _of_the_stack(machine)
     if wanted is None:
         given = machine.setting("CARLA_PORTS")
-        return problem(f"CARLA_PORTS is {given}", "give three in a row, as 2100-2102")
-    taken = {port: who for port in wanted if (who := holder(port))}
+        return problem(f"CARLA_PORTS is {given}", "give three consecutive ports, such as 2100-2102")
+    taken = {port: user for port in wanted if (user := holder(port))}
     if taken:
-        reported = ", ".join(f"{port} is taken by {who}" for port, who in taken.items())
+        reported = ", ".join(f"{port} is taken by {user}" for port, user in taken.items())
         return problem(reported, "end it, or choose others with --port or CARLA_PORTS")
     return ok(f"{wanted[0]}-{wanted[-1]} are free")
 
 
 def _of_the_stack(machine: Machine) -> tuple[int, int, int] | None:
-    """Return the ports that Compose publishes; None if they aren't three in a row."""
+    """Return the ports that Compose publishes; None if they aren't three consecutive ones."""
     first, _, last = (machine.setting("CARLA_PORTS") or "2000-2002").partition("-")
     if not (first.isdecimal() and last.isdecimal() and int(last) == int(first) + 2 <= 65535):
         return None
@@ -46,14 +46,14 @@ def _of_the_stack(machine: Machine) -> tuple[int, int, int] | None:
 
 
 def disk(machine: Machine) -> Finding:
-    """Return whether the runs' disk holds a whole replay and the checkpoints of one more run."""
+    """Check that the disk has room for one more run."""
     place = _existing(machine.runs)
     room = os.statvfs(place)
     free = room.f_bavail * room.f_frsize / MIB
     try:
         (size,) = Footprint(str(machine.config), limit_s=COMMAND_LIMIT_S).sizes([{}])
     except FootprintError as error:
-        return unknown(f"{free:.0f} MiB free in {place}", f"what a run takes isn't known: {error}")
+        return unknown(f"{free:.0f} MiB free in {place}", f"the size of a run is unknown: {error}")
     needed = size.mib.get(PoolKind.DISK, 0.0)
     reported = f"{free:.0f} MiB free in {place}, a run of {machine.config.name} takes {needed:.0f}"
     if free < needed:
@@ -62,9 +62,9 @@ def disk(machine: Machine) -> Finding:
 
 
 def shared_memory(machine: Machine) -> Finding:
-    """Return whether /dev/shm is there and not tiny."""
+    """Check that /dev/shm exists and is large enough."""
     if not machine.shm.is_dir():
-        return unknown(f"no {machine.shm}", "none is needed: what processes share is in files")
+        return unknown(f"no {machine.shm}", "none is needed: processes share files")
     room = os.statvfs(machine.shm)
     size = room.f_blocks * room.f_frsize / MIB
     if size < SHM_MIB:
@@ -73,13 +73,13 @@ def shared_memory(machine: Machine) -> Finding:
 
 
 def runs_folder(machine: Machine) -> Finding:
-    """Return whether runs can be written; nothing is tried, permissions are read."""
+    """Check by its permissions that the runs folder can be written."""
     place = _existing(machine.runs)
     if not os.access(place, os.W_OK | os.X_OK):
-        todo = "give it to yourself (chown), or choose another --runs-dir"
+        todo = "make it yours (chown), or choose another --runs-dir"
         return problem(f"{place} can't be written", todo)
     if place != machine.runs.resolve():
-        return ok(f"{machine.runs} isn't there yet", "for Compose: mkdir it before `up`")
+        return ok(f"{machine.runs} doesn't exist yet", "for Compose: create it before `up`")
     return ok(f"{machine.runs} can be written")
 
 
@@ -91,7 +91,7 @@ def _existing(folder: Path) -> Path:
 
 
 def python(_: Machine) -> Finding:
-    """Return whether the client has a wheel for this Python."""
+    """Check that the carla client has a wheel for this Python."""
     version = ".".join(map(str, sys.version_info[:3]))
     first, last = PYTHONS
     if first <= sys.version_info[:2] <= last:
@@ -100,22 +100,22 @@ def python(_: Machine) -> Finding:
 
 
 def carla_client(machine: Machine) -> Finding:
-    """Return whether the client's library loads; its name alone says nothing, the folder ``carla/`` here has it too."""
+    """Check that the client's library loads; a package ``carla`` isn't enough, since a folder here has that name."""
     asked = machine.ask(sys.executable, "-c", _CLIENT)
     if asked.code == 0 and asked.out == CARLA_CLIENT:
         return ok(asked.out)
     install = f"pip install carla=={CARLA_CLIENT}"
     if asked.code == 0:
-        return problem(f"{asked.out}, the simulator's is {CARLA_CLIENT}", install)
+        return problem(f"{asked.out}, but the simulator has {CARLA_CLIENT}", install)
     if "ModuleNotFoundError" not in asked.said:
-        return problem(asked.said, f"{install}, and what its library misses")
+        return problem(asked.said, f"{install}, and the libraries that it lacks")
     if importlib.util.find_spec("torch"):
         return problem("not installed beside the agent", install)
     return unknown("not installed", "pip install '.[agent]' for local processes; Compose needs none")
 
 
 def allocator(machine: Machine) -> Finding:
-    """Return whether the agent would take the allocator's setting: both names alike, the rest as the agent says."""
+    """Check that the agent accepts the allocator's setting in the environment."""
     given = {name: text for name in _ALLOCATOR if (text := machine.setting(name).strip())}
     if not given:
         return ok("not set: the agent chooses")
@@ -127,21 +127,21 @@ def allocator(machine: Machine) -> Finding:
     asked = machine.run(program, {**machine.environment, **given}, COMMAND_LIMIT_S)
     named = any(name in asked.said for name in _ALLOCATOR)
     if asked.out.startswith("{"):
-        return ok(reported, asked.said if named else "")  # what it leaves out
+        return ok(reported, asked.said if named else "")  # what it ignores
     if named:
         return problem(reported, asked.said)
-    return unknown(reported, f"the agent, which checks it, can't be asked here: {asked.said}")
+    return unknown(reported, f"the agent, which checks it, doesn't run here: {asked.said}")
 
 
 def dotenv(machine: Machine) -> Finding:
-    """Return whether containers would write files that belong to the caller."""
+    """Check that files of containers would belong to the caller."""
     there = (machine.stack / ".env").is_file()
     reported = ".env" if there else "no .env"
     wanted = machine.setting("RUN_UID") or "1000"
     copy = "" if there else "cp .env.example .env, and "
     found, _ = engines.kind(machine)
     if found is not None and found.rootless:
-        reported = f"{reported}, RUN_UID is {wanted}, and a rootless engine's root is you"
+        reported = f"{reported}, RUN_UID is {wanted}, and root in a rootless engine's containers is you"
         todo = "" if wanted == "0" else f"{copy}set RUN_UID=0 and RUN_GID=0 for Compose; the launcher does"
         return problem(reported, todo) if todo else ok(reported)
     if not wanted.isdigit() or int(wanted) == 0:

@@ -1,7 +1,4 @@
-"""What the checks of ``doctor`` share: the machine that they look at, and the form of what they find.
-
-Owns how a program is asked and for how long. Changes nothing.
-"""
+"""The machine that the checks of ``doctor`` examine, and the form of their findings. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,21 +13,21 @@ from carla_launcher.act.compose import project
 from carla_launcher.options import RunOptions
 
 COMMAND_LIMIT_S = 15.0
-"""For each program that a check asks."""
+"""Time limit for each program that a check runs."""
 
 
 class Verdict(str, Enum):
-    """What a check comes to."""
+    """Result of a check."""
 
     OK = "ok"
     PROBLEM = "problem"
     UNKNOWN = "unknown"
-    """It couldn't be found out, or it isn't there and perhaps not needed."""
+    """It couldn't be checked, or it is missing and perhaps not needed."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the table: what was found, and what to do about it (empty if nothing)."""
+    """One line of the table: what was found, and advice (empty if none)."""
 
     verdict: Verdict
     found: str
@@ -38,23 +35,23 @@ class Finding:
 
 
 def ok(found: str, do: str = "") -> Finding:
-    """Return that all is well."""
+    """Return a finding that all is well."""
     return Finding(Verdict.OK, found, do)
 
 
 def problem(found: str, do: str) -> Finding:
-    """Return what is wrong, and how to mend it."""
+    """Return a finding of a problem, with advice."""
     return Finding(Verdict.PROBLEM, found, do)
 
 
 def unknown(found: str, do: str) -> Finding:
-    """Return what couldn't be found out, or isn't there."""
+    """Return a finding of something that couldn't be checked, or is missing."""
     return Finding(Verdict.UNKNOWN, found, do)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended; 127 if there is no such program."""
+    """Result of a command; code 127 if the program doesn't exist."""
 
     code: int
     out: str
@@ -62,7 +59,7 @@ class Ran:
 
 
 def run(command: tuple[str, ...], environment: Mapping[str, str], limit_s: float = COMMAND_LIMIT_S) -> Ran:
-    """Return how a command ended; one that takes longer is killed, and says so."""
+    """Run a command and return its result; it is killed after the time limit."""
     try:
         ended = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=limit_s, env={**environment}
@@ -79,12 +76,12 @@ def run(command: tuple[str, ...], environment: Mapping[str, str], limit_s: float
 
 @dataclass(frozen=True)
 class Machine:
-    """What the checks look at.
+    """The machine that the checks examine.
 
     Attributes:
-        stack: the folder of the Compose files, where ``.env`` lies.
-        config: the agent's configuration, for what a run takes of the disk.
-        ports: the simulator's three; None takes those of CARLA_PORTS, else 2000 and the next two.
+        stack: folder of the Compose files and of ``.env``.
+        config: the agent's configuration, for the disk space of a run.
+        ports: the simulator's three ports; None for those of CARLA_PORTS, else 2000 to 2002.
         asked: what a run would be asked for, as far as it names a command.
     """
 
@@ -99,13 +96,13 @@ class Machine:
     asked: RunOptions = field(default_factory=RunOptions)
 
     def ask(self, *command: str, limit_s: float = COMMAND_LIMIT_S) -> Ran:
-        """Run a command and return how it ended."""
+        """Run a command and return its result."""
         return self.run(command, self.environment, limit_s)
 
     def setting(self, name: str) -> str:
-        """Return a variable as Compose reads it: of the environment, else of ``.env``, else empty."""
+        """Return a variable as Compose reads it: from the environment, else from ``.env``, else empty."""
         return self.environment.get(name) or self.dotenv().get(name, "")
 
     def dotenv(self) -> dict[str, str]:
-        """Return what ``.env`` sets; empty if there is none."""
+        """Return the variables in ``.env``; empty if there is none."""
         return project.dotenv(self.stack)

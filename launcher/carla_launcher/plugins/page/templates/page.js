@@ -1,5 +1,5 @@
 "use strict";
-// Asks this page's own server, draws what comes, sends what is pressed. Nothing is asked while nobody sees the page.
+// Polls this page's server, draws the answers, and sends the user's requests. It pauses while the page is hidden.
 
 const FIGURES_MS = 1000, STATE_MS = 200, STALE_S = 3, LOST_AFTER = 3, NEAR_M = 60;
 const byId = (id) => document.getElementById(id);

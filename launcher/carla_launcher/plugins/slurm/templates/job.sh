@@ -1,6 +1,6 @@
 #!/bin/bash
-# Written by `launch.py submit`. Goes on with the run by itself: after a step that was killed on the nodes that it has,
-# after the time limit or a preemption as soon as it gets nodes again, until the run has ended.
+# Written by `carla-launcher submit`. Resumes the run until it has finished: on the same nodes after a step that was
+# killed, and on new nodes after the time limit or a preemption.
 {% for option in sbatch %}
 #SBATCH {{ option }}
 {% endfor %}
@@ -20,22 +20,22 @@ export PYTHONUNBUFFERED=1
 
 say() { printf 'job %s: %s\n' "$SLURM_JOB_ID" "$*" >&2; }
 
-# What Slurm says now, as text; Python reads it, in a container too. Without a slurmdbd the second file is empty.
+# Saves the job's state in Slurm as text, for Python, which may run in a container. Without slurmdbd the second is empty.
 note() {
   scontrol --details show job "$SLURM_JOB_ID" >"$folder/job-$SLURM_JOB_ID.txt" 2>/dev/null
   sacct --jobs="$SLURM_JOB_ID" --duplicates --parsable2 --format={{ fields }} \
     >"$folder/job-$SLURM_JOB_ID-accounts.txt" 2>/dev/null
 }
 
-# SIGTERM is Slurm's warning, to this shell alone, or it ends the job: then every process has it, and KillWait is left.
+# SIGTERM is Slurm's warning to this shell only, or the end of the job: then all processes get it, with KillWait left.
 on_term() {
   trap : TERM
   scontrol --details show job "$SLURM_JOB_ID" >"$life-signal.txt" || echo JobState=RUNNING >"$life-signal.txt"
   grep -q 'JobState=RUNNING' "$life-signal.txt" || return
   warned=yes
-  say "warned: the agent writes its checkpoint"
+  say "Slurm's warning: the agent writes its checkpoint"
   local until=$((SECONDS + {{ warn_s - 10 }}))
-  # To the launcher alone: srun would have every process of the step have the signal. One that only begins is asked again.
+  # Only to the launcher, since srun would signal every process of the step. A launcher that is starting is asked again.
   while kill -0 "$step" 2>/dev/null && ((SECONDS < until)); do
     timeout $((until - SECONDS)) "${python[@]}" -m carla_launcher down {{ name|q }} --runs-dir {{ runs|q }}
     sleep 1
@@ -45,11 +45,11 @@ step='' warned=''
 trap on_term TERM
 
 {% if nodes > 1 %}
-# Ray, closed to everybody without the token: its head on this node, which learns, and workers on the others.
+# Ray, which requires the token: its head on this node, where the learner runs, and workers on the others.
 address=$(scontrol show node "$SLURMD_NODENAME" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
 port=$((20000 + SLURM_JOB_ID % 10000))
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$folder/ray-token RAY_USAGE_STATS_ENABLED=0
-export RAY_worker_niceness=0  # by default collectors and simulators would give way to anything
+export RAY_worker_niceness=0  # by default collectors and simulators would have a low priority
 [[ -s $RAY_AUTH_TOKEN_PATH ]] || (umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$RAY_AUTH_TOKEN_PATH")
 ray=("${python[@]}" -m ray.scripts.scripts start --block --temp-dir="/tmp/ray-$SLURM_JOB_ID" --resources='{"carla": {{ carla }}}')
 ray_head='' ray_workers=''
@@ -93,11 +93,11 @@ while true; do
         sleep 10
         note
       done
-      say "can't be queued again; go on with: sbatch $folder/job.sh"
+      say "can't be queued again; resume with: sbatch $folder/job.sh"
       exit "$code"
       ;;
     *)
-      "${python[@]}" -m carla_launcher report {{ name|q }} --runs-dir {{ runs|q }} >/dev/null  # it knows this end, too
+      "${python[@]}" -m carla_launcher report {{ name|q }} --runs-dir {{ runs|q }} >/dev/null  # with this end
       exit "${code:-70}"
       ;;
   esac

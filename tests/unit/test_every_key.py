@@ -42,6 +42,18 @@ EMPTY_LISTS = {"simulator.others", "environment.weather", "memory.offload", "clu
     *("ladder.ram.4.after", "rungs", "rungs.0.pools", "rungs.0.by_itself")
 }
 NULL_IS_NONE = {"environment.weather"}
+# Of several keys exactly one is given: tests/unit/contract has them.
+ONE_OF = {
+    *("routes", "routes.items", "resume", "resume.words", "resume.command", "checkpoint.signal", "checkpoint.touch"),
+    *("alive.log", "alive.file", "alive.folder"),
+    *(f"routes.items.{key}" for key in ("names", "routes_xml", "lines_of", "command")),
+    *(f"routes.{key}" for key in ("done", "failed", "again")),
+    *(
+        f"routes.{key}.{sign}"
+        for key in ("done", "failed", "again")
+        for sign in ("exit_codes", "result", "result_has", "output_has", "sure")
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -95,8 +107,17 @@ def launcher_keys() -> list[Key]:
 
 
 def program_keys() -> list[Key]:
-    mappings = ("stands_for", "heartbeat", "options", "smaller", "without_evaluation")
-    own = [key for key in keys(program_file.ProgramFile) if key.path[-1] not in mappings]
+    mappings = (
+        "stands_for",
+        "heartbeat",
+        "options",
+        "smaller",
+        "without_evaluation",
+        "settings",
+        "exits",
+        "environment",
+    )
+    own = [key for key in keys(program_file.ProgramFile) if key.path[-1] not in mappings and str(key) not in ONE_OF]
     rungs = [key for key in keys(program_file.ProgramRung, ("rungs", 0)) if key.path[-1] != "values"]
     return [*own, *rungs, Key(("rungs", 0, "frees_mib", "ram"), frozenset({float}))]
 
@@ -111,7 +132,14 @@ BASES: dict[str, Any] = {
         "memory": {"offload": ["targets"]},
     },
     "launcher": SHIPPED | yaml.safe_load(BEFORE.read_text(encoding="utf-8")),
-    "program": {"rungs": [{"name": "less", "values": {"key": "half"}}]},
+    "program": {
+        "rungs": [{"name": "less", "values": {"key": "half"}}],
+        "resume": {"words": ["--resume"]},
+        "done": {"file": "done"},
+        "alive": {"log": "step", "within_s": 60, "first_within_s": 60},
+        "checkpoint": {"signal": "SIGUSR1", "shows": "saved"},
+        "routes": {"items": {"names": ["a"]}, "command": ["drive", "{item}"]},
+    },
 }
 KEYS = {"agent": agent_keys(), "launcher": launcher_keys(), "program": program_keys()}
 VALIDATE: dict[str, Callable[[Any, str], object]] = {
@@ -152,9 +180,9 @@ def takes(key: Key, name: str) -> bool:
         "zero": number or bool in key.types,
         "true": bool in key.types,
         "null": type(None) in key.types or str(key) in NULL_IS_NONE,
-        "text": str in key.types,
+        "text": bool({str, Path} & key.types),
         "a list": str(key) in EMPTY_LISTS,
-        "nothing": key.section or str(key).endswith("frees_mib"),
+        "nothing": key.section or str(key).endswith(("frees_mib", "most_mib", "memory")),
     }[name]
 
 

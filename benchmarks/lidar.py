@@ -121,7 +121,7 @@ def _run(world: carla.World, measured: queue.Queue[carla.LidarMeasurement], tick
 def _casting(map: str, vehicles: int, channels: int, points: int) -> tuple[float, dict[str, dict[str, float]]]:
     """Return how long the first rays take (s), and those of a step at what stands and at all (ms)."""
     with listen("127.0.0.1", 0) as listener:
-        world = World(Streams(listener), Maps(map), 0)
+        world = World(Streams(listener), Maps(map))
         place = world.network.spawn_points()[0]
         _park(world, vehicles)
         each = round(points * _DELTA_S / channels)

@@ -57,8 +57,9 @@ class _Mouth:
         """Id, kind and both lateral offsets of the lanes that cars use here."""
         section = self.road.sections[-1 if self.outwards > 0 else 0]
         found = (
-            (record.lane_id, record.kind, *sorted((float(inner[0]), float(outer[0]))))
+            (record.lane_id, record.kind, min(ends), max(ends))
             for record, inner, outer in offsets(self.road, section, np.array([self.s]))
+            for ends in [(float(inner[0]), float(outer[0]))]
             if record.kind not in ("none", "border", "sidewalk")
         )
         return tuple(lane for lane in found if lane[3] - lane[2] > 0.01)

@@ -122,7 +122,7 @@ def _run(world: carla.World, measured: queue.Queue[carla.LidarMeasurement], tick
 def _casting(map: str, vehicles: int, channels: int, points: int) -> tuple[float, dict[str, dict[str, float]]]:
     """Return the time of the first rays (s), and of one step's rays at static things and at all (ms)."""
     with listen("127.0.0.1", 0) as listener:
-        world = World(Streams(listener), Maps(map), 0)
+        world = World(Streams(listener), Maps(map))
         place = world.network.spawn_points()[0]
         _park(world, vehicles)
         each = round(points * _DELTA_S / channels)

@@ -45,7 +45,7 @@ chmod +x "$UE4_PROJECT_ROOT/CarlaUE4/Binaries/Linux/CarlaUE4-Linux-Shipping"
 """
 SIMULATOR = """#!/opt/venv/bin/python
 import os, re, signal, sys
-from carla_lite import command as lite
+from carla_lite import command, serving
 
 def leave(number, _):
     print("signal", signal.Signals(number).name, flush=True)
@@ -54,10 +54,10 @@ def leave(number, _):
 print("arguments", *sys.argv[2:], flush=True)
 print("process", os.getpid(), flush=True)
 print("user", os.popen("id -un").read().strip(), flush=True)
-lite._leave = leave
+serving._leave = leave
 port = re.search("-carla-rpc-port=([0-9]+)", " ".join(sys.argv))[1]
 sys.argv = ["carla_lite", "--host", "0.0.0.0", "--port", port]
-lite.app()
+command.app()
 """
 # What a machine without a GPU can't have; all the rest is as it is shipped. The driver is mounted, as the engine would.
 WITHOUT_A_DEVICE = """

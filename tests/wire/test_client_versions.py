@@ -89,6 +89,6 @@ def test_nothing_that_only_unix_has_is_imported_at_the_start() -> None:
     code = (
         "import sys\n"
         "for name in ('resource', 'fcntl', 'termios', 'pwd', 'grp', 'pty', 'tty', 'syslog'): sys.modules[name] = None\n"
-        "import carla_lite.command\n"
+        "import carla_lite.command, carla_lite.serving\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)

@@ -1,43 +1,21 @@
-"""The command ``carla-lite``: one server until SIGTERM or Ctrl-C.
+"""The command line of ``carla-lite``.
 
-Owns the command line and the sentences for users' mistakes: exit code 2 for a fault, 65 for a map, 69 for a port, 73
-for a file that can't be written.
+Owns the options and their help. What is done with them, and what it imports, is ``serving``'s.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import json
-import os
-import signal
-import socket
 import sys
-import threading
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
-# numpy would load this at its first use, while a world is made; its compiled parts then swallow a signal's SystemExit.
-import numpy.random  # noqa: F401
 import typer
 
-from carla_lite import compiled
 from carla_lite.faults import spec
-from carla_lite.faults.control import ControlPort
-from carla_lite.faults.fault import Fault, FaultError
-from carla_lite.faults.injector import Injector
-from carla_lite.maps import Maps
-from carla_lite.protocol.channel import listen
+from carla_lite.options import StartOptions, WorldOptions
 from carla_lite.protocol.dialect import DIALECTS, LATEST, Dialect
 from carla_lite.recording.folder import DEFAULT_FOLDER, DEFAULT_MIB, Folder
-from carla_lite.roads.network import KNOWN, MAP_NAMES, MapError
-from carla_lite.server import Server
-from carla_lite.view import launch
-
-# Whatever --host says: a program that can reach this port can crash the server.
-LOOPBACK = "127.0.0.1"
-_BAD_FAULT, _BAD_MAP, _NO_PORT, _CANT_WRITE = 2, 65, 69, 73
+from carla_lite.towns.generator import KNOWN, NAMES
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -72,8 +50,8 @@ def main(
         ),
     ] = 2000,
     map: Annotated[
-        str, typer.Option(help=f"Map at start: {KNOWN}, the name of a map in --map-dir, or the path of an .xodr file.")
-    ] = MAP_NAMES[0],
+        str, typer.Option(help=f"Map at start: {KNOWN}, the name of a map of --map-dir, or the path of an .xodr file.")
+    ] = NAMES[0],
     map_dir: Annotated[
         Path | None,
         typer.Option(
@@ -136,7 +114,7 @@ def main(
             min=0,
             max=65535,
             envvar="LITE_CONTROL_PORT",
-            help=f"Port on {LOOPBACK} for commands, one per line: fault KIND:KEY=VALUE,…; clear; status. 0 means a "
+            help="Port on 127.0.0.1 that takes lines of text: fault KIND:KEY=VALUE,… or clear or status. 0 takes a "
             "free port. Default: no control port.",
         ),
     ] = None,
@@ -144,7 +122,7 @@ def main(
         bool,
         typer.Option(
             "--view",
-            help=f"Show the world in a browser, on {LOOPBACK} only: the spectator's camera and the town from above.",
+            help="Show the world in a browser, on 127.0.0.1 only: the spectator's camera and the town from above.",
         ),
     ] = False,
     ready_file: Annotated[
@@ -169,88 +147,14 @@ def main(
 
     `carla-lite coverage` prints which calls, sensors, blueprints and attributes of CARLA are supported.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
-    injector = Injector(_faults(fault or []))
     try:
-        maps = Maps(map, map_dir)
-    except MapError as error:
-        _fail(f"{error}", _BAD_MAP)
-    with contextlib.ExitStack() as ends:
-        # Before the others: a client that waits for the RPC port can then use this one, too.
-        control = None if control_port is None else ends.enter_context(_control(control_port))
-        folder = Folder(recordings, recordings_mib << 20)
-        window_socket = ends.enter_context(_window_socket(view_port)) if view else None
-        injector.before_listening()
-        try:
-            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000, strict, folder, client))
-        except OSError as error:
-            _fail(_port_sentence(error, host, port), _NO_PORT)
-        port = server.port
-        if control is not None:
-            ends.callback(ControlPort(control, server.selector, injector).close)
-        if control is not None or fault:
-            injector.attach(server)
-        mode = ", strict" if strict else ""
-        print(f"carla-lite: {maps.first.name} on {host}:{port} (streams {port + 1}), seed {seed}{mode}", flush=True)
-        print(f"carla-lite: runs {compiled.running}", flush=True)
-        if window_socket is not None:
-            address = ends.enter_context(launch.window(window_socket, (host, port), seed))
-            print(f"carla-lite: {ends.enter_context(launch.announcement(address, sys.stdout.isatty()))}", flush=True)
-        if ready_file is not None:
-            _tell(ready_file, port=port, control_port=None if control is None else control.getsockname()[1])
-        if end_with_input:
-            threading.Thread(target=_end_with_input, daemon=True).start()
-        server.serve()
-
-
-def _tell(file: Path, **what: int | None) -> None:
-    """Write the file whole, so that a reader never sees half of it."""
-    beside = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        beside.write_text(json.dumps({**what, "pid": os.getpid()}), encoding="utf-8")
-        beside.replace(file)
-    except OSError as error:
-        _fail(f"can't write {file} ({error.strerror}); choose another --ready-file", _CANT_WRITE)
-
-
-def _end_with_input() -> None:
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _faults(texts: list[str]) -> list[Fault]:
-    try:
-        return [fault for text in texts for fault in spec.read(text)]
-    except FaultError as error:
-        _fail(f"{error}", _BAD_FAULT)
-
-
-def _control(port: int) -> socket.socket:
-    try:
-        return listen(LOOPBACK, port)
-    except OSError as error:
-        _fail(f"can't listen on {LOOPBACK}:{port} ({error.strerror}); choose another with --control-port", _NO_PORT)
-
-
-def _window_socket(port: int) -> socket.socket:
-    try:
-        return launch.bind(port)
-    except OSError as error:
-        _fail(f"can't listen on {LOOPBACK}:{port} ({error.strerror}); choose another with --view-port", _NO_PORT)
-
-
-def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(0)
-
-
-def _fail(sentence: str, code: int) -> NoReturn:
-    print(f"carla-lite: {sentence.rstrip('.')}.", file=sys.stderr)
-    raise SystemExit(code)
-
-
-def _port_sentence(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} or {port + 1} on {host} is in use; end what listens there, or choose another with --port"
-    return f"can't listen on {host}:{port} ({error.strerror or error}); give an address of this machine with --host"
+        from carla_lite.serving import serve
+    except KeyboardInterrupt:  # before it takes signals itself
+        sys.exit(130)
+    world = WorldOptions(seed, tick_ms / 1000, strict, Folder(recordings, recordings_mib << 20), client)
+    serve(
+        StartOptions(
+            *(host, port, map, map_dir, world, fault or []),
+            *(control_port, view, view_port, ready_file, end_with_input),
+        )
+    )

@@ -15,12 +15,11 @@ from typing import Any, Protocol
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.maps import Maps
 from carla_lite.methods import table
+from carla_lite.options import DEFAULTS, WorldOptions
 from carla_lite.protocol.channel import Channel, listen_pair
-from carla_lite.protocol.dialect import LATEST, Dialect
 from carla_lite.protocol.peer import client_version
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
-from carla_lite.recording.folder import Folder
 from carla_lite.world import World
 
 # The loop calls the hook at least this often.
@@ -49,18 +48,8 @@ class FaultHook(Protocol):
 class Server:
     """Listens on ``port`` (RPC) and ``port + 1`` (streams) once created; a context manager that closes both."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        maps: Maps,
-        seed: int,
-        tick_s: float = 0.0,
-        strict: bool = False,
-        recordings: Folder | None = None,
-        dialect: Dialect = LATEST,
-    ) -> None:
-        """Listen and build the world, whose ticks take at least ``tick_s``; port 0 chooses two free ports.
+    def __init__(self, host: str, port: int, maps: Maps, options: WorldOptions = DEFAULTS) -> None:
+        """Listen and build the world; port 0 takes two that are free.
 
         Raises:
             OSError: a port is in use.
@@ -69,8 +58,7 @@ class Server:
         rpc_listener, stream_listener = map(self._sockets.enter_context, listen_pair(host, port))
         self.port: int = rpc_listener.getsockname()[1]
         self._streams = Streams(stream_listener)
-        self._world = World(self._streams, maps, seed, strict, recordings, dialect)
-        self._world.tick_s = tick_s
+        self._world = World(self._streams, maps, options)
         self._hook: FaultHook | None = None
         self._pacemaker: Channel | None = None
         self.selector = selectors.DefaultSelector()

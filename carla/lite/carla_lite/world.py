@@ -32,13 +32,12 @@ from carla_lite.maps import LAYERED, Maps
 from carla_lite.motion import collisions, physics
 from carla_lite.motion.physics import AIRBORNE_M, Body
 from carla_lite.motion.vehicles import GRAVITY_MPS2
+from carla_lite.options import DEFAULTS, WorldOptions
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
-from carla_lite.protocol.dialect import LATEST, Dialect
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
 from carla_lite.rays.field import Field, StillField
-from carla_lite.recording.folder import Folder
 from carla_lite.recording.studio import Studio
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
@@ -74,26 +73,19 @@ class World:
         self,
         streams: Streams,
         maps: Maps,
-        seed: int,
-        strict: bool = False,
-        recordings: Folder | None = None,
-        dialect: Dialect = LATEST,
+        options: WorldOptions = DEFAULTS,
     ) -> None:
         self.streams = streams
-        self.dialect = dialect
+        self.dialect = options.dialect
         self.maps = maps
-        self.recorder = Studio(self, recordings or Folder())
-        self.strict = strict
-        """Whether to refuse what CARLA refuses, and to leave out what CARLA doesn't have, where carla-lite is more
-        generous.
-        """
+        self.recorder = Studio(self, options.recordings)
+        self.strict = options.strict
         self.traffic_managers: dict[int, str] = {}
         self.batch_answered_s = 0.0
         """When the last batch was finished, by the monotonic clock."""
         self.traffic_asked_s = 0.0
-        """When a Traffic Manager last made a step, by the same clock."""
-        self.tick_s = 0.0
-        """Shortest duration of a tick, for code that waits for one."""
+        """When a Traffic Manager last took a step, by the same clock."""
+        self.tick_s = options.tick_s
         self.stream = streams.open(self._message)
         self.settings = wire.default_settings()
         self.hooked: Callable[[Sensor, TickSnapshot], Iterable[Message]] | None = None
@@ -104,7 +96,7 @@ class World:
         """How often clients called something without effect here, by name."""
         self.frame = 0
         self.episode = secrets.randbelow(1 << 31)
-        self._seed = seed
+        self._seed = options.seed
         self._next_id = self.unseen = 1
         """The first id that no world message has contained."""
         self._gone: dict[int, str] = {}

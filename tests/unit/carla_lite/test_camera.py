@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from carla_lite.motion.physics import MODEL3
 from carla_lite.roads import network as roads
-from carla_lite.roads.network import Marking, RoadNetwork
+from carla_lite.roads.network import Marking, RoadNetwork, RoadPaint
 from carla_lite.scenery.camera import BoxActor, Camera, Pose
 from carla_lite.scenery.paint import paint
 from carla_lite.scenery.scene import Scene
@@ -29,7 +29,8 @@ def lined(y: float) -> Scene:
     """Return a grass plain with one yellow line along x at this y."""
     x = np.arange(-20.0, 81.0)
     line = Marking(np.stack([x, np.full_like(x, y), np.zeros_like(x)], axis=1), "solid", "yellow", 0.2)
-    return scene(ground=paint(RoadNetwork("line", "", (), (line,), (-20.0, -20.0, 80.0, 20.0)), [], 0))
+    network = RoadNetwork("line", "", (), (-20.0, -20.0, 80.0, 20.0), painted=lambda: RoadPaint((line,)))
+    return scene(ground=paint(network, [], 0))
 
 
 def car(x: float, y: float = 0.0, yaw: float = 0.0, colour: tuple[int, int, int] = RED) -> BoxActor:

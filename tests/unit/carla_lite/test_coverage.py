@@ -39,7 +39,7 @@ READ_BY_CLIENTS = {"role_name", "speed"}
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     with listen("127.0.0.1", 0) as listener:
-        yield World(Streams(listener), Maps("Lite01"), 0)
+        yield World(Streams(listener), Maps("Lite01"))
 
 
 def test_each_call_is_in_the_clients_binary() -> None:

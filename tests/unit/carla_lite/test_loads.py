@@ -32,7 +32,7 @@ def use(world: World) -> None:
 
 def test_a_town_is_forgotten_after_two_others() -> None:
     with listen("127.0.0.1", 0) as listener:
-        world = World(Streams(listener), Maps("Lite01"), 0)
+        world = World(Streams(listener), Maps("Lite01"))
         others, towns, scenes, boxes = boxes_alive(), [], [], []
         for seed in range(4):
             world.load(world.maps.load(f"Lite:seed={seed},size=200"))

@@ -10,6 +10,7 @@ import pytest
 
 from carla_lite.maps import Maps
 from carla_lite.methods import table
+from carla_lite.options import WorldOptions
 from carla_lite.protocol.channel import listen
 from carla_lite.protocol.dialect import DIALECTS
 from carla_lite.protocol.streams import Streams
@@ -23,7 +24,7 @@ CAR, NOBODY = object(), 999_999
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     with listen("127.0.0.1", 0) as listener:
-        world = World(Streams(listener), Maps("Lite01"), 0)
+        world = World(Streams(listener), Maps("Lite01"))
         point = world.network.spawn_points()[0]
         world.spawn("vehicle.tesla.model3", {}, Pose(point.x, point.y, point.z, 0.0, point.yaw))
         yield world
@@ -32,7 +33,7 @@ def world() -> Iterator[World]:
 def test_a_blueprint_newer_than_the_client_is_not_had() -> None:
     cosmos = "sensor.camera.cosmos_visualization"
     with listen("127.0.0.1", 0) as listener:
-        world = World(Streams(listener), Maps("Lite01"), 0, dialect=DIALECTS["0.9.15"])
+        world = World(Streams(listener), Maps("Lite01"), WorldOptions(dialect=DIALECTS["0.9.15"]))
         listed: Any = table.answer(world, "get_actor_definitions", [])
         assert cosmos not in {one[1] for one in listed[0][1]}
         with pytest.raises(RpcError, match=f"CARLA 0.9.15 has no {cosmos}"):

@@ -42,7 +42,7 @@ def world() -> Iterator[World]:
     with listen("127.0.0.1", 0) as listener:
         streams = Kept(listener)
         streams.last = {}
-        world = World(streams, Maps("Lite01"), 0)
+        world = World(streams, Maps("Lite01"))
 
         def put(name: str, ahead_m: float, aside_m: float, up_m: float, turn: float) -> None:
             at = world.network.spawn_points()[0]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carla_lite.maps import Maps
+from carla_lite.options import WorldOptions
 from carla_lite.protocol.channel import listen
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
@@ -129,7 +130,8 @@ def write(tmp_path: Path) -> Callable[[bytes], Path]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with listen("127.0.0.1", 0) as listener:
-        yield World(Streams(listener), Maps("Lite01"), 0, recordings=Folder(tmp_path_factory.mktemp("recordings")))
+        folder = Folder(tmp_path_factory.mktemp("recordings"))
+        yield World(Streams(listener), Maps("Lite01"), WorldOptions(recordings=folder))
 
 
 def test_a_file_by_hand_is_told_as_carla_would(write, monkeypatch):

@@ -40,6 +40,7 @@ def disagreement(xodr: str, answer: Answer) -> str:
     """Return where carla-lite and the client differ about a text, or nothing."""
     try:
         network = RoadNetwork.parse("map", xodr)
+        network.painted()
     except MapError as error:
         # Places that the wire can't carry, more road than fits, and what leaves the client's own order of a road's
         # records undefined are refused though it bears them.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from carla_lite.roads import network as roads
-from carla_lite.roads.network import Lane, Marking, RoadNetwork
+from carla_lite.roads.network import Lane, Marking, RoadNetwork, RoadPaint
 from carla_lite.scenery.paint import FINEST_M, MAX_PIXELS, GroundImage, paint, resolution_m
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.statics import TAG_BUILDING, StaticBox, distance
@@ -121,7 +121,7 @@ def straight(length_m: float, marking: str = "solid") -> RoadNetwork:
     right = edge + np.array((0.0, 3.5, 0.0))
     lane = Lane(0, 0, -1, "driving", False, 0.5 * (edge + right), edge, right, np.full(len(x), 3.5), 10.0)
     line = Marking(edge, marking, "white", 0.15)
-    return RoadNetwork("straight", "", (lane,), (line,), (0.0, 0.0, length_m, 3.5))
+    return RoadNetwork("straight", "", (lane,), (0.0, 0.0, length_m, 3.5), painted=lambda: RoadPaint((line,)))
 
 
 def test_a_huge_map_gets_a_coarser_ground_of_the_same_memory():

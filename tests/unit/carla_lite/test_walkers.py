@@ -142,7 +142,7 @@ def test_what_is_far_away_costs_five_shapes():
 
 def test_a_walker_is_shown_before_its_controller_spawns():
     with listen("127.0.0.1", 0) as listener:
-        world = World(Streams(listener), Maps("Lite01"), 0)
+        world = World(Streams(listener), Maps("Lite01"))
         ticked = []
         for synchronous in (False, True):
             world.settings = replace(world.settings, synchronous=synchronous)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from carla_lite.maps import Maps
+from carla_lite.options import WorldOptions
 from carla_lite.protocol.channel import listen
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import NO_ROOM, RpcError
@@ -37,7 +38,7 @@ def streams() -> Iterator[Published]:
 @pytest.mark.parametrize("cameras", [0, 1, 2])
 def test_the_worlds_message_comes_before_those_of_its_sensors(streams: Published, cameras: int):
     # As CARLA's: who looks at an actor when an image comes finds that frame's state, not the last one's.
-    world = World(streams, Maps("Lite01"), 0)
+    world = World(streams, Maps("Lite01"))
     for _ in range(cameras):
         world.spawn("sensor.camera.rgb", {"image_size_x": "8"}, Pose(0.0, 0.0, 2.0))
     world.spawn("sensor.other.collision", {}, Pose(0.0, 0.0, 2.0))
@@ -46,7 +47,7 @@ def test_the_worlds_message_comes_before_those_of_its_sensors(streams: Published
 
 
 def test_a_strict_world_has_room_at_every_spawn_point(streams: Published):
-    world = World(streams, Maps("Lite01"), 0, strict=True)
+    world = World(streams, Maps("Lite01"), WorldOptions(strict=True))
     for point in world.network.spawn_points()[::10]:
         bus = world.spawn("vehicle.mitsubishi.fusorosa", {}, Pose(point.x, point.y, point.z, 0.0, point.yaw))
         assert world.destroy(bus.id)

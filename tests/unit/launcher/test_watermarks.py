@@ -77,8 +77,18 @@ FIRST = {"Low": {PoolKind.VRAM: estimated(4813)}, "Epic": {PoolKind.VRAM: estima
 @pytest.mark.parametrize(
     ("low", "epic", "planned", "said"),
     [
-        (5713, None, (4813, 5530), "night measured 5713 MiB of vram for CARLA at Low, more than at Epic (5530 MiB)"),
-        (5200, 5100, (4813, 5100), "night measured 5200 MiB of vram for CARLA at Low, more than at Epic (5100 MiB)"),
+        (
+            5713,
+            None,
+            (4813, 5530),
+            "run night measured 5713 MiB of vram for CARLA at Low, more than at Epic (5530 MiB)",
+        ),
+        (
+            5200,
+            5100,
+            (4813, 5100),
+            "run night measured 5200 MiB of vram for CARLA at Low, more than at Epic (5100 MiB)",
+        ),
         (None, 4300, (4300, 4300), ""),
         (4000, 4300, (4000, 4300), ""),
     ],

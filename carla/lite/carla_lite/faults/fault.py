@@ -9,9 +9,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from carla_lite.actors.sensor import Message, Sensor
+if TYPE_CHECKING:  # the command's help is made of faults, without all that a sensor imports
+    from carla_lite.actors.sensor import Message, Sensor
 
 
 class FaultError(Exception):

@@ -11,12 +11,13 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
-from carla_lite.actors.sensor import Message, Sensor
-from carla_lite.actors.sensors.camera import ImageSensor
 from carla_lite.faults.carla_log import LINES
 from carla_lite.faults.fault import Fault, Lasting, above, key, whole
+
+if TYPE_CHECKING:
+    from carla_lite.actors.sensor import Message, Sensor
 
 _DEADLY = ("SEGV", "ABRT", "KILL", "BUS", "FPE", "ILL", "TERM")
 # Only those that this system has.
@@ -170,6 +171,8 @@ class Black(Sight):
 
     def sees(self, sensor: Sensor, messages: Iterable[Message]) -> Iterator[Message]:
         """Yield the messages, with black pixels for cameras."""
+        from carla_lite.actors.sensors.camera import ImageSensor
+
         for message in messages:
             if isinstance(sensor, ImageSensor):
                 *heads, pixels = message

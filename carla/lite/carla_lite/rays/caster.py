@@ -22,15 +22,16 @@ _MOST_BACKS = 64
 
 
 class Faces:
-    """The faces of several solids, one solid after the other."""
+    """The faces of several solids, one solid after the other, and last the face of nothing."""
 
     def __init__(self, solids: Sequence[Solid]) -> None:
         firsts = np.cumsum([0, *(len(solid.normals) for solid in solids)])
         self.first_triangles = np.cumsum([0, *(len(solid.corners) for solid in solids)]).tolist()
         self.of_triangles = np.concatenate([solid.faces + start for solid, start in zip(solids, firsts, strict=False)])
-        self.normals = np.concatenate([solid.normals for solid in solids]).T.copy()
+        self.normals = np.concatenate([*(solid.normals for solid in solids), np.zeros((1, 3))]).T.copy()
         self.offsets = np.concatenate([solid.offsets for solid in solids])
-        self.things = np.concatenate([solid.things for solid in solids])
+        self.things = np.concatenate([*(solid.things for solid in solids), [-1]])
+        self.nothing = len(self.offsets)
 
 
 class Caster:
@@ -66,7 +67,7 @@ def first(
     Args:
         casters: solids to hit; the first ``counts[0]`` rays are cast at the first one, and so on.
         counts: number of rays for each caster.
-        eyes: start of each ray (3, n), in its solid's frame.
+        eyes: start of each ray (3, n), in its solid's frame, or the one place (3, 1) where all of them do.
         ways: unit vectors (3, n), in the same frames.
         far: length of each ray (n,), m.
 
@@ -75,31 +76,44 @@ def first(
     """
     faces = casters[0].faces if len(casters) == 1 else _together(tuple(casters))
     count = ways.shape[1]
-    distances, normals, things = np.full(count, np.inf), np.zeros((3, count)), np.full(count, -1)
-    left, begun, ends = np.arange(count), np.zeros(count), np.cumsum(counts)
+    distances, met = np.full(count, np.inf), np.full(count, faces.nothing)
+    left, ends, starts, begun = np.arange(count), np.cumsum(counts), eyes, np.zeros(count)
     # As in PhysX, rays pass the inner sides of faces: a sensor inside its car looks out of it.
     for _ in range(_MOST_BACKS):
-        starts, single = (eyes + begun * ways).astype(np.float32), ways.astype(np.float32)
-        reach, met, begin = (far - begun).astype(np.float32), np.full(len(left), -1), 0
-        for caster, triangle, end in zip(
-            casters, faces.first_triangles, np.searchsorted(left, ends).tolist(), strict=False
-        ):
-            if begin < end:
-                found = caster.meet(starts[:, begin:end], single[:, begin:end], reach[begin:end])
-                met[begin:end] = np.where(found < 0, -1, found + triangle)
-            begin = end
-        hit = np.flatnonzero(met >= 0)
-        face = faces.of_triangles[met[hit]]
-        left, begun, far, eyes, ways = left[hit], begun[hit], far[hit], eyes[:, hit], ways[:, hit]
-        normal = faces.normals[:, face]
-        slope = products(normal, ways)
-        distance = (faces.offsets[face] - products(normal, eyes)) / np.where(slope == 0.0, -1e-12, slope)
+        found = _triangles(casters, faces, np.searchsorted(left, ends).tolist(), starts, ways, far - begun)
+        # Columns are taken rather than indexed, which takes numpy four times as long.
+        hit = np.flatnonzero(found >= 0)
+        face = faces.of_triangles.take(found.take(hit))
+        normal, way, eye = faces.normals.take(face, 1), ways.take(hit, 1), _taken(eyes, hit)
+        slope = products(normal, way)
+        distance = (faces.offsets.take(face) - products(normal, eye)) / np.where(slope == 0.0, -1e-12, slope)
         front, back = np.flatnonzero(slope < 0.0), np.flatnonzero(slope >= 0.0)
-        shown = left[front]
-        distances[shown], normals[:, shown] = distance[front], normal[:, front]
-        things[shown] = faces.things[face[front]]
+        shown = left.take(hit.take(front))
+        distances[shown], met[shown] = distance.take(front), face.take(front)
         if not len(back):
             break
-        left, far, eyes, ways = left[back], far[back], eyes[:, back], ways[:, back]
-        begun = np.maximum(distance[back], begun[back]) + _BEHIND_M
-    return distances, normals, things
+        behind = hit.take(back)
+        left, far, eyes, ways = left.take(behind), far.take(behind), _taken(eyes, behind), ways.take(behind, 1)
+        begun = np.maximum(distance.take(back), begun.take(behind)) + _BEHIND_M
+        starts = eyes + begun * ways
+    return distances, faces.normals.take(met, 1), faces.things.take(met)
+
+
+def _triangles(
+    casters: Sequence[Caster], faces: Faces, ends: Sequence[int], starts: FloatArray, ways: FloatArray, far: FloatArray
+) -> Integers:
+    """Return the triangles (n,) that rays meet first, -1 where there is none."""
+    single, reach = ways.astype(np.float32), far.astype(np.float32)
+    places = np.broadcast_to(starts, ways.shape).astype(np.float32)
+    met, begin = np.full(len(far), -1), 0
+    for caster, triangle, end in zip(casters, faces.first_triangles, ends, strict=False):
+        if begin < end:
+            found = caster.meet(places[:, begin:end], single[:, begin:end], reach[begin:end])
+            np.add(found, triangle, out=met[begin:end], where=found >= 0)
+        begin = end
+    return met
+
+
+def _taken(columns: FloatArray, which: Integers) -> FloatArray:
+    """Return some of the columns, or the only one there is."""
+    return columns if columns.shape[1] == 1 else columns.take(which, 1)

@@ -6,6 +6,7 @@ things keep the trees of their shape, in its own frame: nothing is rebuilt when 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
@@ -32,7 +33,8 @@ NOTHING, FARTHEST_M = -1, 1e6
 _PARTS = 2
 """Things per moving actor: the actor and its rider."""
 _PAINT = (128, 128, 128)
-_PASSED_M, _SLACK_M = 1e-3, 1e-2
+_PASSED_M, _SLACK_M, _SLACK_COS = 1e-3, 1e-2, 1e-4
+_CORNERS = np.array(list(itertools.product((False, True), repeat=3)))[:, :, None]
 _MOST_MET = 1000
 
 
@@ -93,21 +95,55 @@ class StillField:
         return tags
 
 
-def _crosses(low: FloatArray, high: FloatArray, ways: FloatArray) -> NDArray[np.bool_]:
-    """Return which rays from the origin (3, n) cross their boxes, given by two corners (3, n)."""
+def _cosines(low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return for boxes between two corners (3, m) the cosine (m,) of the angle at the origin between the middle and the
+    corner that is farthest from it; less than any where a box is all around."""
+    corners = np.where(_CORNERS, low, high)  # (8, 3, m)
+    middle = 0.5 * (low + high)
+    lengths = np.sqrt((corners * corners).sum(axis=1) * (middle * middle).sum(axis=0))
+    cosines: FloatArray = ((corners * middle).sum(axis=1) / np.maximum(lengths, 1e-9)).min(axis=0)
+    return np.where(cosines > 0.0, cosines - _SLACK_COS, -np.inf)
+
+
+def _near(
+    middles: FloatArray, cosines: FloatArray, radii: FloatArray, ways: FloatArray, far: FloatArray
+) -> tuple[Integers, Integers]:
+    """Return the boxes that some rays pass near before they end, and those rays: a pair each.
+
+    Args:
+        middles: of m boxes, from the eye (3, m).
+        cosines: of the angles around these within which the boxes are seen (m,).
+        radii: of balls around the boxes (m,).
+        ways: of the rays (3, n).
+        far: how far away these end (n,).
+    """
+    lengths = np.sqrt(products(middles, middles))
+    closest = lengths - radii - _SLACK_M
+    near = np.flatnonzero(closest < far.max(initial=0.0))
+    # No product of matrices, for which numpy wakes a thread on each core.
+    towards = np.einsum("im,in->mn", middles[:, near].astype(np.float32), ways.astype(np.float32))
+    least = (lengths * cosines)[near, None].astype(np.float32)
+    boxes, rays = np.divmod(np.flatnonzero(towards >= least), ways.shape[1])
+    boxes = near.take(boxes)
+    passed = np.flatnonzero(far.take(rays) >= closest.take(boxes))
+    return boxes.take(passed), rays.take(passed)
+
+
+def _crosses(low: FloatArray, high: FloatArray, ways: FloatArray, far: FloatArray) -> NDArray[np.bool_]:
+    """Return which rays from the origin (3, n) cross boxes, one each, between two corners (3, n), and no farther than
+    ``far`` (n,)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         one, other = low / ways, high / ways
     enters = np.maximum.reduce(np.fmin(one, other))
     leaves = np.minimum.reduce(np.fmax(one, other))
-    crosses: NDArray[np.bool_] = (enters <= leaves) & (leaves >= 0.0)
+    crosses: NDArray[np.bool_] = (enters <= np.minimum(leaves, far)) & (leaves >= 0.0)
     return crosses
 
 
 def _turned(ways: FloatArray, frames: FloatArray, of: Integers) -> FloatArray:
-    """Return vectors (3, n), each in its frame (3, 3); ``of`` (n,) has the frame's number."""
-    x, y, z = ways
-    rows = [x * row[of, 0] + y * row[of, 1] + z * row[of, 2] for row in frames.transpose(1, 0, 2)]
-    return np.stack(rows)
+    """Return vectors (3, n) in a frame (3, 3) each, of which ``of`` (n,) says the number."""
+    columns = frames.reshape(-1, 9).T.take(of, 1)
+    return np.stack([products(ways, columns[row : row + 3]) for row in (0, 3, 6)])
 
 
 class _Moved(NamedTuple):
@@ -148,8 +184,7 @@ class Field:
     def cast(self, eye: Vector, ways: FloatArray, reach_m: float) -> Hits:
         """Return what rays from one place hit within a distance (m); ``ways`` are n unit vectors (3, n)."""
         start, count = np.array(eye)[:, None], ways.shape[1]
-        far = np.full(count, reach_m)
-        hits = Hits(*first([self.still.caster], [count], np.broadcast_to(start, ways.shape), ways, far))
+        hits = Hits(*first([self.still.caster], [count], start, ways, np.full(count, reach_m)))
         if self._moved:
             self._meet(hits, start, ways, reach_m)
         return Hits(np.maximum(hits.distances, 0.0), hits.normals, hits.things)
@@ -159,33 +194,22 @@ class Field:
         # All movers together, since a call costs more than its sums: one pair for each ray that passes near a mover.
         casters = [moved.caster for moved in self._moved]
         places, axes = (np.array([each[part] for each in self._moved]) for part in (1, 2))
-        movers, rays = self._near(places - eye[:, 0], ways, reach_m)
+        far = np.minimum(hits.distances, reach_m)
         eyes = np.stack([dot(eye[:, 0] - places, axes[:, axis]) for axis in range(3)])
-        inner = _turned(ways[:, rays], axes, movers)
         low = np.array([caster.low for caster in casters]).T - eyes
         high = np.array([caster.high for caster in casters]).T - eyes
-        kept = np.flatnonzero(_crosses(low[:, movers], high[:, movers], inner))
-        movers, rays, inner = movers[kept], rays[kept], inner[:, kept]
+        middles = _turned(0.5 * (low + high), axes.transpose(0, 2, 1), np.arange(len(casters)))
+        movers, rays = _near(middles, _cosines(low, high), 0.5 * np.linalg.norm(high - low, axis=0), ways, far)
+        inner, far = _turned(ways.take(rays, 1), axes, movers), far.take(rays)
+        kept = np.flatnonzero(_crosses(low.take(movers, 1), high.take(movers, 1), inner, far + _SLACK_M))
+        movers, rays, far, inner = movers.take(kept), rays.take(kept), far.take(kept), inner.take(kept, 1)
         counts = np.bincount(movers, minlength=len(casters)).tolist()
-        far = np.minimum(hits.distances[rays], reach_m)
-        distances, normals, parts = first(casters, counts, eyes[:, movers], inner, far)
+        distances, normals, parts = first(casters, counts, eyes.take(movers, 1), inner, far)
         np.minimum.at(hits.distances, rays, distances)
         nearest = np.flatnonzero((distances == hits.distances[rays]) & (parts != NOTHING))
-        rays, movers, normals = rays[nearest], movers[nearest], normals[:, nearest]
+        rays, movers, normals = rays[nearest], movers[nearest], normals.take(nearest, 1)
         hits.things[rays] = self._first + _PARTS * movers + parts[nearest]
         hits.normals[:, rays] = _turned(normals, axes.transpose(0, 2, 1), movers)
-
-    def _near(self, away: FloatArray, ways: FloatArray, reach_m: float) -> tuple[Integers, Integers]:
-        """Return pairs of movers, at ``away`` from the eye (m, 3), and rays that pass near them."""
-        radii = np.array([moved.reach_m for moved in self._moved]) + _SLACK_M
-        square = dot(away, away)
-        near = np.flatnonzero(square < (reach_m + radii) ** 2)
-        # A ray passes a ball if the angle to its centre is at most that of the ball's tangents. No matrix product here,
-        # for which numpy wakes a thread on each core.
-        least = np.where(square < radii**2, -np.inf, np.sqrt(np.maximum(square - radii**2, 0.0)))[near, None]
-        towards = products(away[near].T[:, :, None].astype(np.float32), ways[:, None].astype(np.float32))
-        passed = np.flatnonzero(towards >= least)
-        return near[passed // ways.shape[1]], passed % ways.shape[1]
 
     def all_along(self, eye: Vector, end: Vector) -> list[tuple[Vector, int]]:
         """Return where the line between two places enters each thing, and the thing's label."""

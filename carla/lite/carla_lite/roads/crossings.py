@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -45,11 +46,27 @@ class _Mouth:
     s: float
     outwards: int
 
-    def across(self, low: float, high: float, near_m: float, far_m: float) -> FloatArray:
-        """Return a rectangle between two lateral offsets, from ``near_m`` to ``far_m`` beyond the end (negative: before
-        it).
-        """
+    @cached_property
+    def at(self) -> tuple[float, float, float, float]:
+        """Its x, y, z and heading in OpenDRIVE's frame."""
         x, y, z, heading = (float(value[0]) for value in self.road.line(np.array([self.s])))
+        return x, y, z, heading
+
+    @cached_property
+    def lanes(self) -> tuple[tuple[int, str, float, float], ...]:
+        """Id, kind and both lateral offsets of the lanes that cars use here."""
+        section = self.road.sections[-1 if self.outwards > 0 else 0]
+        found = (
+            (record.lane_id, record.kind, min(ends), max(ends))
+            for record, inner, outer in offsets(self.road, section, np.array([self.s]))
+            for ends in [(float(inner[0]), float(outer[0]))]
+            if record.kind not in ("none", "border", "sidewalk")
+        )
+        return tuple(lane for lane in found if lane[3] - lane[2] > 0.01)
+
+    def across(self, low: float, high: float, near_m: float, far_m: float) -> FloatArray:
+        """Return a rectangle between two lateral offsets, from ``near_m`` to ``far_m`` beyond the end (or before)."""
+        x, y, z, heading = self.at
         ahead = self.outwards * np.array([near_m, near_m, far_m, far_m])
         aside = np.array([low, high, high, low])
         cos, sin = np.cos(heading), np.sin(heading)
@@ -76,29 +93,19 @@ def _mouths(roads: Sequence[Road]) -> Iterator[_Mouth]:
         for junction, s, outwards in zip(road.junctions, (0.0, road.length), (-1, 1), strict=True):
             if junction is not None and arms[junction] >= JUNCTION_ARMS:
                 mouth = _Mouth(road, s, outwards)
-                if any(True for _ in _lanes(mouth)):
+                if mouth.lanes:
                     yield mouth
 
 
-def _lanes(mouth: _Mouth) -> Iterator[tuple[int, str, float, float]]:
-    """Yield id, kind and both lateral offsets of the lanes for cars at a mouth."""
-    section = mouth.road.sections[-1 if mouth.outwards > 0 else 0]
-    for record, inner, outer in offsets(mouth.road, section, np.array([mouth.s])):
-        low, high = sorted((float(inner[0]), float(outer[0])))
-        if record.kind not in ("none", "border", "sidewalk") and high - low > 0.01:
-            yield record.lane_id, record.kind, low, high
-
-
 def _derived(mouth: _Mouth) -> FloatArray:
-    lanes = list(_lanes(mouth))
-    low, high = min(lane[2] for lane in lanes), max(lane[3] for lane in lanes)
+    low, high = min(lane[2] for lane in mouth.lanes), max(lane[3] for lane in mouth.lanes)
     return mouth.across(low - BESIDE_M, high + BESIDE_M, NEAR_M, FAR_M)
 
 
 def _stop_lines(mouth: _Mouth, crosswalks: Sequence[FloatArray]) -> Iterator[FloatArray]:
     """Yield one line across each group of neighbouring lanes that lead into the junction."""
     out = mouth.outwards > 0
-    incoming = [lane for lane in _lanes(mouth) if lane[1] == "driving" and mouth.road.runs_along(lane[0]) is out]
+    incoming = [lane for lane in mouth.lanes if lane[1] == "driving" and mouth.road.runs_along(lane[0]) is out]
     if not incoming:
         return
     low, high = min(lane[2] for lane in incoming), max(lane[3] for lane in incoming)
@@ -108,8 +115,8 @@ def _stop_lines(mouth: _Mouth, crosswalks: Sequence[FloatArray]) -> Iterator[Flo
 
 
 def _depth(mouth: _Mouth, outline: FloatArray, low: float, high: float) -> float:
-    """Return how far before the mouth a crosswalk at these offsets begins; 0 for one elsewhere."""
-    x, y, _, heading = (float(value[0]) for value in mouth.road.line(np.array([mouth.s])))
+    """Return how far before the mouth a crosswalk begins that lies across these offsets; 0 for one elsewhere."""
+    x, y, _, heading = mouth.at
     dx, dy = outline[:, 0] - x, -outline[:, 1] - y
     before = -mouth.outwards * (dx * np.cos(heading) + dy * np.sin(heading))
     aside = dy * np.cos(heading) - dx * np.sin(heading)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,9 +60,11 @@ def lanes_of(road: Road, step_m: float) -> Iterator[Lane]:
         if not section.end - section.start >= MIN_LENGTH_M:
             continue
         s = stations(section.start, section.end, step_m)
+        line = Line.of(road, s)
         for record, inner, outer in offsets(road, section, s):
             if record.lane_id:
-                yield lane_of(road, section.number, record, s, (inner, outer))
+                limit = record.speed_limit_mps or road.speed_limit_mps(float(s[0] + s[-1]) / 2)
+                yield lane_of(road, section.number, record, line, (inner, outer), limit)
 
 
 def is_wide(lane: Lane) -> bool:
@@ -69,13 +72,36 @@ def is_wide(lane: Lane) -> bool:
     return bool(lane.width_m.max() >= MIN_WIDTH_M)
 
 
-def lane_of(road: Road, section: int, record: LaneRecord, s: FloatArray, edges: tuple[FloatArray, FloatArray]) -> Lane:
+class Line(NamedTuple):
+    """A road's reference line at n stations."""
+
+    x: FloatArray
+    y: FloatArray
+    z: FloatArray
+    cos: FloatArray
+    sin: FloatArray
+
+    @classmethod
+    def of(cls, road: Road, s: FloatArray) -> Line:
+        """Return the line at stations s (n,)."""
+        x, y, z, heading = road.line(s)
+        heading = heading.astype(np.float32).astype(np.float64)  # as the client's DirectedPoint::ApplyLateralOffset
+        return cls(x, y, z, np.cos(heading), np.sin(heading))
+
+    def beside(self, offset: FloatArray) -> FloatArray:
+        """Return points (n, 3) in CARLA's frame at lateral offsets (n,) from the line."""
+        # The flip of y between the two frames happens here and nowhere else.
+        return np.stack([self.x - offset * self.sin, -(self.y + offset * self.cos), self.z], axis=1)
+
+
+def lane_of(
+    road: Road, section: int, record: LaneRecord, line: Line, edges: tuple[FloatArray, FloatArray], limit_mps: float
+) -> Lane:
     """Return the lane between the lateral offsets (n,) of its inner and outer edge."""
     is_along = road.runs_along(record.lane_id)
     along = slice(None) if is_along else slice(None, None, -1)
     # The inner edge is nearer to the reference line: the left one in both directions of right-hand traffic.
-    left, right = (place(road, s, edge)[along] for edge in (edges if road.keeps_right else edges[::-1]))
-    limit = record.speed_limit_mps or road.speed_limit_mps(float(s[0] + s[-1]) / 2)
+    left, right = (line.beside(edge)[along] for edge in (edges if road.keeps_right else edges[::-1]))
     width = np.abs(edges[1] - edges[0])[along]
     return Lane(
         road.road_id,
@@ -87,7 +113,7 @@ def lane_of(road: Road, section: int, record: LaneRecord, s: FloatArray, edges: 
         left,
         right,
         width,
-        limit,
+        limit_mps,
         is_along,
     )
 
@@ -95,16 +121,20 @@ def lane_of(road: Road, section: int, record: LaneRecord, s: FloatArray, edges: 
 def markings_of(road: Road, step_m: float) -> Iterator[Marking]:
     """Yield the visible lines of a road, each at the outer edge of its lane (for lane 0 at the lane offset)."""
     for section in road.sections if road.line.pieces else ():
+        found: dict[tuple[float, float], tuple[Line, dict[int, FloatArray]]] = {}
         for record in section.lanes:
             for mark, start, end in spans(record.marks, section):
                 if not end - start >= MIN_LENGTH_M:
                     continue
-                s = stations(start, end, step_m)
-                edge = next(outer for one, _, outer in offsets(road, section, s) if one is record)
-                yield from lines(road, record, mark, s, edge)
+                if (start, end) not in found:  # most marks of a section are as long as it
+                    s = stations(start, end, step_m)
+                    edges = {one.lane_id: outer for one, _, outer in offsets(road, section, s)}
+                    found[start, end] = Line.of(road, s), edges
+                line, edges = found[start, end]
+                yield from lines(line, record, mark, edges[record.lane_id])
 
 
-def lines(road: Road, record: LaneRecord, mark: RoadMark, s: FloatArray, edge: FloatArray) -> Iterator[Marking]:
+def lines(line: Line, record: LaneRecord, mark: RoadMark, edge: FloatArray) -> Iterator[Marking]:
     """Yield the one or two lines of a mark; for "solid broken" the first is the inner one (the left one for lane 0)."""
     single = SINGLE_LINES.get(mark.kind)
     kinds = [single] if single else [kind for kind in mark.kind.split() if kind in ("solid", "broken")]
@@ -112,7 +142,7 @@ def lines(road: Road, record: LaneRecord, mark: RoadMark, s: FloatArray, edge: F
     for i, kind in enumerate(kinds):
         # A double line has a gap of one line width: its centres are one width to either side of the edge.
         aside = outwards * mark.width_m * (2 * i - len(kinds) + 1)
-        yield Marking(place(road, s, edge + aside), kind, mark.color, mark.width_m)
+        yield Marking(line.beside(edge + aside), kind, mark.color, mark.width_m)
 
 
 def spans(marks: tuple[RoadMark, ...], section: Section) -> Iterator[tuple[RoadMark, float, float]]:
@@ -142,7 +172,4 @@ def offsets(road: Road, section: Section, s: FloatArray) -> Iterator[tuple[LaneR
 
 def place(road: Road, s: FloatArray, offset: FloatArray) -> FloatArray:
     """Return points (n, 3) in CARLA's frame at lateral offsets from the reference line."""
-    x, y, z, heading = road.line(s)
-    heading = heading.astype(np.float32).astype(np.float64)  # as the client's DirectedPoint::ApplyLateralOffset
-    # The flip of y between the two frames happens here and nowhere else.
-    return np.stack([x - offset * np.sin(heading), -(y + offset * np.cos(heading)), z], axis=1)
+    return Line.of(road, s).beside(offset)

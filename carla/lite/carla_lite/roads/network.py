@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import codecs
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,18 +21,24 @@ from carla_lite.roads.crossings import NO_CROSSINGS, Crossings, crossings
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.roads.ground import ground
 from carla_lite.roads.lanes import Lane, Marking, is_wide, lanes_of, markings_of
-from carla_lite.roads.opendrive import FARTHEST_M, MapError, OpenDrive
+from carla_lite.roads.opendrive import FARTHEST_M, MapError, OpenDrive, Road
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.roads.signals import Signals
 from carla_lite.roads.spawn_points import SpawnPoint
 from carla_lite.towns import generator
 
-__all__ = ["KNOWN", "MAP_NAMES", "Lane", "MapError", "Marking", "RoadNetwork", "SpawnPoint", "load"]
+__all__ = ["MAP_NAMES", "Lane", "MapError", "Marking", "RoadNetwork", "RoadPaint", "SpawnPoint", "load"]
 
 MAP_NAMES = generator.NAMES
-KNOWN = f"{', '.join(MAP_NAMES)}, {generator.HOW_NAMED}"
 # About 300 B per metre; CARLA's largest town has a third of this length.
 _LONGEST_M = 2e6
+
+
+class RoadPaint(NamedTuple):
+    """What is painted on the roads of a map."""
+
+    markings: tuple[Marking, ...] = ()
+    crossings: Crossings = NO_CROSSINGS
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +48,10 @@ class RoadNetwork:
     name: str
     xodr: str
     lanes: tuple[Lane, ...]
-    markings: tuple[Marking, ...]
     bounds: tuple[float, float, float, float]  # x_min, y_min, x_max, y_max of all lanes, m
     signals: Signals = field(default_factory=Signals)
-    crossings: Crossings = NO_CROSSINGS
-
+    painted: Callable[[], RoadPaint] = RoadPaint
+    """Makes what is painted on the roads, for the first camera or the first walker with a way."""
     geo_reference: GeoReference = field(default_factory=GeoReference)
     """Where on Earth the map lies."""
 
@@ -67,8 +73,6 @@ class RoadNetwork:
         if not placed:
             raise MapError(f"map {name} has {len(roads)} roads but no lane: nothing can drive there")
         lanes = tuple(lane for lane in placed if is_wide(lane)) or tuple(placed)
-        with np.errstate(all="ignore"):
-            markings = tuple(one for road in roads for one in markings_of(road, step_m) if _is_near(one.points))
         edges = np.concatenate([edge[:, :2] for lane in lanes for edge in (lane.left, lane.right)])
         (x_min, y_min), (x_max, y_max) = edges.min(axis=0).tolist(), edges.max(axis=0).tolist()
         bounds = (x_min, y_min, x_max, y_max)
@@ -76,7 +80,21 @@ class RoadNetwork:
             origin = GeoReference.read(drive.geo_reference)
         except ValueError as error:
             raise MapError(f"map {name}: {error}, expected a number: the carla client can't load that") from None
-        return cls(name, xodr, lanes, markings, bounds, signals.read(drive, lanes), crossings(roads), origin)
+        return cls(name, xodr, lanes, bounds, signals.read(drive, lanes), partial(_painted, roads, step_m), origin)
+
+    @property
+    def markings(self) -> tuple[Marking, ...]:
+        """The painted and raised lines."""
+        return self._paint.markings
+
+    @property
+    def crossings(self) -> Crossings:
+        """The crosswalks and stop lines."""
+        return self._paint.crossings
+
+    @cached_property
+    def _paint(self) -> RoadPaint:
+        return self.painted()
 
     def renamed(self, name: str) -> RoadNetwork:
         """Return this network under another name."""
@@ -118,6 +136,12 @@ def _check_length(name: str, drive: OpenDrive) -> None:
         )
 
 
+def _painted(roads: Sequence[Road], step_m: float) -> RoadPaint:
+    with np.errstate(all="ignore"):
+        markings = tuple(one for road in roads for one in markings_of(road, step_m) if _is_near(one.points))
+    return RoadPaint(markings, crossings(roads))
+
+
 def _is_near(points: FloatArray) -> bool:
     # A comparison, which is false for NaN.
     return bool((np.abs(points) <= FARTHEST_M).all())
@@ -147,7 +171,9 @@ def load(map: str) -> RoadNetwork:
         return RoadNetwork.parse(name, generator.generate(name))
     path = Path(map)
     if not path.is_file():
-        raise MapError(f"map {map} does not exist: expected one of {KNOWN} or the path of an OpenDRIVE file (.xodr)")
+        raise MapError(
+            f"map {map} does not exist: expected one of {generator.KNOWN} or the path of an OpenDRIVE file (.xodr)"
+        )
     try:
         content = path.read_bytes()
     except OSError as error:

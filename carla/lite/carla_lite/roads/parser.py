@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -97,6 +98,7 @@ def is_number(text: str) -> bool:
     return _NUMBER.match(text) is not None
 
 
+@lru_cache(maxsize=4096)  # most are 0, or a width that many lanes have
 def number(text: str) -> float:
     """Return the number at the start of a text, by C's rules: 0 if there is none; "nan" and "inf" are numbers."""
     found = _NUMBER.match(text)

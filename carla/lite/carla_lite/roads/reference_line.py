@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -39,7 +40,7 @@ class Profile:
 
     def __call__(self, s: FloatArray) -> FloatArray:
         """Return the values (n,) at stations s (n,)."""
-        index = np.clip(np.searchsorted(self.starts, s, side="right") - 1, 0, None)
+        index = 0 if len(self.starts) == 1 else np.maximum(np.searchsorted(self.starts, s, side="right") - 1, 0)
         d = s - self.starts[index]
         a, b, c, e = self.coefficients[index].T
         value: FloatArray = a + d * (b + d * (c + d * e))
@@ -170,12 +171,15 @@ class ReferenceLine:
     pieces: tuple[Geometry, ...]
     elevation: Profile
 
+    @cached_property
+    def _starts(self) -> FloatArray:
+        return np.array([piece.s for piece in self.pieces])
+
     def __call__(self, s: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return x, y, z, heading, (n,) each, at stations s (n,)."""
-        starts = np.array([piece.s for piece in self.pieces])
-        index = np.clip(np.searchsorted(starts, s, side="right") - 1, 0, None)
+        index = np.maximum(np.searchsorted(self._starts, s, side="right") - 1, 0)
         x, y, heading = np.empty_like(s), np.empty_like(s), np.empty_like(s)
-        for i in np.unique(index):
+        for i in sorted(set(index.tolist())):
             mine = index == i
-            x[mine], y[mine], heading[mine] = self.pieces[i](s[mine] - starts[i])
+            x[mine], y[mine], heading[mine] = self.pieces[i](s[mine] - self._starts[i])
         return x, y, self.elevation(s), heading

@@ -94,8 +94,9 @@ def read(drive: OpenDrive, lanes: Sequence[Lane]) -> Signals:
     places: dict[str, list[SignalReference]] = defaultdict(list)
     for reference in drive.references:
         places[reference.signal_id].append(reference)
+    driven = _Driven(lanes)
     signals = (
-        _signal(drive.roads, record, places[record.at.signal_id], lanes)
+        _signal(drive.roads, record, places[record.at.signal_id], driven)
         for record in drive.signals
         # CARLA makes no actor for painted signs.
         if record.type in _TYPES and record.name != _PAINTED
@@ -104,19 +105,36 @@ def read(drive: OpenDrive, lanes: Sequence[Lane]) -> Signals:
     return Signals(near, tuple(_groups(drive, [one.id for one in near if one.type is SignalType.LIGHT])))
 
 
-def _has(reference: SignalReference, lane: Lane) -> bool:
-    """Return whether a signal applies to a lane of its road."""
-    # Without a validity, CARLA's client takes the lanes whose ids have the orientation's sign (MapBuilder.cpp).
-    default = {"+": (1, _ALL_LANES), "-": (-_ALL_LANES, -1)}.get(reference.orientation, (-_ALL_LANES, _ALL_LANES))
-    return (
-        lane.road_id == reference.road_id
-        and lane.kind == "driving"
-        and any(low <= lane.lane_id <= high for low, high in reference.spans or (default,))
-    )
+class _Driven:
+    """The lanes that cars drive on."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        driven = [lane for lane in lanes if lane.kind == "driving"]
+        self._outside = [lane for lane in driven if not lane.in_junction]
+        self._ends = [lane.centre[-1].tolist() for lane in self._outside]
+        self._of_road: dict[int, list[Lane]] = defaultdict(list)
+        for lane in driven:
+            self._of_road[lane.road_id].append(lane)
+
+    def of(self, reference: SignalReference) -> Iterator[Lane]:
+        """Yield the lanes for which a signal holds."""
+        # Without a validity CARLA's client takes the lanes whose ids have the orientation's sign (MapBuilder.cpp).
+        default = {"+": (1, _ALL_LANES), "-": (-_ALL_LANES, -1)}.get(reference.orientation, (-_ALL_LANES, _ALL_LANES))
+        for lane in self._of_road.get(reference.road_id, ()):
+            if any(low <= lane.lane_id <= high for low, high in reference.spans or (default,)):
+                yield lane
+
+    def before(self, lane: Lane) -> Lane | None:
+        """Return the one lane outside the junction that leads into this one; None if there are several or none."""
+        start = lane.centre[0].tolist()
+        found = [
+            one for one, end in zip(self._outside, self._ends, strict=True) if math.dist(end, start) < _SAME_PLACE_M
+        ]
+        return found[0] if len(found) == 1 else None
 
 
 def _signal(
-    roads: Mapping[int, Road], record: SignalRecord, places: Sequence[SignalReference], lanes: Sequence[Lane]
+    roads: Mapping[int, Road], record: SignalRecord, places: Sequence[SignalReference], driven: _Driven
 ) -> Signal:
     kind, road = _TYPES[record.type], roads[record.at.road_id]
     s, aside = np.array([min(record.at.s, road.length)]), np.array([record.t])
@@ -133,16 +151,16 @@ def _signal(
         y,
         z + record.z_offset,
         math.remainder(yaw, math.tau),
-        tuple(_stops(roads, places, lanes)),
+        tuple(_stops(roads, places, driven)),
     )
 
 
-def _stops(roads: Mapping[int, Road], references: Sequence[SignalReference], lanes: Sequence[Lane]) -> Iterator[Stop]:
-    """Yield one stop area per lane; for a lane in a junction it is on the lane before the junction."""
+def _stops(roads: Mapping[int, Road], references: Sequence[SignalReference], driven: _Driven) -> Iterator[Stop]:
+    """Yield a stop a lane: a lane in a junction stops where it comes from, before the junction."""
     stopped: set[tuple[int, int, int]] = set()
     for reference in references:
-        for lane in (one for one in lanes if _has(reference, one)):
-            before = _before(lane, lanes) if lane.in_junction else None
+        for lane in driven.of(reference):
+            before = driven.before(lane) if lane.in_junction else None
             key = (before or lane).road_id, (before or lane).section, (before or lane).lane_id
             section = next(one for one in roads[lane.road_id].sections if one.number == lane.section)
             if key in stopped or (before is None and not section.start <= reference.s <= section.end):
@@ -152,17 +170,6 @@ def _stops(roads: Mapping[int, Road], references: Sequence[SignalReference], lan
                 yield _stop(before, _length(before.centre) - BEFORE_JUNCTION_M)
             else:
                 yield _stop(lane, _station(lane, section, reference.s) - BEFORE_JUNCTION_M)
-
-
-def _before(lane: Lane, lanes: Sequence[Lane]) -> Lane | None:
-    """Return the only lane outside the junction that leads into this lane; None if there is none or more than one."""
-    start = lane.centre[0]
-    found = [
-        one
-        for one in lanes
-        if one.kind == "driving" and not one.in_junction and math.dist(one.centre[-1], start) < _SAME_PLACE_M
-    ]
-    return found[0] if len(found) == 1 else None
 
 
 def _station(lane: Lane, section: Section, s: float) -> float:

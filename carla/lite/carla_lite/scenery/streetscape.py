@@ -70,27 +70,33 @@ class Plan:
             cv2.polylines(lanes, [outline], True, 1)
         distance = np.asarray(cv2.distanceTransform(1 - lanes, cv2.DIST_L2, 5), np.float32)
         # One pixel for the rounding of corners, and about 2 % for the transform's error.
-        self.clear_m = distance * (self.cell_m * 0.97) - 1.5 * self.cell_m
+        # In place: of a large town it is 256 MB.
+        distance *= self.cell_m * 0.97
+        distance -= 1.5 * self.cell_m
+        self.clear_m = distance
         self.taken = np.zeros(shape, np.uint8)
 
-    def take(self, footprint: FloatArray, clearance_m: float) -> bool:
-        """Occupy the convex footprint (n, 2) if it is free and this far from every lane; return whether it was."""
-        pixels = self._pixels(footprint)
-        low, high = pixels.min(axis=0), pixels.max(axis=0) + 1
-        if (low < 1).any() or (high >= self.taken.shape[::-1]).any():
+    def take(self, footprint: Sequence[tuple[float, float]], clearance_m: float) -> bool:
+        """Occupy the convex footprint if it is free and this far from every lane; return whether it was."""
+        # Plain numbers: for so few of them arrays cost more than the sums.
+        columns = [round((x - self.x) / self.cell_m) for x, _ in footprint]
+        rows = [round((y - self.y) / self.cell_m) for _, y in footprint]
+        left, top, right, bottom = min(columns), min(rows), max(columns) + 1, max(rows) + 1
+        if min(left, top) < 1 or right >= self.taken.shape[1] or bottom >= self.taken.shape[0]:
             return False
-        window = np.s_[low[1] : high[1], low[0] : high[0]]
-        mask = np.zeros(self.taken[window].shape, np.uint8)
-        cv2.fillConvexPoly(mask, pixels - low, 1)
-        inside = mask.astype(bool)
-        if (self.clear_m[window][inside] < clearance_m).any() or self.taken[window][inside].any():
+        window = np.s_[top:bottom, left:right]
+        mask = np.zeros((bottom - top, right - left), np.uint8)
+        corners = [(column - left, row - top) for column, row in zip(columns, rows, strict=True)]
+        cv2.fillConvexPoly(mask, np.array(corners, np.int32), 1)
+        inside = mask.view(bool)
+        if self.taken[window][inside].any() or self.clear_m[window][inside].min() < clearance_m:
             return False
         self.taken[window] |= mask
         return True
 
     def keep_clear(self, x: float, y: float, radius_m: float) -> None:
         """Occupy everything this near to a place."""
-        cv2.fillConvexPoly(self.taken, self._pixels(_square(x, y, radius_m)), 1)
+        cv2.fillConvexPoly(self.taken, self._pixels(np.array(_square(x, y, radius_m))), 1)
 
     def _pixels(self, points: FloatArray) -> NDArray[np.int32]:
         return np.rint((points[:, :2] - (self.x, self.y)) / self.cell_m).astype(np.int32)
@@ -170,7 +176,7 @@ def _buildings(street: FloatArray, plan: Plan, rng: np.random.Generator) -> Iter
         end = min(position + frontage, len(street) - 1)
         box = _beside(street, position, end, setback, (depth, floors * FLOOR_M + 0.8))
         colour = _scaled(front, tint)
-        if end - position >= 8 and plan.take(np.array(box.corners()), BUILDING_CLEARANCE_M):
+        if end - position >= 8 and plan.take(box.corners(), BUILDING_CLEARANCE_M):
             yield StaticBox(*box.centre, *box.extent, box.yaw, colour, TAG_BUILDING)
             position = end + gap
         else:
@@ -221,8 +227,8 @@ def _off_street(street: FloatArray, index: int, out: float) -> tuple[float, floa
     return x - math.sin(yaw) * out, y + math.cos(yaw) * out, z, yaw
 
 
-def _square(x: float, y: float, half: float) -> FloatArray:
-    return np.array([[x + u * half, y + v * half] for u, v in ((1, 1), (-1, 1), (-1, -1), (1, -1))])
+def _square(x: float, y: float, half: float) -> list[tuple[float, float]]:
+    return [(x + u * half, y + v * half) for u, v in ((1, 1), (-1, 1), (-1, -1), (1, -1))]
 
 
 def _scaled(colour: tuple[int, int, int], factor: float) -> tuple[int, int, int]:

@@ -20,6 +20,8 @@ from carla_lite.towns.signs import Signs
 
 NAMES = tuple(PLANS)
 HOW_NAMED = seeded.HOW_NAMED
+KNOWN = f"{', '.join(NAMES)}, {HOW_NAMED}"
+"""The towns that are there, as a sentence lists them."""
 FIRST_JUNCTION, FIRST_TURN = 500, 1000
 # Centre lines and lane separators are solid this close to a crossing: no overtaking, no late change of lane.
 SOLID_M = 15.0

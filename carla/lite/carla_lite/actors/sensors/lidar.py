@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from carla_lite.actors.actor import Identity, enter
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
@@ -25,12 +26,13 @@ _HEAD = struct.Struct("<fI")
 
 
 class _Echoes(NamedTuple):
-    """The rays of one step that hit something."""
+    """The rays of one step, and which of them met something."""
 
     field: Field
     hits: Hits
+    met: Integers
     ways: FloatArray  # (3, n) directions in the sensor's frame
-    outside: FloatArray  # (3, n) directions in the world's frame
+    outside: FloatArray  # (3, n) and in the world's
     eye: FloatArray  # (3, 1)
 
 
@@ -60,14 +62,12 @@ class SemanticLidar(Sensor):
         ways = self._sweep(each, snapshot.delta_s)
         cast = self._cast(ways.shape[1])
         where = self.pose
-        ways, eye = ways[:, cast], (where.x, where.y, where.z)
+        ways, eye = ways.take(cast, 1), (where.x, where.y, where.z)
         outside = turned(ways, where.axes())
         hits = snapshot.rays.cast(eye, outside, self._range_m)
         met = np.flatnonzero(hits.things != NOTHING)
-        hits = Hits(hits.distances[met], hits.normals[:, met], hits.things[met])
-        echoes = _Echoes(snapshot.rays, hits, ways[:, met], outside[:, met], np.array(eye)[:, None])
-        returned, points = self._points(echoes)
-        lasers = cast[met[returned]] // max(each, 1)
+        returned, points = self._points(_Echoes(snapshot.rays, hits, met, ways, outside, np.array(eye)[:, None]))
+        lasers = cast.take(returned) // max(each, 1)
         counts = np.bincount(lasers, minlength=self._channels).astype("<u4")
         head = _HEAD.pack(math.radians(self._angle_deg), self._channels)
         yield self.header(snapshot, where), head, counts.tobytes(), points
@@ -88,15 +88,15 @@ class SemanticLidar(Sensor):
         return np.arange(rays)
 
     def _points(self, echoes: _Echoes) -> tuple[Integers, bytes]:
-        """Return which rays give a point, and the points in wire format."""
-        field, hits, ways, outside, eye = echoes
-        points = np.empty((len(hits.things), 6), np.float32)
-        points[:, :3] = (hits.distances * ways).T
-        points[:, 3] = -products(hits.normals, outside)
+        """Return which of the rays are returned, and their points as they are on the wire."""
+        field, hits, met, ways, outside, eye = echoes
+        distances, things, outside = hits.distances.take(met), hits.things.take(met), outside.take(met, 1)
+        points = _placed(distances, ways, met, 6)
+        points[:, 3] = -products(hits.normals.take(met, 1), outside)
         whole = points.view(np.uint32)
-        whole[:, 4] = field.ids(hits.things)
-        whole[:, 5] = field.tags(hits.things, eye + hits.distances * outside)
-        return np.arange(len(points)), points.tobytes()
+        whole[:, 4] = field.ids(things)
+        whole[:, 5] = field.tags(things, eye + distances * outside)
+        return met, points.tobytes()
 
 
 class Lidar(SemanticLidar):
@@ -120,7 +120,7 @@ class Lidar(SemanticLidar):
         return np.flatnonzero(self._random.random(rays) >= self._lost)
 
     def _points(self, echoes: _Echoes) -> tuple[Integers, bytes]:
-        distances, ways = echoes.hits.distances, echoes.ways
+        distances = echoes.hits.distances.take(echoes.met)
         intensities = np.exp(-self._attenuation * distances)
         if self._noise_m > 0.0:
             distances = distances + self._random.normal(0.0, self._noise_m, len(distances))
@@ -128,10 +128,18 @@ class Lidar(SemanticLidar):
         slope = self._lost_at_zero / self._limit if self._limit else math.inf
         chance = slope * intensities + 1.0 - self._lost_at_zero
         returned = np.flatnonzero((intensities > self._limit) | (self._random.random(len(distances)) < chance))
-        points = np.empty((len(returned), 4), np.float32)
-        points[:, :3] = (distances[returned] * ways[:, returned]).T
-        points[:, 3] = intensities[returned]
-        return returned, points.tobytes()
+        rays = echoes.met.take(returned)
+        points = _placed(distances.take(returned), echoes.ways, rays, 4)
+        points[:, 3] = intensities.take(returned)
+        return rays, points.tobytes()
+
+
+def _placed(distances: FloatArray, ways: FloatArray, rays: Integers, fields: int) -> NDArray[np.float32]:
+    """Return an array of so many fields a point, of which the first three are filled: x, y and z."""
+    points = np.empty((len(rays), fields), np.float32)
+    for axis, way in enumerate(ways):  # numpy is slow where it goes along three numbers at a time
+        points[:, axis] = distances * way.take(rays)
+    return points
 
 
 enter(SemanticLidar, "sensor.lidar.ray_cast_semantic")

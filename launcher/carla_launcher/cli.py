@@ -124,14 +124,17 @@ def up(
     RunOptions,
     "command program runtime simulator run_name quality policy ignore_measured map seed simulator_host port gpu "
     "share_gpu resume on_event dashboard_port simulator_args cwd runs_dir launcher_config stack",
-    helps={"seed": "Of the simulator.", "map": "Map of a simulator that is started here."},
+    helps={"seed": "Seed of the simulator.", "map": "Map of the simulator that is started."},
 )
 def run_command(
     options: RunOptions,
     *,
     run_name: NewName = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run of this name; one whose launcher died goes on anyway.")
+        bool,
+        typer.Option(
+            "--resume", help="Continue the run of this name. A run whose launcher died is continued without it."
+        ),
     ] = False,
     runs_dir: RunsDir = RUNS,
 ) -> int:
@@ -256,7 +259,7 @@ def simulator(
         "map": "Map that carla-lite starts with. Default: the launcher's configuration's.",
         "seed": "Seed of carla-lite.",
         "on_event": "A shell command that gets each end of a drive, and other news, as JSON on its standard input.",
-        "simulator_args": "Passed on to the simulator; repeat for each word.",
+        "simulator_args": "One argument for the simulator. Can be repeated.",
     },
 )
 def routes(
@@ -267,7 +270,7 @@ def routes(
     ] = None,
     simulators: Annotated[int, typer.Option(min=1, max=64, help="Simulators side by side, an item in each.")] = 1,
     status: Annotated[bool, typer.Option("--status", help="Print where the evaluation stands; drive nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs; implies --status.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print --status as one JSON object.")] = False,
     run_name: Annotated[
         str | None, typer.Option("--run-name", callback=_fits, help="Default: the program file's name.")
     ] = None,

@@ -192,6 +192,6 @@ def test_one_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> N
     launched.process.send_signal(signal.SIGTERM)
     output = launched.output()
     assert launched.process.returncode == 75, output
-    assert "the agent is killed: its grace is over" in output
+    assert "the agent is killed: its grace period is over" in output
     assert "run --runs-dir" in output
     assert "--resume" in output

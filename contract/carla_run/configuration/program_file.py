@@ -95,30 +95,36 @@ class ProgramFile(Section):
     )
     memory: dict[Memory, Annotated[float, Field(gt=0)]] = Field(
         {},
-        description="Believed peak of the program, MiB, which what earlier runs measured replaces.",
+        description="Believed peak of the program, in MiB. Measured peaks of earlier runs replace it.",
     )
-    resume: Resume | None = Field(None, description="Without it a program that ended begins from the start.")
+    resume: Resume | None = Field(
+        None, description="How the program starts again. Without it, it begins from the start."
+    )
     exits: dict[int, End] = Field(
         {0: End.FINISHED, 75: End.STOPPED},
-        description="What its exit codes say; any other one is a crash. Given, it stands in place of all.",
+        description="Meaning of its exit codes; any other code is a crash. Replaces the whole default.",
     )
-    done: Done | None = Field(None, description="Without it the exit code is enough.")
-    alive: Alive | None = Field(None, description="Without it, it lives as long as it runs.")
-    checkpoint: Checkpoint | None = Field(None, description="Without it, it isn't asked for any.")
+    done: Done | None = Field(None, description="Proof that it has finished. Without it the exit code is enough.")
+    alive: Alive | None = Field(None, description="Signs of progress. Without it, it lives as long as it runs.")
+    checkpoint: Checkpoint | None = Field(
+        None, description="How it is asked for a checkpoint. Without it, it isn't asked."
+    )
     stop_grace_s: float | None = Field(
         None,
         ge=0,
-        description="Between SIGTERM and SIGKILL. Default: the launcher's agent.stop_grace_s.",
+        description="Seconds between SIGTERM and SIGKILL. Default: the launcher's agent.stop_grace_s.",
     )
     reconnects: bool = Field(
         False,
-        description="true: it drives on in a simulator that was started again. Else it is started again too.",
+        description="Whether it continues by itself in a restarted simulator. If not, it is restarted too.",
     )
     fresh_simulator: bool = Field(
         True, description="Each start of the program gets a fresh simulator, without what the last one left in it."
     )
     simulator_hangs_after_s: float = Field(
-        60.0, gt=0, description="So long a simulator that it drives may leave questions to its game thread unanswered."
+        60.0,
+        gt=0,
+        description="Seconds that its simulator's game thread may leave questions unanswered before it counts as hung.",
     )
 
     @field_validator("heartbeat")

@@ -62,7 +62,9 @@ class Alive(Section):
         description="Progress is each line of its output that this regular expression finds. With a group, the group "
         "is the training step, and only another step is progress.",
     )
-    steps: int | None = Field(None, ge=1, description="How many steps there are to be, for the time left.")
+    steps: int | None = Field(
+        None, ge=1, description="Number of steps of the whole training, to estimate the time left."
+    )
     within_s: float = Field(gt=0, description="Without progress for this long, it hangs.")
     first_within_s: float | None = Field(
         None, gt=0, description="Until the first progress after a start. Default: within_s, but at least 600."
@@ -118,7 +120,7 @@ class Setting(Section):
         None, description="Its YAML file: a copy with the value is given to the command in the file's place."
     )
     key: str | None = Field(None, description="Dotted key in that YAML file. Default: the rung's key.")
-    value: Any = Field(None, description="What it is without any rung, where the command or the YAML doesn't say.")
+    value: Any = Field(None, description="Its value without any rung, if neither command nor YAML names one.")
 
     @model_validator(mode="after")
     def _is_one_way(self) -> Setting:

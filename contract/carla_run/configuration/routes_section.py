@@ -93,16 +93,18 @@ class Routes(Section):
     items: ItemSource
     command: tuple[str, ...] = Field(
         min_length=1,
-        description="What drives one item, word by word; no shell reads it. In its words `{item}`, `{host}`, `{port}` "
-        "(of the simulator), `{tm_port}` (free, for a Traffic Manager), `{result}` (a file that it writes), `{folder}` "
-        "(of this drive) and `{gpu}` (index of its card) stand for what they name.",
+        description="Command that drives one item, word by word; no shell reads it. In its words `{item}`, `{host}`, "
+        "`{port}` (of the simulator), `{tm_port}` (free, for a Traffic Manager), `{result}` (a file that it writes), "
+        "`{folder}` (of this drive) and `{gpu}` (index of its card) stand for what they name.",
     )
     folder: Path | None = Field(
         None, description="Where it runs, and from where relative paths go. Default: the program file's folder."
     )
     environment: dict[str, str] = Field({}, description="Variables laid over the launcher's, with the same words.")
     result: str = Field("result.json", description="Name of the file that `{result}` stands for.")
-    time_limit_s: float | None = Field(None, gt=0, description="Of one drive; it is ended then. null: none.")
+    time_limit_s: float | None = Field(
+        None, gt=0, description="Time limit of one drive, in seconds; the drive is ended then. null: no limit."
+    )
     stop_grace_s: float = Field(10.0, ge=0, description="Between SIGTERM and SIGKILL.")
     done: Shows | None = Field(
         None,
@@ -117,7 +119,7 @@ class Routes(Section):
     drives: int = Field(
         2,
         ge=1,
-        description="So often an item is driven without a result; then it is named, and left. Stops don't count.",
+        description="Number of drives without a result after which an item is given up and named. Stops don't count.",
     )
     give_up_after: int | None = Field(
         10, ge=1, description="Drives in a row without a result, of whichever items: the evaluation ends. null: never."

@@ -20,7 +20,7 @@ from carla_run.files import read_whole
 PLACES = {"host": "CARLA_HOST", "port": "CARLA_PORT", "tm_port": "CARLA_TM_PORT"}
 """Variables of a command, by the placeholders of its words that stand for the same."""
 MOST_LOG_BYTES = 64 * 2**20
-"""Of what a command prints."""
+"""Largest size of a command's log; the newest part is kept."""
 
 
 class LocalRuntime:

@@ -106,7 +106,7 @@ def writable_by_others(path: Path) -> Path | None:
     return None
 
 
-class _Finder:  # not of importlib.abc's class, which takes a tenth of a second to import what archives need
+class _Finder:  # not of importlib.abc's class, whose import takes 10 ms
     """Finds the compiled modules before the .py files are looked for."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:

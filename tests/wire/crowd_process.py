@@ -56,7 +56,7 @@ def main(port: int) -> None:
         # Drivers that leave the world differently: one drives, one stands.
         driver = PidPurePursuit() if paired else None
         for route in routes[::-1]:
-            observation, _ = env.reset(options={"route": route, "seed": seed, "goes_on": True})
+            observation, _ = env.reset(options={"route": route, "seed": seed, "continue_after_infractions": True})
             places = []
             for _ in range(SECOND):
                 action = np.array((0.0, -1.0), np.float32) if driver is None else driver.act(observation, env.state)

@@ -98,7 +98,7 @@ def test_people_walk_and_are_as_many_as_asked_for(town: Server, make_env: MakeEn
 def crossings(env: DrivingEnv) -> int:
     """Return how often a walker crosses the route's line before the car, in 30 s on its way."""
     (route,) = held_out_routes(env.planner, env.config.route, 1, seed=3)
-    observation, _ = env.reset(options={"route": route, "seed": 7, "goes_on": True})
+    observation, _ = env.reset(options={"route": route, "seed": 7, "continue_after_infractions": True})
     driver, count, end = PidPurePursuit(), 0, None
     before: dict[int, float] = {}
     for _ in range(300):

@@ -108,7 +108,7 @@ def test_a_stop_sign_that_is_run_is_listed(make_env: MakeEnv):
     drawn = (env.planner.sample(rng, env.config.route) for _ in range(100))
     passed = ((r, sum(any(math.dist(p, hold) < 1.0 for p in r.points.tolist()) for hold in holds)) for r in drawn)
     route, signs = next((route, signs) for route, signs in passed if signs)
-    observation, info = env.reset(options={"route": route, "goes_on": True})
+    observation, info = env.reset(options={"route": route, "continue_after_infractions": True})
     driver = PidPurePursuit()
     while info["end"] is None:
         *_, info = env.step(driver.act(observation, env.state))

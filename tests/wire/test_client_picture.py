@@ -24,14 +24,12 @@ def parked(session, **options):
     car = session.car()
     camera = session.camera(car, **options)
     for _ in range(10):
-        session.world.tick()
-        camera.next()
+        camera.at(session.world.tick())
     return camera, car
 
 
 def view(session, camera):
-    session.world.tick()
-    return pixels(camera.next())[..., :3].astype(int)
+    return pixels(camera.at(session.world.tick()))[..., :3].astype(int)
 
 
 def test_a_weather_comes_back_as_it_was_set(session):

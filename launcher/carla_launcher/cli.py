@@ -107,13 +107,13 @@ def up(
 
     When memory runs short, the run degrades step by step (see --policy), and restores the steps later.
 
-    A run that is resumed keeps its options, so none need be given again. An option that is given overrides the earlier
-    one (of AGENT_ARGS only the keys that are given), and the change is printed. The value '' clears --on-event,
-    --policy, --map, --cluster, --simulator-host and --simulator-arg.
+    A resumed run keeps its options. You need not give them again. If you give an option, its new value replaces the
+    old one, and the change is printed. AGENT_ARGS are replaced key by key. The value '' clears --on-event, --policy,
+    --map, --cluster, --simulator-host and --simulator-arg.
 
-    Ctrl-C or SIGTERM stops the agent, which writes a checkpoint, and then the simulator; a second one ends both at
-    once. Exit codes: 0 finished, 2 usage error, 65 bad configuration, 69 no simulator, 70 too many restarts, 71 does
-    not fit in memory, 75 stopped on request, 130 Ctrl-C while it planned.
+    Ctrl-C or SIGTERM stops the agent, which writes a checkpoint, and then the simulator. A second signal ends both
+    immediately. Exit codes: 0 finished, 2 usage error, 65 bad configuration, 69 no simulator, 70 too many restarts,
+    71 does not fit in memory, 75 stopped on request, 130 Ctrl-C during planning.
     """
     run = RunPaths(runs_dir / (run_name or default_name(time.time())))
     return up_command.run(run, options, resume, _say).code
@@ -132,17 +132,15 @@ def run_command(
     run_name: NewName = None,
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume", help="Continue the run of this name. A run whose launcher died is continued without it."
-        ),
+        typer.Option("--resume", help="Resume the run of this name. Not needed for a run whose launcher was killed."),
     ] = False,
     runs_dir: RunsDir = RUNS,
 ) -> int:
-    """Start a simulator and any command beside it, watched as the agent is by `up`; leave a report.
+    """Start a simulator and any command, watch both as `up` does, and write a report at the end.
 
-    The command runs in its own interpreter and goes to no shell. CARLA_HOST, CARLA_PORT, CARLA_TM_PORT and
-    CUDA_VISIBLE_DEVICES are set. A program file says how it resumes, what shows that it lives, and how it takes less
-    memory; a run that goes on is what it was asked for the first time.
+    The command runs in its own interpreter, without a shell. Its environment has CARLA_HOST, CARLA_PORT, CARLA_TM_PORT
+    and CUDA_VISIBLE_DEVICES. A program file says how the command resumes, what shows its progress, and how it can use
+    less memory. A resumed run keeps the command and the options of its earlier start, unless you give new ones.
 
     Exit codes: as `up`.
     """
@@ -173,7 +171,7 @@ def submit(
     """Submit a run to Slurm, as a job that resumes by itself until the run has finished.
 
     If the launcher is killed or memory runs out, the job resumes the run at once. After the time limit or a preemption
-    the job is queued again. The name of a run that exists resumes that run.
+    the job is queued again. If a run of this name exists, the job resumes it.
     """
     slurm = hooks.needed("slurm_submit")  # draws its script with jinja2, which no other command needs
     options = words or []
@@ -223,7 +221,8 @@ def plan(
 ) -> Exit:
     """Print what fits in this machine's memory now, item by item, and how a run would start. Starts nothing.
 
-    Exit codes: 0 it fits, if need be with steps down the ladder; 71 nothing fits; 65 the options can't be met here.
+    Exit codes: 0 it fits, perhaps only with rungs that free memory; 71 nothing fits; 65 this machine can't do what the
+    options ask for.
     """
     if options.command and nodes is not None:
         raise typer.BadParameter("--nodes is of the agent's collectors: leave it out, or the command.")
@@ -256,9 +255,9 @@ def simulator(
     "program simulator simulators quality map seed simulator_host port gpu share_gpu on_event status as_json run_name "
     "runs_dir launcher_config simulator_args",
     helps={
-        "map": "Map that carla-lite starts with. Default: the launcher's configuration's.",
+        "map": "Map that carla-lite starts with. Default: simulator.map of the launcher's configuration.",
         "seed": "Seed of carla-lite.",
-        "on_event": "A shell command that gets each end of a drive, and other news, as JSON on its standard input.",
+        "on_event": "Shell command to run at each end of a drive. It reads the event as JSON from its standard input.",
         "simulator_args": "One argument for the simulator. Can be repeated.",
     },
 )
@@ -266,23 +265,24 @@ def routes(
     options: RunOptions,
     *,
     program: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The evaluation's program file, whose `routes` says how.")
+        Path | None, typer.Option(metavar="FILE", help="Program file of the evaluation, with a section `routes`.")
     ] = None,
-    simulators: Annotated[int, typer.Option(min=1, max=64, help="Simulators side by side, an item in each.")] = 1,
-    status: Annotated[bool, typer.Option("--status", help="Print where the evaluation stands; drive nothing.")] = False,
+    simulators: Annotated[int, typer.Option(min=1, max=64, help="Number of simulators that run in parallel.")] = 1,
+    status: Annotated[bool, typer.Option("--status", help="Print the evaluation's progress; drive nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print --status as one JSON object.")] = False,
     run_name: Annotated[
-        str | None, typer.Option("--run-name", callback=_fits, help="Default: the program file's name.")
+        str | None, typer.Option("--run-name", callback=_fits, help="Name of the run. Default: the program file's.")
     ] = None,
     runs_dir: RunsDir = RUNS,
 ) -> int:
-    """Give the items of an evaluation out, one by one, and keep each result.
+    """Run an evaluation item by item (an item is a route, for example), and keep the result of each item.
 
-    A crash costs its item once: it is driven again in a fresh simulator. One that leaves no result twice is named and
-    left. The same command goes on after any end, a kill of the launcher included; another --run-name begins again.
+    If a drive ends without a result, its item is driven again in a fresh simulator. After two such drives the item is
+    given up, and the table names it. The same command continues the evaluation after any end, even if the launcher was
+    killed. Another --run-name starts a new evaluation.
 
-    Ctrl-C or SIGTERM ends the drive that is under way, which counts for nothing. Exit codes: 0 all items have a result,
-    2 usage, 65 configuration, 69 no simulator, 70 items are left without a result, 71 the disk is full, 75 stopped on
+    Ctrl-C or SIGTERM ends the current drive, which then doesn't count. Exit codes: 0 all items have a result, 2 usage
+    error, 65 bad configuration, 69 no simulator, 70 some items have no result, 71 the disk is full, 75 stopped on
     request.
     """
     name = run_name or ("" if program is None else program.stem)

@@ -103,15 +103,15 @@ class RunOptions(Options):
         TAKEN_BACK,
         Option(parser=lambda text: text.split(","), metavar="A,B,…"),
     ] = None
-    """Rungs (steps that free memory) to use, in this order. A pool of which no rung is named keeps its own order."""
+    """Rungs (steps that free memory) to use, in this order. A pool (vram, ram, disk) without one keeps its own."""
     map: Annotated[str | None, AfterValidator(_map_file_by_its_path), TAKEN_BACK] = None
     """Map name, such as Town01 or Lite:seed=7, or path of an .xodr file. Default: as configured."""
     seed: int | None = Field(None, ge=0)
     """Seed of simulator and agent. Default: those of their configurations."""
     simulator_host: Annotated[str | None, TAKEN_BACK] = None
-    """Host of a simulator that already runs; none is started then."""
+    """Host of a simulator that already runs. The launcher then starts no simulator."""
     port: int | None = Field(None, ge=1, le=65533)
-    """The simulator's RPC port. Default: a free port; with --simulator-host 2000."""
+    """The simulator's RPC port. Default: 2000 if --simulator-host is given, else a free port."""
     cluster: Annotated[str | None, TAKEN_BACK, Option(metavar="HOST:PORT|auto")] = None
     """Address of a Ray cluster. Each collector then drives on a node, in a simulator that is started there."""
     collectors: int | None = Field(None, ge=1, le=64)
@@ -119,7 +119,7 @@ class RunOptions(Options):
     gpu: Annotated[Cards | None, Option(parser=_cards, metavar="N|SIMULATOR,AGENT")] = None
     """GPU index: one for both, or two. Default: the run's earlier GPUs, else CARLA_GPU and AGENT_GPU, else 0."""
     share_gpu: bool = False
-    """Start even if another launcher uses the GPU. What that one holds counts as foreign memory."""
+    """Start even if another launcher uses the GPU. The memory of its run counts as foreign memory."""
     max_timesteps: int | None = Field(None, ge=1)
     """Total environment steps, warm-up included. Overrides the agent's configuration."""
     dashboard_port: int | None = Field(None, ge=0, le=65535)
@@ -127,13 +127,13 @@ class RunOptions(Options):
     on_event: Annotated[str, Option(metavar="CMD")] = ""
     """Shell command to run at each important event. It reads the event as JSON from its standard input."""
     agent_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Argument(metavar="[-- AGENT_ARGS]")] = ()
-    """Arguments for `carla-td3 train`. '' clears those that an earlier start remembered."""
+    """Arguments for `carla-td3 train`. Pass '' to clear the arguments that an earlier start of the run saved."""
     simulator_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Option("--simulator-arg")] = ()
     """One argument for the simulator. Can be repeated."""
     command: Annotated[tuple[str, ...], Argument(metavar="[-- COMMAND]")] = ()
-    """The command to run in the agent's place, word by word; {host}, {port}, {tm_port} and {gpu} are filled in."""
+    """Command to run instead of the agent, without a shell. {host}, {port}, {tm_port} and {gpu} are replaced."""
     program: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="FILE")] = None
-    """The command's program file: how it resumes, what shows that it lives, how it takes less memory."""
+    """The command's program file: how it resumes, what shows its progress, how it can use less memory."""
     cwd: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="DIR")] = None
     """Folder in which the command runs. Default: the working folder."""
     ignore_measured: Annotated[bool, Option("--ignore-measured")] = Field(False, exclude=True)
@@ -167,8 +167,8 @@ class JobOptions(Options):
     more: Annotated[tuple[str, ...], Option("--sbatch", metavar="OPTION")] = ()
     """Another option for sbatch, such as --account=me. Can be repeated."""
     collectors: int | None = Field(None, ge=1)
-    """Number of processes that drive. Default: on one node as configured; on more one per GPU, or node without GPUs."""
+    """Number of processes that drive. Default: as configured; with several nodes one per GPU, or per node without."""
     warn_s: Annotated[int, Option("--warn")] = Field(300, ge=30)
-    """Seconds before the time limit at which the run stops, to write its checkpoint and report."""
+    """The run stops this many seconds before the time limit, to write its checkpoint and report."""
     apptainer: Annotated[Path | None, Option(metavar="IMAGE")] = None
     """Apptainer image whose Python runs the job. Default: the Python that runs this command."""

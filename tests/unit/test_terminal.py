@@ -59,7 +59,7 @@ run(program, run_name="__main__")
         ("carla_td3", "carla_td3.memory.allocator", "agent: interrupted.\n"),
         ("scripts/train_td3.py", "carla_td3.memory.allocator", "agent: interrupted.\n"),
         ("scripts/evaluate_td3.py", "carla_td3.memory.allocator", "agent: interrupted.\n"),
-        ("carla_lite", "carla_lite.server", ""),
+        ("carla_lite", "carla_lite.towns.generator", ""),
     ],
 )
 def test_ctrl_c_while_a_program_loads_is_a_word(program: str, module: str, said: str) -> None:
@@ -118,7 +118,7 @@ def test_ctrl_c_in_each_of_the_launcher_s_commands_is_a_word(
     assert (ended.exit_code, ended.stderr) == (Exit.INTERRUPTED, "launcher: interrupted.\n")
 
 
-@pytest.mark.parametrize("wrapped", ["sentences", "leaving"])
+@pytest.mark.parametrize("wrapped", ["error_sentences", "hard_exit"])
 def test_ctrl_c_in_each_of_the_agent_s_commands_is_a_word(wrapped: str) -> None:
     body = f"""
 import signal, typer

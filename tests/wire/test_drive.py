@@ -72,7 +72,7 @@ def test_what_cannot_be_driven_is_one_sentence(tmp_path: Path, words: tuple[str,
 
 
 def test_it_is_evaluated_by_its_name(start_server: StartServer, tmp_path: Path) -> None:
-    port, short = str(start_server().port), "environment.time_limit={constant_s: 2, s_per_m: 0}"
+    port, short = str(start_server().port), "environment.route={min_length_m: 40, max_length_m: 80}"
     found = tmp_path / "found.json"
     words = ("--pretrained", "traffic", "--routes", "1", "--drivers", "td3", "--json", str(found), "--set", short)
     quiet = ("--set", "environment.traffic.vehicles=0", "--set", "environment.traffic.walkers=0")

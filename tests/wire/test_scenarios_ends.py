@@ -59,7 +59,7 @@ def test_a_simulator_that_crashes_silently_ran_out_of_memory_on_a_full_card_and_
     [
         ("Cannot find a compatible Vulkan driver (ICD).", "no Vulkan driver that it can use"),
         ("Refusing to run with the root privileges.", "refuses to run as root"),
-        ("CarlaUE4: error while loading shared libraries: libomp.so.5", "libomp.so.5), which no restart mends"),
+        ("CarlaUE4: error while loading shared libraries: libomp.so.5", "libomp.so.5), and a restart won't help"),
     ],
 )
 def test_a_simulator_that_no_restart_mends_ends_the_run_at_once_with_cause_and_cure(

@@ -195,7 +195,7 @@ def test_without_a_display_the_live_page_has_an_address(module_server: Server, t
     assert done.returncode == 0, done.stderr
     no_window, page, *_ = done.stderr.splitlines()
     assert no_window.startswith("No window: there is no display here")
-    assert re.fullmatch(r"live page: its address is in .*/page\.url", page)
+    assert re.fullmatch(r"launcher: live page: its address is in .*/page\.url", page)
 
 
 def test_a_port_in_use_is_one_sentence_and_costs_the_page_alone(module_server: Server, tmp_path: Path) -> None:

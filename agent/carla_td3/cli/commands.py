@@ -113,8 +113,8 @@ def train(
 ) -> Exit:
     """Train a TD3 driver with the simulator at CARLA_HOST:CARLA_PORT, evaluate it, and write a run directory.
 
-    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 out of memory, or it can't fit, 75 stopped on
-    request.
+    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 out of memory or does not fit in memory, 75
+    stopped on request.
     """
     stop = StopRequests(raise_second=True)
     stop.install()
@@ -175,7 +175,8 @@ def evaluate(
         typer.Option(
             help="Drivers to compare, separated by commas: td3; td3-greyed and td3-shuffled (td3 with useless "
             "pictures); stop; random; pid; expert (uses all that the simulator knows); expert-noisy (expert with "
-            "exploration noise). Default: td3, td3-greyed, stop, random and pid, as far as they apply."
+            "exploration noise). Default: stop, random and pid; with a trained driver also td3, and td3-greyed if it "
+            "sees pictures."
         ),
     ] = None,
     config: options.ConfigPath = None,
@@ -244,7 +245,7 @@ def stability(
         typer.Option(
             min=0,
             max=1e6,
-            help="Largest growth of a process in MiB over the second half of the run that does not count as a leak.",
+            help="MiB by which a process may grow in the second half of the run. More counts as a leak.",
         ),
     ] = 8.0,
     config: options.ConfigPath = None,

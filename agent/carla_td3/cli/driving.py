@@ -54,7 +54,7 @@ def drive(
     show: ShowOption = Show.AUTO,
     port: PagePort = 0,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show as heat maps which parts of the picture the network goes by.")
+        bool, typer.Option("--explain", help="Show heat maps of the parts of the picture that the network uses.")
     ] = False,
     video: Annotated[
         Path,
@@ -64,12 +64,12 @@ def drive(
     settings: options.Settings = None,
     seed: options.Seed = None,
 ) -> Exit:
-    """Watch a trained driver in traffic, in a window or in a browser; a film remains.
+    """Watch a trained driver in traffic, in a window or in a browser, and save a video of the drive.
 
-    Without options the driver that comes with this package drives in a carla-lite that is started for it.
+    Without options, the command starts a carla-lite, and the driver of this package drives in it.
 
-    Exit codes: 0 the drive was healthy, 1 it was not, 2 usage, 65 bad configuration or policy, 69 no simulator, 75
-    stopped on request.
+    Exit codes: 0 the drive was healthy (ticks, pictures and memory as expected), 1 it was not, 2 usage error, 65 bad
+    configuration or policy, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import evaluation, visual
     from carla_td3.evaluation import overlay

@@ -38,8 +38,8 @@ class Show(str, Enum):
 ShowOption = Annotated[
     Show,
     typer.Option(
-        help="Where to watch: window, page (in a browser; its address is printed), nothing, or auto: a window where "
-        "there is a display, else the page."
+        help="Where to watch: window, page (in a browser; its address is printed), nothing or auto. auto takes a "
+        "window if there is a display, else the page."
     ),
 ]
 PagePort = Annotated[

@@ -23,8 +23,10 @@ def main() -> None:
     # No product of matrices here is worth a second thread, which costs 30 ms and spins.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     compiled.use()
-    from carla_lite.command import app
-
+    try:
+        from carla_lite.command import app
+    except KeyboardInterrupt:  # before the command handles signals itself
+        sys.exit(130)
     app(prog_name="carla-lite")
 
 

@@ -50,14 +50,14 @@ class ProgramRung(Section):
         "the program runs, `restart_agent` by a restart.",
     )
     pools: tuple[Memory, ...] = Field(("vram", "ram"), description="Pools whose ladders have this rung.")
-    loses: Loses = Field(Loses.EXPERIMENT, description="What it costs, in the order in which rungs are taken.")
-    cost: str = Field("", description="What it costs, in words for users.")
+    loses: Loses = Field(Loses.EXPERIMENT, description="What the rung costs. Cheaper rungs are taken first.")
+    cost: str = Field("", description="The cost as text, shown to users.")
     frees_mib: dict[Memory, float] = Field(
         {},
         description="MiB that it frees in each pool; negative if it costs. Left out: as the footprint says; without a "
         "footprint, half of the program's peak until it is measured.",
     )
-    allowed: bool = Field(True, description="false: taken only if --policy names it.")
+    allowed: bool = Field(True, description="Whether it is taken by default. false: only if --policy names it.")
     by_itself: tuple[str, ...] = Field(
         (), description="Values of `gave_way` in a heartbeat that show that the program took this rung by itself."
     )
@@ -82,32 +82,38 @@ class ProgramKeys(Section):
 class ProgramFile(Section):
     """The content of a program file."""
 
-    routes: Routes | None = Field(None, description="How an evaluation is given out (`carla-launcher routes`).")
+    routes: Routes | None = Field(None, description="An evaluation for `carla-launcher routes`.")
     keys: ProgramKeys = ProgramKeys()
-    stands_for: dict[str, str] = Field({}, description="By key: another key, whose value a null stands for.")
-    heartbeat: dict[str, str] = Field({}, description="By key: the field of the heartbeat that shows its value.")
-    options: dict[str, tuple[str, ...]] = Field({}, description="By option of its command: the keys that it sets.")
-    smaller: dict[Memory, str] = Field({}, description="By memory: the key that a user should lower first.")
+    stands_for: dict[str, str] = Field({}, description="Per key that may be null: the key whose value is used then.")
+    heartbeat: dict[str, str] = Field({}, description="Per configuration key: the heartbeat field with its value.")
+    options: dict[str, tuple[str, ...]] = Field(
+        {}, description="Per option of the command: the keys that the option sets."
+    )
+    smaller: dict[Memory, str] = Field({}, description="Per pool (vram, ram, disk): the key to lower first.")
     without_evaluation: dict[str, Any] = Field({}, description="Values that switch evaluation off.")
     rungs: tuple[ProgramRung, ...] = Field((), description="Rungs, in order among those with the same loss.")
     settings: dict[str, Setting] = Field(
-        {}, description="How each key of a rung reaches the program, where it reads no overrides.yaml."
+        {}, description="How each key of a rung reaches the program. Not needed if it reads overrides.yaml."
     )
     memory: dict[Memory, Annotated[float, Field(gt=0)]] = Field(
         {},
-        description="Believed peak of the program, in MiB. Measured peaks of earlier runs replace it.",
+        description="Estimated peak of the program per pool, in MiB. Measurements of earlier runs replace it.",
     )
     resume: Resume | None = Field(
-        None, description="How the program starts again. Without it, it begins from the start."
+        None, description="How the program resumes. Without this section it starts from the beginning."
     )
     exits: dict[int, End] = Field(
         {0: End.FINISHED, 75: End.STOPPED},
         description="Meaning of its exit codes; any other code is a crash. Replaces the whole default.",
     )
-    done: Done | None = Field(None, description="Proof that it has finished. Without it the exit code is enough.")
-    alive: Alive | None = Field(None, description="Signs of progress. Without it, it lives as long as it runs.")
+    done: Done | None = Field(
+        None, description="What shows that it has finished. Without this section the exit code shows it."
+    )
+    alive: Alive | None = Field(
+        None, description="What shows progress. Without this section a process that runs is never hung."
+    )
     checkpoint: Checkpoint | None = Field(
-        None, description="How it is asked for a checkpoint. Without it, it isn't asked."
+        None, description="How the launcher asks for a checkpoint. Without this section it doesn't ask."
     )
     stop_grace_s: float | None = Field(
         None,
@@ -116,15 +122,15 @@ class ProgramFile(Section):
     )
     reconnects: bool = Field(
         False,
-        description="Whether it continues by itself in a restarted simulator. If not, it is restarted too.",
+        description="Whether it reconnects after a restart of the simulator. If not, it is restarted too.",
     )
     fresh_simulator: bool = Field(
-        True, description="Each start of the program gets a fresh simulator, without what the last one left in it."
+        True, description="Whether each start of the program gets a new simulator, without actors of an earlier start."
     )
     simulator_hangs_after_s: float = Field(
         60.0,
         gt=0,
-        description="Seconds that its simulator's game thread may leave questions unanswered before it counts as hung.",
+        description="A simulator whose game thread answers no health check for this many seconds counts as hung.",
     )
 
     @field_validator("heartbeat")

@@ -37,8 +37,8 @@ def _one_of(section: Section, name: str, keys: tuple[str, ...]) -> None:
 class Resume(Section):
     """How the program starts when this isn't its first start in the run."""
 
-    words: tuple[str, ...] = Field((), description="Added to the command.")
-    command: tuple[str, ...] = Field((), description="In place of the command.")
+    words: tuple[str, ...] = Field((), description="Arguments that are added to the command.")
+    command: tuple[str, ...] = Field((), description="Command that replaces the first one.")
 
     @model_validator(mode="after")
     def _is_one_way(self) -> Resume:
@@ -47,9 +47,9 @@ class Resume(Section):
 
 
 class Done(Section):
-    """What shows that the program has finished its work, beside an exit code that says so."""
+    """What, together with the exit code, shows that the program has finished its work."""
 
-    file: Path = Field(description="Must exist; an end without it counts as a crash.")
+    file: Path = Field(description="File that exists when the work is finished. An end without it is a crash.")
 
 
 class Alive(Section):
@@ -59,15 +59,15 @@ class Alive(Section):
     folder: Path | None = Field(None, description="Progress is each change of a file in this folder.")
     log: str | None = Field(
         None,
-        description="Progress is each line of its output that this regular expression finds. With a group, the group "
-        "is the training step, and only another step is progress.",
+        description="Regular expression. Each line of the output that it matches is progress. If it has a group, the "
+        "group is the training step, and only a new step is progress.",
     )
     steps: int | None = Field(
         None, ge=1, description="Number of steps of the whole training, to estimate the time left."
     )
-    within_s: float = Field(gt=0, description="Without progress for this long, it hangs.")
+    within_s: float = Field(gt=0, description="Without progress for this many seconds it counts as hung.")
     first_within_s: float | None = Field(
-        None, gt=0, description="Until the first progress after a start. Default: within_s, but at least 600."
+        None, gt=0, description="The same until the first progress after a start. Default: within_s, at least 600."
     )
 
     @property
@@ -97,9 +97,11 @@ class Alive(Section):
 class Checkpoint(Section):
     """How the program is asked for a checkpoint while it runs, and what shows that the checkpoint is there."""
 
-    signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT"] | None = Field(None, description="Sent to the program.")
-    touch: Path | None = Field(None, description="File that is made, or touched, to ask.")
-    shows: Path = Field(description="File or folder whose next change shows that the checkpoint is there.")
+    signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT"] | None = Field(
+        None, description="Signal that asks for it."
+    )
+    touch: Path | None = Field(None, description="File that the launcher touches to ask.")
+    shows: Path = Field(description="File or folder that changes when the checkpoint is written.")
 
     @model_validator(mode="after")
     def _is_one_way(self) -> Checkpoint:
@@ -112,15 +114,15 @@ class Setting(Section):
 
     word: str | None = Field(
         None,
-        description="Option of its command: `--batch-size`, or with a `=` at its end `train.batch_size=`. What the "
-        "command has there is replaced, else it is added.",
+        description="Option of the command, such as `--batch-size`, or with `=` at the end, such as "
+        "`train.batch_size=`. Its value in the command is replaced. If the command lacks the option, it is added.",
     )
-    environment: str | None = Field(None, description="Variable of its environment.")
+    environment: str | None = Field(None, description="Environment variable that gets the value.")
     yaml: Path | None = Field(
-        None, description="Its YAML file: a copy with the value is given to the command in the file's place."
+        None, description="YAML file that the command names. The command gets a copy with the new value instead."
     )
     key: str | None = Field(None, description="Dotted key in that YAML file. Default: the rung's key.")
-    value: Any = Field(None, description="Its value without any rung, if neither command nor YAML names one.")
+    value: Any = Field(None, description="Value before any rung is taken, if neither command nor YAML has one.")
 
     @model_validator(mode="after")
     def _is_one_way(self) -> Setting:

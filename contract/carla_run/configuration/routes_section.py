@@ -22,9 +22,11 @@ class ItemSource(Section):
     """Where the items come from: one of these keys."""
 
     names: tuple[str | int, ...] | None = Field(None, description="The items themselves.")
-    routes_xml: Path | None = Field(None, description="File of the Leaderboard's: the `id` of each of its routes.")
-    lines_of: Path | None = Field(None, description="A file: each line that isn't empty.")
-    command: tuple[str, ...] | None = Field(None, min_length=1, description="A command: each line that it prints.")
+    routes_xml: Path | None = Field(None, description="Route file of the Leaderboard. Each route's `id` is an item.")
+    lines_of: Path | None = Field(None, description="Text file. Each line that isn't empty is an item.")
+    command: tuple[str, ...] | None = Field(
+        None, min_length=1, description="Command. Each line that it prints is an item."
+    )
 
     @model_validator(mode="after")
     def _is_one(self) -> ItemSource:
@@ -35,19 +37,22 @@ class ItemSource(Section):
 
 
 class Shows(Section):
-    """Signs that a drive ended in one way: everything that is given must hold.
+    """Conditions on the end of a drive. All conditions that are given must hold.
 
-    `again` is looked at first, then `failed`, then `done`; where none holds, the drive left no result.
+    The launcher checks `again` first, then `failed`, then `done`. If none holds, the drive left no result.
     """
 
-    exit_codes: tuple[int, ...] | None = Field(None, description="Its exit code is one of these; signal n is 128 + n.")
+    exit_codes: tuple[int, ...] | None = Field(
+        None, description="The exit code is one of these. 128 + n means signal n."
+    )
     result: bool | None = Field(None, description="Whether the file `{result}` is there, and isn't empty.")
-    result_has: str | None = Field(None, description="Regular expression that is found in that file.")
-    output_has: str | None = Field(None, description="Regular expression that is found in the end of what it printed.")
+    result_has: str | None = Field(None, description="Regular expression that matches in the file `{result}`.")
+    output_has: str | None = Field(None, description="Regular expression that matches at the end of the output.")
     sure: bool = Field(
         False,
-        description="It counts even where the simulator was lost or the time limit ended the drive: what it goes by "
-        "can't follow from that. The program then has `stop_grace_s` to end by itself after a loss.",
+        description="For `done` and `failed`: whether the conditions also count if the simulator was lost or the time "
+        "limit ended the drive. Set it only if a lost simulator can't cause what they look for. The program then has "
+        "`stop_grace_s` after a loss to end by itself.",
     )
 
     @field_validator("result_has", "output_has")
@@ -75,20 +80,22 @@ class Shows(Section):
 
 
 class DrivenSimulator(Section):
-    """The simulator that items are driven in, and when it is started again between two drives, though it answers."""
+    """The simulator of the drives, and when it is restarted between two drives although it is healthy."""
 
     by_program: bool = Field(
-        False, description="The program starts its simulator itself, at `{port}`: none is started or watched for it."
+        False, description="The program starts its own simulator at `{port}`. The launcher starts and watches none."
     )
-    every: int | None = Field(None, ge=1, description="After so many drives; null: it serves as many as it can.")
+    every: int | None = Field(None, ge=1, description="Restart it after this many drives. null: no limit.")
     after_failure: bool = Field(
-        True, description="After a drive without a result: it may have left a world that waits for its ticks."
+        True, description="Restart it after a drive without a result, which may leave a world that waits for ticks."
     )
-    most_mib: dict[Literal["vram", "ram"], float] = Field({}, description="When it holds more than this.")
+    most_mib: dict[Literal["vram", "ram"], float] = Field(
+        {}, description="Restart it before the next drive if it holds more, in MiB."
+    )
 
 
 class Routes(Section):
-    """How an evaluation is given out, item by item."""
+    """An evaluation that runs item by item, such as route by route."""
 
     items: ItemSource
     command: tuple[str, ...] = Field(
@@ -98,23 +105,23 @@ class Routes(Section):
         "`{folder}` (of this drive) and `{gpu}` (index of its card) stand for what they name.",
     )
     folder: Path | None = Field(
-        None, description="Where it runs, and from where relative paths go. Default: the program file's folder."
+        None, description="Folder in which the command runs; relative paths start there. Default: the program file's."
     )
-    environment: dict[str, str] = Field({}, description="Variables laid over the launcher's, with the same words.")
+    environment: dict[str, str] = Field({}, description="Environment variables; names in braces are replaced too.")
     result: str = Field("result.json", description="Name of the file that `{result}` stands for.")
     time_limit_s: float | None = Field(
         None, gt=0, description="Time limit of one drive, in seconds; the drive is ended then. null: no limit."
     )
-    stop_grace_s: float = Field(10.0, ge=0, description="Between SIGTERM and SIGKILL.")
+    stop_grace_s: float = Field(10.0, ge=0, description="Seconds between SIGTERM and SIGKILL.")
     done: Shows | None = Field(
         None,
-        description="Shows that the item is done. Default: exit code 0, and the result's file if `{result}` is used.",
+        description="When an item is done. Default: exit code 0, and the file `{result}` if the command has it.",
     )
     failed: Shows | None = Field(
-        None, description="Shows a failure of the driver's, which is kept as the item's result; it wins over `done`."
+        None, description="When the driver failed. The failure is the item's result. Overrides `done`."
     )
     again: Shows | None = Field(
-        None, description="Shows that what it left is no result, whatever else does; wins over both."
+        None, description="When a drive has no valid result and is repeated. Overrides `done` and `failed`."
     )
     drives: int = Field(
         2,
@@ -122,7 +129,7 @@ class Routes(Section):
         description="Number of drives without a result after which an item is given up and named. Stops don't count.",
     )
     give_up_after: int | None = Field(
-        10, ge=1, description="Drives in a row without a result, of whichever items: the evaluation ends. null: never."
+        10, ge=1, description="The evaluation ends after this many drives in a row without a result. null: never."
     )
     simulator: DrivenSimulator = DrivenSimulator()
 

@@ -217,7 +217,7 @@ def test_a_failure_answers_the_request_that_met_it(run: RunPaths) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "when", "sentence"),
-    [("drain", Requests.end, "The run has ended."), ("stop", Requests.begin, "send it again")],
+    [("drain", Requests.end, "The run has ended."), ("stop", Requests.begin, "ask again")],
 )
 def test_what_comes_too_early_or_late_is_refused(run: RunPaths, kind: str, when: Any, sentence: str) -> None:
     training: Any = Stub()

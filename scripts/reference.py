@@ -82,8 +82,8 @@ def pages() -> dict[str, str]:
         ),
         "reference/program-file.md": configuration(
             "The program file",
-            "What a launcher can't guess of a program that trains: `carla-launcher run --program FILE -- COMMAND`. "
-            "Every key of the top level may be left out. Paths are relative to the folder in which the command runs. "
+            "What the launcher must know of a training (`carla-launcher run --program FILE -- COMMAND`) or of an "
+            "evaluation (`carla-launcher routes --program FILE`). Every key of the top level is optional. Paths are relative to the folder in which the command runs. "
             "Examples are in `examples/programs/`; the agent's own is `agent/carla_td3/program.yaml`.",
             ProgramFile(),
         ),
@@ -230,6 +230,7 @@ def option(parameter: Any) -> str:
     if named and not parameter.is_flag:
         words += f" {parameter.metavar or parameter.name.upper()}"
     default = None if callable(parameter.default) else parameter.default
+    default = default.value if isinstance(default, enum.Enum) else default
     said = "" if default in (None, False, (), []) else code(str(default))
     return f"| {code(words)} | {said} | {cell(parameter.help or '')}{environment(parameter.envvar)} |"
 

@@ -164,7 +164,7 @@ def main(
     as_json: Annotated[
         bool,
         typer.Option(
-            "--json", help="Print every row as JSON: kind, name, status, and the reason unless it just works."
+            "--json", help="Print every row as JSON: kind, name, status, and the reason if it isn't fully supported."
         ),
     ] = False,
 ) -> None:

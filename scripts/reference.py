@@ -83,7 +83,8 @@ def pages() -> dict[str, str]:
         "reference/program-file.md": configuration(
             "The program file",
             "What the launcher must know of a training (`carla-launcher run --program FILE -- COMMAND`) or of an "
-            "evaluation (`carla-launcher routes --program FILE`). Every key of the top level is optional. Paths are relative to the folder in which the command runs. "
+            "evaluation (`carla-launcher routes --program FILE`). Every key of the top level is optional. "
+            "Paths are relative to the folder in which the command runs. "
             "Examples are in `examples/programs/`; the agent's own is `agent/carla_td3/program.yaml`.",
             ProgramFile(),
         ),

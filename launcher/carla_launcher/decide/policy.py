@@ -101,7 +101,8 @@ def _after_it_ran_out(finding: Finding, owner: OwnerKind, context: Context, conf
     """Return the steps to take if simulator or agent ran out of memory; None if it didn't, or if no step helps."""
     if (kind := RAN_OUT.get(finding.cause)) is None:
         return None
-    deficit_mib = max(finding.deficit_mib, config.memory.oom_step_mib[kind])
+    # A refusal says how much is missing, other ends don't.
+    deficit_mib = finding.deficit_mib or config.memory.oom_step_mib[kind]
     steps = context.choose(context.deficit(owner, kind, deficit_mib, finding.pool))
     return Degrade(steps, kind, finding.sentence) if steps else None
 

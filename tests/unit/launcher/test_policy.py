@@ -347,7 +347,7 @@ def test_restarts_after_failures(cause: Cause, failures: int, expected: object) 
 def test_out_of_memory_frees_what_lacked_or_the_least_step(cause: Cause) -> None:
     least_mib = LIMITS.memory.oom_step_mib[PoolKind.VRAM]
     ladder: Ladder = {PoolKind.VRAM: (micro(128, least_mib - 1), micro(64, 1), micro(32, 100), STOP)}
-    for deficit_mib, size in ((0.0, 64), (least_mib, 64), (least_mib + 1, 32)):
+    for deficit_mib, size in ((0.0, 64), (least_mib - 5, 128), (least_mib, 64), (least_mib + 1, 32)):
         decision = decide(cause, 2, stands=context(ladder=ladder), exit_code=71, deficit_mib=deficit_mib)
         assert isinstance(decision, Degrade)
         assert decision.steps[0].values == {"td3.micro_batch": size}

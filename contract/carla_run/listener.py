@@ -1,6 +1,6 @@
-"""Requests to a running training as they are taken, answered and logged: one by one, each answered once.
+"""Takes the requests to a running training one by one, answers each of them once, and logs both.
 
-Knows no training. ``requests`` has the files, and what those do who ask.
+Knows nothing of the training itself. ``requests`` has the files, and the side that sends requests.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ STOPPED = "The run has ended."
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a training stands, for an answer."""
+    """The progress of a training, which each answer reports."""
 
     steps: int
     updates: int
     checkpoint: Optional[str]
-    """Name of the checkpoint that holds the present updates; None if they aren't saved."""
+    """Name of the checkpoint that holds all updates so far; None if some aren't saved."""
 
 
 class Listener:
@@ -34,11 +34,11 @@ class Listener:
         self._open: Optional[Request] = None
 
     def begin(self, standing: Standing) -> None:
-        """Refuse what an earlier process left unanswered: a forgotten drain or stop must not hold up a new start."""
+        """Refuse a request that an earlier process didn't answer: an old drain or stop must not delay a new start."""
         self._refuse(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
 
     def take(self, standing: Standing) -> Optional[Request]:
-        """Return what is newly asked for, if anything; what is no request is refused."""
+        """Return the new request, None if there is none. A file that is no valid request is refused."""
         found = self._inbox.poll()
         if isinstance(found, Unfit):
             self._refuse(found, "", standing)
@@ -49,7 +49,7 @@ class Listener:
         return found
 
     def answer(self, request: Union[Request, Unfit], result: Result, sentence: str, standing: Standing) -> None:
-        """Answer a request; leave a stop that is granted to :meth:`end`."""
+        """Answer a request. Don't use it for a stop that succeeds: :meth:`end` answers that one."""
         if isinstance(request, Request):
             self._open = None
         assert request.id is not None
@@ -57,7 +57,7 @@ class Listener:
         self._events.append("request_answered", sentence, id=request.id, kind=request.kind, result=result)
 
     def end(self, standing: Standing, failure: Optional[str] = None) -> None:
-        """Answer what is still open, for the run has ended: well, or with a failure."""
+        """Answer the requests that are still open, because the run has ended; ``failure`` says why if it failed."""
         for request in (self._open, self._inbox.poll()):
             if isinstance(request, Request) and request.kind is RequestKind.STOP and failure is None:
                 self.answer(request, Result.OK, STOPPED, standing)
@@ -65,7 +65,7 @@ class Listener:
                 self._refuse(request, failure or STOPPED, standing)
 
     def _refuse(self, request: Union[Request, Unfit, None], sentence: str, standing: Standing) -> None:
-        """Refuse what was asked, if anything; what is no request has a sentence already, and maybe no id."""
+        """Refuse the request, if there is one. An ``Unfit`` has its own sentence, and may have no id."""
         if isinstance(request, Unfit) and request.id is None:
             self._events.append("request_unreadable", request.sentence)
         elif request is not None:

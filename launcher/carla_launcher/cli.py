@@ -105,13 +105,13 @@ def up(
 ) -> int:
     """Start a run: plan what fits, start a simulator and the agent, watch both, and write a report at the end.
 
-    When memory runs short, the run degrades step by step (see --policy), and restores the steps later.
+    When memory runs short, the launcher makes changes that free memory (rungs, see --policy). It undoes them later.
 
     A resumed run keeps its options. You need not give them again. If you give an option, its new value replaces the
     old one, and the change is printed. AGENT_ARGS are replaced key by key. The value '' clears --on-event, --policy,
     --map, --cluster, --simulator-host and --simulator-arg.
 
-    Ctrl-C or SIGTERM stops the agent, which writes a checkpoint, and then the simulator. A second signal ends both
+    On Ctrl-C or SIGTERM the agent writes a checkpoint and stops, then the simulator stops. A second signal kills both
     immediately. Exit codes: 0 finished, 2 usage error, 65 bad configuration, 69 no simulator, 70 too many restarts,
     71 does not fit in memory, 75 stopped on request, 130 Ctrl-C during planning.
     """
@@ -124,7 +124,7 @@ def up(
     RunOptions,
     "command program runtime simulator run_name quality policy ignore_measured map seed simulator_host port gpu "
     "share_gpu resume on_event dashboard_port simulator_args cwd runs_dir launcher_config stack",
-    helps={"seed": "Seed of the simulator.", "map": "Map of the simulator that is started."},
+    helps={"seed": "Seed of the simulator.", "map": "Map that the simulator starts with."},
 )
 def run_command(
     options: RunOptions,
@@ -138,7 +138,7 @@ def run_command(
 ) -> int:
     """Start a simulator and any command, watch both as `up` does, and write a report at the end.
 
-    The command runs in its own interpreter, without a shell. Its environment has CARLA_HOST, CARLA_PORT, CARLA_TM_PORT
+    The command is its own process, started without a shell. Its environment has CARLA_HOST, CARLA_PORT, CARLA_TM_PORT
     and CUDA_VISIBLE_DEVICES. A program file says how the command resumes, what shows its progress, and how it can use
     less memory. A resumed run keeps the command and the options of its earlier start, unless you give new ones.
 
@@ -245,7 +245,7 @@ def simulator(
     *,
     folder: Annotated[Path, typer.Option(help="Folder for logs and for simulator.json, which holds its state.")],
 ) -> Exit:
-    """Run one simulator and restart it when it fails, until standard input closes. Nodes of a cluster run this."""
+    """Run one simulator until standard input closes, and restart it if it fails. Nodes of a cluster run this."""
     return simulator_command.run(folder, options, _say)
 
 
@@ -278,7 +278,7 @@ def routes(
     """Run an evaluation item by item (an item is a route, for example), and keep the result of each item.
 
     If a drive ends without a result, its item is driven again in a fresh simulator. After two such drives the item is
-    given up, and the table names it. The same command continues the evaluation after any end, even if the launcher was
+    given up, and the table names it. To continue an evaluation, run the same command again, even if the launcher was
     killed. Another --run-name starts a new evaluation.
 
     Ctrl-C or SIGTERM ends the current drive, which then doesn't count. Exit codes: 0 all items have a result, 2 usage

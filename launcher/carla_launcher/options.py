@@ -88,9 +88,9 @@ class RunOptions(Options):
     launcher_config: Annotated[Path, FROM_ANYWHERE] = SHIPPED
     """The launcher's configuration. Default: the launcher.yaml that is installed with it."""
     stack: Annotated[Path, FROM_ANYWHERE, Option(metavar="DIR")] = STACK
-    """Folder of the Compose files. Default: the checkout, else the current folder."""
+    """Folder of the Compose files. Default: the project's source folder if it is there, else the current folder."""
     runtime: RuntimeKind = RuntimeKind.AUTO
-    """How to start simulator and agent. Default: auto, which is compose for CARLA in Docker, else process."""
+    """How to start both: compose (Docker), process, or auto. auto takes compose for CARLA in Docker, else process."""
     simulator: SimulatorKind = SimulatorKind.AUTO
     """Simulator to use. Default: auto, which is CARLA if there is a GPU and a way to start CARLA, else carla-lite."""
     quality: Literal["Low", "Epic"] | None = None
@@ -103,7 +103,7 @@ class RunOptions(Options):
         TAKEN_BACK,
         Option(parser=lambda text: text.split(","), metavar="A,B,…"),
     ] = None
-    """Rungs (steps that free memory) to use, in this order. A pool (vram, ram, disk) without one keeps its own."""
+    """Rungs (changes that free memory), in order of use. A pool (vram, ram, disk) with none of them keeps its own."""
     map: Annotated[str | None, AfterValidator(_map_file_by_its_path), TAKEN_BACK] = None
     """Map name, such as Town01 or Lite:seed=7, or path of an .xodr file. Default: as configured."""
     seed: int | None = Field(None, ge=0)
@@ -113,13 +113,13 @@ class RunOptions(Options):
     port: int | None = Field(None, ge=1, le=65533)
     """The simulator's RPC port. Default: 2000 if --simulator-host is given, else a free port."""
     cluster: Annotated[str | None, TAKEN_BACK, Option(metavar="HOST:PORT|auto")] = None
-    """Address of a Ray cluster. Each collector then drives on a node, in a simulator that is started there."""
+    """Address of a Ray cluster. Each collector then runs on a node, and a simulator is started on that node for it."""
     collectors: int | None = Field(None, ge=1, le=64)
     """Number of processes that drive, each in its own simulator. Overrides the agent's configuration."""
     gpu: Annotated[Cards | None, Option(parser=_cards, metavar="N|SIMULATOR,AGENT")] = None
     """GPU index: one for both, or two. Default: the run's earlier GPUs, else CARLA_GPU and AGENT_GPU, else 0."""
     share_gpu: bool = False
-    """Start even if another launcher uses the GPU. The memory of its run counts as foreign memory."""
+    """Start even if another launcher uses the GPU. Its run's memory then counts as that of other programs."""
     max_timesteps: int | None = Field(None, ge=1)
     """Total environment steps, warm-up included. Overrides the agent's configuration."""
     dashboard_port: int | None = Field(None, ge=0, le=65535)
@@ -131,7 +131,7 @@ class RunOptions(Options):
     simulator_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Option("--simulator-arg")] = ()
     """One argument for the simulator. Can be repeated."""
     command: Annotated[tuple[str, ...], Argument(metavar="[-- COMMAND]")] = ()
-    """Command to run instead of the agent, without a shell. {host}, {port}, {tm_port} and {gpu} are replaced."""
+    """Command to run instead of the agent, without a shell. {host}, {port}, {tm_port}, {gpu} become their values."""
     program: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="FILE")] = None
     """The command's program file: how it resumes, what shows its progress, how it can use less memory."""
     cwd: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="DIR")] = None
@@ -167,8 +167,8 @@ class JobOptions(Options):
     more: Annotated[tuple[str, ...], Option("--sbatch", metavar="OPTION")] = ()
     """Another option for sbatch, such as --account=me. Can be repeated."""
     collectors: int | None = Field(None, ge=1)
-    """Number of processes that drive. Default: as configured; with several nodes one per GPU, or per node without."""
+    """Number of processes that drive. Default: as configured; with several nodes one per GPU, or one per node."""
     warn_s: Annotated[int, Option("--warn")] = Field(300, ge=30)
-    """The run stops this many seconds before the time limit, to write its checkpoint and report."""
+    """Seconds before the time limit at which the run stops, to write its checkpoint and report."""
     apptainer: Annotated[Path | None, Option(metavar="IMAGE")] = None
     """Apptainer image whose Python runs the job. Default: the Python that runs this command."""

@@ -189,8 +189,8 @@ def evaluate(
 ) -> None:
     """Drive held-out routes and print success, completion, driving score and comfort, one column per driver.
 
-    Each drive is saved as it ends, in NAME.drives-….jsonl beside the file of --json or --csv, otherwise in runs/. An
-    interrupted command, run again, resumes after the saved drives. Ctrl-C and SIGTERM print the table so far.
+    Each drive is saved when it ends, in NAME.drives-….jsonl: beside the file of --json or --csv, otherwise in runs/. If
+    the command is interrupted, run it again: it skips the saved drives. Ctrl-C and SIGTERM print the table so far.
 
     Exit codes: 0 all routes are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
@@ -204,12 +204,12 @@ def evaluate(
 @handling_errors(hard_exit)
 def record(
     *,
-    out: Annotated[Path, typer.Option(help="Folder for the demonstrations. A run reads it by replay.demonstrations.")],
+    out: Annotated[Path, typer.Option(help="Folder for the demonstrations. Set replay.demonstrations to it in a run.")],
     driver: Annotated[
         str,
         typer.Option(
-            help="Driver to record: expert, expert-shoved (its steering and pedals are disturbed now and then), pid, "
-            "random or stop."
+            help="Driver to record: expert, expert-shoved (steering and pedals are disturbed, and at times it "
+            "doesn't look), pid, random or stop."
         ),
     ] = "expert",
     steps: Annotated[
@@ -271,7 +271,7 @@ def footprint(
         str | None,
         typer.Option(
             metavar="JSON",
-            help="Variants to size, as a JSON list of objects with keys and values. Implies --json; ignores the GPU.",
+            help="Variants to estimate: a JSON list of objects with keys and values. Implies --json; ignores the GPU.",
         ),
     ] = None,
 ) -> Exit:
@@ -314,7 +314,7 @@ def request(
     settings: options.Settings = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the request is done, and print its result.")] = False,
 ) -> None:
-    """Send a request to a running training. --set gives the values for apply.
+    """Send a request to a running training. For apply, --set gives the new values.
 
     Exit codes: 0 sent, or done with --wait; 1 the run ended first; 65 refused, or the run is not active.
     """

@@ -16,7 +16,7 @@ from carla_td3.cli.own_simulator import carla_lite
 from carla_td3.cli.showing import PagePort, Show, ShowOption, shown
 
 UNSEEN_TOWN = "Lite:seed=800,size=400"
-"""Never trained or chosen on: the town of the benchmarks' results."""
+"""Never used to train or to choose a driver: the town of the benchmarks' results."""
 LOOPBACK = "127.0.0.1"
 MEMORY_LIMIT_MIB = 8192.0
 """Of agent and simulator each: more is unhealthy."""
@@ -37,13 +37,13 @@ def drive(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Simulator that runs already. Default: CARLA_HOST and CARLA_PORT if one is set, else a carla-lite is "
-            "started for the drive.",
+            help="Address of a running simulator. Default: CARLA_HOST and CARLA_PORT if one is set. Otherwise a "
+            "carla-lite is started for the drive.",
         ),
     ] = None,
     map: Annotated[
         str | None,
-        typer.Option(help=f"Map to drive on. Default: what the simulator has loaded; in a new one {UNSEEN_TOWN}."),
+        typer.Option(help=f"Map to drive on. Default: the loaded one; in a started carla-lite {UNSEEN_TOWN}."),
     ] = None,
     vehicles: Annotated[int | None, typer.Option(min=0, max=200, help="Number of other cars.")] = None,
     walkers: Annotated[int | None, typer.Option(min=0, max=400, help="Number of pedestrians.")] = None,
@@ -118,13 +118,14 @@ def export(
     ],
     out: Annotated[Path, typer.Option(help="File to write, NAME.safetensors; NAME becomes the driver's name.")],
     trained_on: Annotated[
-        str, typer.Option("--trained-on", help="One sentence for the card: where it was trained, and how long.")
+        str,
+        typer.Option("--trained-on", help="One sentence for the model card: where it was trained, and for how long."),
     ],
     licence: Annotated[str, typer.Option(help="Licence of the weights, as an SPDX identifier.")] = "MIT",
 ) -> None:
     """Write a trained driver as one file that `drive`, `evaluate` and gymnasium programs can use.
 
-    The file holds the weights, the task with its normalisation, and a card with version, licence and SHA-256.
+    The file holds the weights, the task with its normalisation, and a model card with version, licence, SHA-256.
 
     Exit codes: 0 written, 65 no such checkpoint, or the file can't be written.
     """

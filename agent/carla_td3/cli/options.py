@@ -58,7 +58,7 @@ CheckpointFreq = Annotated[
 EvalEpisodes = Annotated[
     int | None,
     typer.Option(
-        "--num-eval-episodes", help="Routes per evaluation, including the last one. Default: evaluation.episodes."
+        "--num-eval-episodes", help="Routes in each evaluation, also in the final one. Default: evaluation.episodes."
     ),
 ]
 Device = Annotated[

@@ -1,8 +1,8 @@
-"""The part of a collector that runs on its node, in a Ray actor: the simulator, and one collector process after
-another.
+"""What runs on a node for one collector, in a Ray actor: a simulator and a collector process. A process that ended can
+be replaced by a new one.
 
 The collector is the same program as on the learner's machine, started by the same ``CollectorProcess``. It writes a
-small ring that begins where the learner's ends; finished rows are sent in chunks. Knows no Ray.
+small ring (replay file) that begins where the learner's ends; finished rows are sent in chunks. Doesn't import Ray.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ PREFIX = "carla-td3-collector-"
 """Prefix of the temporary folders of this module; the id of the process that made them follows."""
 LOOK_S = 0.02
 ANSWER_S = 0.25
-"""Seconds until a question is answered at the latest, even with nothing."""
+"""Longest time that a question waits for news, in seconds. Then the answer has none."""
 OLDEST_S = 1.0
-"""Seconds that a finished step waits for others to fill its chunk."""
+"""Longest time that a finished step waits until its chunk is full, in seconds."""
 LOG_BYTES = 1 << 16
 """Bytes of the collector's log that an answer carries."""
 
@@ -68,7 +68,7 @@ class Question:
     turn: int
     """Number of the question. If the answer was lost, the same number gets the same answer again."""
     head: Head
-    """End of the rows on the learner's disk, which are acknowledged."""
+    """End of the learner's ring on disk. All rows before it are acknowledged."""
     step_limit: int
     orders: tuple[Order | Report, ...] = ()
     end: bool = False
@@ -104,7 +104,7 @@ class _Life:
         with_lock = Ring.create(run.ring(self._number), ROWS, stack, privileged_numbers(config.environment))
         begin_at(with_lock, begin.head)
         assert with_lock.lock is not None
-        with_lock.lock.close()  # the collector's lock from here on
+        with_lock.lock.close()  # from here on the collector process holds the lock
         self._ring = Ring.open(run.ring(self._number), writable=False)
         self._status, self._pace = Status.of(run.exchange, self._number), Pace.of(run.exchange, self._number)
         self._status.episodes, self._status.ticks = begin.seen.episodes, begin.seen.ticks
@@ -144,7 +144,7 @@ class _Life:
     def _found(self, acknowledged: Head, simulator: Simulator) -> Answer:
         until_s = time.monotonic() + ANSWER_S
         while True:
-            # The end is read first, log and steps after it: so these are complete.
+            # Read the end first. Then log and steps, which are read after it, are complete.
             ended = self._process.ended()
             reports = tuple(self._process.reports(0.0 if ended else LOOK_S))
             chunk = self._chunk(acknowledged, at_once=bool(ended or reports))
@@ -172,7 +172,7 @@ class _Life:
 
     @property
     def _rests(self) -> bool:
-        """Whether it has taken all steps that it may, and waits for the next question."""
+        """Whether the collector has taken all allowed steps, and waits for a higher limit."""
         return self._status.state is CollectorState.WAITING and Head.of(self._ring).steps >= self._pace.step_limit
 
     def _log(self) -> bytes:
@@ -192,10 +192,10 @@ class _Life:
 
 
 class Node:
-    """The place of one collector on a node; ``incarnation`` differs after each restart of the actor.
+    """The Ray actor's side of one collector on a node. ``incarnation`` changes with each restart of the actor.
 
     Args:
-        simulator: options of ``launch.py simulator``.
+        simulator: options of ``carla-launcher simulator``.
     """
 
     def __init__(self, simulator: tuple[str, ...] = ()) -> None:
@@ -211,13 +211,13 @@ class Node:
         return socket.gethostname(), Versions.here()
 
     def begin(self, begin: Begin, weights: FloatArray) -> Placed | Failed:
-        """Start a collector and end the last one; or return why it can't start here.
+        """End the previous collector and start a new one. If that fails, return why.
 
-        If the answer was lost, the same question gets the same answer.
+        A repeated call, after its answer was lost, returns the same answer.
         """
         try:
             return self._begun(begin, weights)
-        except ExitError as error:  # as a message: an exception loses its code on the way
+        except ExitError as error:  # returned as a message: Ray would lose the exit code of an exception
             return Failed(code=error.code, sentence=str(error))
 
     def _begun(self, begin: Begin, weights: FloatArray) -> Placed:

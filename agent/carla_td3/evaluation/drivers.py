@@ -1,7 +1,7 @@
 """The drivers of evaluations: the trained policy, and those to compare it with, from standing still to the expert.
 
-Owns the ``Driver`` protocol that evaluation and video speak, and the drivers' names. Knows no simulator: a driver sees
-an observation and the car's state on its route. Only the expert also gets the hazards ahead, when it is made.
+Owns the ``Driver`` protocol of evaluation and video, and the drivers' names. Knows no simulator: a driver gets an
+observation and the car's state on its route. Only the expert's constructor also takes a function for the hazards ahead.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from carla_td3.td3.exploration import GaussianNoise
 from carla_td3.td3.networks import Policy
 
 TD3_DRIVER = "td3"
-# Controls without a useful picture: a driver that drives as well without one is blind. (One that stands still may also
-# be blind with one.)
+# Experimental controls: the same policy without a useful picture. A driver that drives equally well without it does not
+# use its picture. (The reverse isn't certain: a driver that stands still without a picture may also ignore a real one.)
 TD3_GREYED, TD3_SHUFFLED = "td3-greyed", "td3-shuffled"
 BY_POLICY = (TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED)
 GREY, SHUFFLED_PICTURES = 128, 500
 BASELINES = ("stop", "random", "pid")
 EXPERT = "expert"
-# Control for steadiness: the expert with a policy's exploration noise on its actions.
+# Experimental control for smooth driving: the expert with a policy's exploration noise on its actions.
 EXPERT_NOISY = "expert-noisy"
-# For demonstrations. A driver that never leaves the lane's middle doesn't show the way back, and one that never brakes
-# late doesn't show how to (Codevilla et al. 2018; DART, Laskey et al. 2017). If the car always stands at red lights, an
-# encoder learns to recognise red by two equal frames (de Haan et al. 2019): so at times the driver doesn't look.
+# For demonstrations. A driver that never leaves the middle of its lane never shows how to get back. A driver that never
+# brakes late never shows how to do that (Codevilla et al. 2018; DART, Laskey et al. 2017). If the car always stands at
+# red lights, an encoder learns that two equal frames mean red (de Haan et al. 2019). So at times the driver ignores
+# hazards.
 EXPERT_SHOVED = "expert-shoved"
 Range = tuple[float, float]
 SHOVED_EVERY_S = 6.0
@@ -43,10 +44,10 @@ SHOVED_WHEEL: tuple[Range, Range] = (0.3, 0.8), (0.05, 0.2)
 """Range of durations in seconds, and of sizes as a share of the full range."""
 SHOVED_FOOT: tuple[Range, Range] = (0.5, 1.5), (0.3, 0.9)
 LAPSE: tuple[Range, Range] = (0.5, 2.5), (1.0, 1.0)
-"""Durations in seconds, and size, of a lapse of attention; it is always complete."""
+"""Range of durations of a lapse of attention, in seconds. Its size is always 1: the pedal ignores all hazards."""
 SHOVED_FROM_MPS = 2.0
-"""Below this speed pedals aren't disturbed. A disturbed pedal rolls a waiting car over the line: of 82 such drives 39
-ended at a red light, and only one step in 67 showed how to start at a green one.
+"""Below this speed pedals aren't disturbed. A disturbed pedal moves a waiting car over the stop line: 39 of 82 such
+drives ended at a red light, and only one step in 67 showed how to start at a green light.
 """
 EXPERTS = (EXPERT, EXPERT_NOISY, EXPERT_SHOVED)
 
@@ -132,7 +133,7 @@ class Shoved:
 
     Args:
         blind: controls the pedal during a lapse of attention, as long as the car moves.
-        actuators: of the car; the defaults if None.
+        actuators: limits of the car's steering and pedals; the defaults if None.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class _Pull:
 
 
 def compared(config: AgentConfig) -> tuple[str, ...]:
-    """Return the default drivers to compare a trained one with. Controls without a picture need a policy with one."""
+    """Return the default drivers to compare a trained one with. Only a policy that sees pictures has a grey control."""
     return (TD3_GREYED, *BASELINES) if config.td3.network.sees == "image" else BASELINES
 
 

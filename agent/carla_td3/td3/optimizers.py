@@ -1,10 +1,10 @@
 """Adam on the device or on the host, as configured, and the scale of a float16 loss.
 
 Owns moments, the host's copies of parameters and gradients, and the decision to skip a step. Knows no network and no
-loss. A step is the commit of an update's phase (``executor``), so it allocates nothing: all its tensors exist from the
-start. That is why torch.amp.GradScaler isn't used: it creates its state at first use, and new tensors in every step.
-The kernels, the rule and its numbers are GradScaler's (a test compares the two). Adam is torch.optim's function, not
-its class, which loads torch's compiler: one second of start and 70 MiB in the learner.
+loss. A step ends a phase of an update (``executor``) and can't be rerun, so it must not run out of memory: all its
+tensors exist from the start. torch.amp.GradScaler is not used, because it creates its state at first use, and new
+tensors in every step. The kernels, the rule and its numbers are GradScaler's (a test compares the two). Adam is the
+function of torch.optim, not its class: the class loads torch's compiler, which costs the learner 1 s and 70 MiB.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _GROWTH, _BACKOFF, _GROWTH_INTERVAL = 2.0, 0.5, 2000
 class LossScale:
     """Factor of a float16 loss, so that its small gradients don't round to 0 (Micikevicius et al. 2018).
 
-    An overflow halves it, and its step is skipped; 2 000 steps without one double it. It belongs to θ's optimizer, and
-    is on the same device. One thing depends on how a batch is split: a weight's gradient is rounded to float16 once per
-    micro-batch, so just above 65 504 the parts may fit where their sum would overflow.
+    After an overflow it is halved, and the step is skipped. After 2 000 steps without an overflow it is doubled. It
+    belongs to θ's optimizer, and is on the same device. Overflow depends on how a batch is split: each micro-batch's
+    gradient is rounded to float16 by itself. The parts may be below 65 504, the largest float16, when their sum is not.
     """
 
     def __init__(self, place: torch.device) -> None:
@@ -39,7 +39,7 @@ class LossScale:
         return {"value": self.value, "growth_tracker": self.growth_tracker}
 
     def adjust(self, overflow: Tensor, dry_run: bool) -> None:
-        """Halve or grow after a step; ``dry_run``: change a copy without effect instead."""
+        """Halve or double it if a step calls for that. With ``dry_run``, change a copy, which has no effect."""
         value, tracker = self._scratch if dry_run else (self.value, self.growth_tracker)
         torch._amp_update_scale_(value, tracker, overflow, _GROWTH, _BACKOFF, _GROWTH_INTERVAL)
 
@@ -65,7 +65,7 @@ class OffloadedAdam:
             parameters: by name, all on one device.
             learning_rate: Adam's.
             on_host: keep moments and masters on the host, and step there.
-            guarded: skip a step if a gradient isn't finite.
+            guarded: skip a step if a gradient is infinite or NaN.
             scale: factor of the gradients; only with ``guarded``. It is adjusted after every step.
         """
         self._parameters: list[Tensor] = list(parameters.values())
@@ -96,11 +96,11 @@ class OffloadedAdam:
 
     @torch.no_grad()
     def step(self, dry_run: bool = False, rate: float = 1.0) -> None:
-        """Step along the present gradients; on the host this waits for the device.
+        """Make one Adam step with the present gradients. If Adam is on the host, this waits for the device.
 
         Args:
-            dry_run: run every kernel and change nothing: Adam gets the flag of an overflow, and leaves weights, moments
-                and step counts unchanged.
+            dry_run: run every kernel and change nothing. Adam is told that there is an overflow, so it leaves weights,
+                moments and step counts unchanged.
             rate: factor of the learning rate.
         """
         if self._on_host:

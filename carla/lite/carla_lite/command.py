@@ -86,8 +86,8 @@ def main(
         typer.Option(
             "--strict",
             envvar="LITE_STRICT",
-            help="Be as strict as CARLA where carla-lite is more generous, so that a program that runs here also runs "
-            "there. docs/carla-lite-model.md lists the differences.",
+            help="Refuse what CARLA refuses, also where carla-lite normally accepts it. Then a program that runs here "
+            "also runs there. docs/carla-lite-model.md lists the differences.",
         ),
     ] = False,
     client: Annotated[
@@ -104,8 +104,8 @@ def main(
         typer.Option(
             metavar="KIND:KEY=VALUE,…",
             envvar="LITE_FAULTS",
-            help="Fail on purpose as CARLA does; the faults are listed below. A fault begins at start-up, or later "
-            "with after_s=SECONDS or after_ticks=N. Can be repeated; LITE_FAULTS separates faults by blanks.",
+            help="Fail on purpose as CARLA does; `carla-lite --help` lists the kinds. A fault begins at start-up, or "
+            "later with after_s=SECONDS or after_ticks=N. Can be repeated; in LITE_FAULTS, separate by spaces.",
         ),
     ] = None,
     control_port: Annotated[

@@ -53,9 +53,9 @@ class Run:
     """One run.
 
     Attributes:
-        stands: where it stands.
+        stands: its state.
         drained: the agent waits for ``resume``.
-        warm: the agent's rehearsal is over.
+        warm: the agent has finished its warm-up, and answers requests.
     """
 
     def __init__(self, spec: RunSpec, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def agent_listens(self) -> bool:
-        """Return whether it answers requests: it lives, and its rehearsal is over."""
+        """Return whether the agent answers requests: it runs, and has finished its warm-up."""
         return self.agent.lives and self.warm
 
     @property
@@ -101,7 +101,7 @@ class Run:
 
     @property
     def wanting(self) -> list[str]:
-        """Return what training waits for: programs that aren't up, or the end of a drain."""
+        """Return what training waits for: programs that aren't up, or ``resume`` after a drain."""
         there = {
             "simulator": self.simulator.is_up,
             "agent": self.agent_listens,
@@ -114,7 +114,7 @@ class Run:
         return self.simulator if name == Role.SIMULATOR.value else self.agent
 
     def enter(self, state: State) -> None:
-        """Record the run's state and its process ids; a container's is known only after its start."""
+        """Record the run's state and its programs' process ids. A container's id is known only after its start."""
         if state is self.stands:
             return
         self.stands = state
@@ -123,10 +123,10 @@ class Run:
             shown: ProcessState | None = getattr(self.journal.state, program.name)
             if shown is not None and program.child is not None:
                 self.journal.change(**{program.name: replace(shown, pid=program.child.pid or shown.pid)})
-        self.journal.save()  # nothing else may happen to it for hours
+        self.journal.save()  # save now: the next change may come hours later
 
     def adopt(self) -> None:
-        """Take over the programs that an earlier launcher left; end a simulator of another quality."""
+        """Take over the programs that an earlier launcher left running. Kill a simulator that has another quality."""
         before = self.journal.state.simulator
         for program in (self.simulator, self.agent):
             child = self.effects.runtime.left(program.role)
@@ -134,7 +134,7 @@ class Run:
                 program.adopt(child, self.now_s)
                 self._record(program)
                 self._tell(program, Move.ADOPTED, "left by an earlier launcher", pid=child.pid)
-                self.say(f"takes over the {program.name} that an earlier launcher left, process {child.pid}")
+                self.say(f"takes over the {program.name} that an earlier launcher started, process {child.pid}")
         if self.simulator.child is not None and before is not None and before.quality != self.quality:
             self.lose_simulator()
         if self.agent.child is not None:
@@ -142,7 +142,7 @@ class Run:
             self.standstills.went_on(self.journal.state.incident)
 
     def count_restart(self, program: SupervisedProcess, cause: str, delay_s: float) -> None:
-        """Count a restart of simulator or agent, which follows after a delay."""
+        """Count a restart of simulator or agent. The restart itself follows after the delay."""
         key = f"{program.name}_restarts"
         self.journal.change(**{key: getattr(self.journal.state, key) + 1})
         self._tell(program, Move.RESTART, cause, delay_s=round(delay_s, 2))
@@ -153,7 +153,7 @@ class Run:
         self.journal.change(**{f"{program.name}_failures": failures})
         return failures
 
-    # What is recorded of both programs
+    # Records about simulator and agent
 
     def _told(self, program: SupervisedProcess, move: Move, cause: str) -> None:
         child, ended = program.child, program.ended
@@ -185,7 +185,7 @@ class Run:
         return {"resume": program.last.resume, "overrides": overrides(self.journal.state.taken)}
 
     def _record(self, program: SupervisedProcess) -> None:
-        """Record a program's process; without one, that it is about to start."""
+        """Record a program's process. If it has none yet, record that it is about to start."""
         quality, child = self.quality if program is self.simulator else None, program.child
         shown = ProcessState(quality=quality) if child is None else ProcessState(child.pid, str(child.log), quality)
         self.journal.change(**{program.name: shown})
@@ -193,9 +193,9 @@ class Run:
     # The simulator
 
     def bring_simulator(self) -> Waiting[Finding | None]:
-        """Start it once it is due, unless it runs already; return None when it answers and ticks, else what failed.
+        """Start the simulator when it is due, unless it already runs. Return None when it answers and ticks.
 
-        :meth:`lose_simulator` ends what is left of one that failed.
+        If it fails, return the finding; then call :meth:`lose_simulator` to end what still runs.
         """
         simulator, said_s, health = self.simulator, self.now_s, Health()
 
@@ -207,7 +207,7 @@ class Run:
             health = self.effects.check(self.agent.child is not None and not self.drained)
             return SimulatorSeen(True, healthy=health.ok, problem=health.problem), None
 
-        if not self.spec.sees_simulator:  # each node of a cluster has one, or there is none
+        if not self.spec.sees_simulator:  # on a cluster each node has its own simulator; or the run has none
             simulator.up(self.now_s)
             return None
         yield from self.back_off(simulator)
@@ -233,7 +233,7 @@ class Run:
         self.simulator.forget(cause)
 
     def stop_simulator(self) -> Script:
-        """Stop it within its grace period; a second request to stop cuts that short."""
+        """Stop the simulator. Kill it after its grace period, or at a second request to stop."""
         if self.simulator.lives:
             self.enter(State.STOPPING_SIMULATOR)
             yield from self.simulator.stop(lambda: self.now_s, self.cut_short)
@@ -242,7 +242,7 @@ class Run:
     # The agent
 
     def start_agent(self, resume: bool) -> None:
-        """Write the present rung's values and start the agent.
+        """Write the values of the rungs taken so far, and start the agent.
 
         Raises:
             StartError: it can't be started.
@@ -255,10 +255,10 @@ class Run:
         self.drained = self.warm = False
 
     def lay(self) -> None:
-        """Write the present rung's values for the agent's next start.
+        """Write the values of the rungs taken so far, for the agent's next start.
 
         Raises:
-            StartError: the disk refuses them; the agent would start on another rung.
+            StartError: they can't be written. The agent would start without them.
         """
         try:
             self.effects.requests.write_overrides(overrides(self.journal.state.taken))
@@ -313,13 +313,13 @@ class Run:
     # All
 
     def kill_all(self) -> None:
-        """Kill all programs without recording it."""
+        """Kill all programs, and record nothing."""
         self.agent.kill()
         self.simulator.kill()
         self.further.kill_all()
 
     def cut_short(self) -> bool:
-        """Return whether a second request to stop ends every grace."""
+        """Return whether there was a second request to stop, which ends every grace period."""
         return self.effects.stop.count > 1
 
     def back_off(self, program: SupervisedProcess) -> Script:

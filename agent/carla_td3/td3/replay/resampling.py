@@ -1,8 +1,8 @@
-"""Adapts a replay and a checkpoint to another frame size: stored frames, and the weights that read the encoder's cells.
+"""Adapts stored frames, and the weights of the layer after the convolutions, to another frame size.
 
-Pure arithmetic over grids, by overlapping areas. Owns no file and no network. Frames are averaged by area, as OpenCV's
-INTER_AREA does when it shrinks (a test compares the two). OpenCV itself would stay in the learner's memory, and this is
-done when memory is short.
+Only arithmetic over grids, with areas of overlap as weights. Owns no file and no network. Frames are averaged by area,
+as OpenCV's INTER_AREA does when it shrinks (a test compares the two). OpenCV is not used, because it would stay in the
+learner's memory, and a resize happens when memory is short.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _READER = "encoder.trunk.weight"  # the layer after the convolutions, in network
 
 
 def shares(before: int, after: int) -> NDArray[np.float32]:
-    """Return (after, before): the share of each old cell's length that is in each new cell; columns add up to 1."""
+    """Return a matrix (after, before): which share of each old cell lies in each new cell. Each column adds up to 1."""
     old, new = np.linspace(0, 1, before + 1), np.linspace(0, 1, after + 1)
     begin, end = np.maximum(new[:-1, None], old[None, :-1]), np.minimum(new[1:, None], old[None, 1:])
     share: NDArray[np.float32] = (before * np.clip(end - begin, 0, None)).astype(np.float32)
@@ -37,10 +37,10 @@ def frames(cells: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
 
 
 def adapted(state: Mapping[str, Tensor], side: int) -> tuple[dict[str, Tensor], int | None]:
-    """Return a TD3's state for frames of ``side`` pixels, and the side that it was learned with if that differs.
+    """Return a TD3 state for frames of ``side`` pixels, and the old grid's cells per side; None if it is the same.
 
-    Convolutions, heads and their moments stay as they are. The layer after the convolutions reads another grid: each
-    weight is spread over the new cells that its old cell covers, so that uniform features give the same output; Adam's
+    Convolutions, heads and their moments stay as they are. The layer after the convolutions gets another grid. Each
+    weight is spread over the new cells that its old cell covers, so the output for uniform features is the same. Adam's
     moments are averaged by area.
     """
     across = convolved_sides(side)[-1]

@@ -28,9 +28,9 @@ MARGIN_M = 30.0
 FINEST_M = 0.1
 MAX_PIXELS = 36_000_000  # 108 MB of BGR, 144 MB with the coarser levels
 LEVELS = 6
-BLOCK = 512
+BLOCK = 512  # rows that are computed at once; also the side of the tile of grain
 FINER = 4  # resolution of lines, in both directions
-PART = 12
+PART = 12  # samples of a solid line that are drawn as one piece
 DASH_M, GAP_M = 3.0, 4.5
 THINNEST_LINE_M = 0.15  # a line of 0.125 m is hardly visible at 84 × 84
 
@@ -43,11 +43,11 @@ SURFACES = ((GRASS, 9.0), ((172, 178, 182), 3.0), ((206, 210, 212), 1.0), ((88, 
 ASPHALT = 3
 _TAGS = np.zeros(256, np.uint8)
 _TAGS[:4] = TAG_TERRAIN, TAG_SIDEWALK, TAG_SIDEWALK, TAG_ROAD
-SHADOW = 0.62
+SHADOW = 0.62  # brightness in the shadow, relative to the ground outside it
 COLOURS = {"yellow": (60, 190, 232), "white": (235, 238, 240), "standard": (235, 238, 240)}
 
 
-_HALF = 128
+_HALF = 128  # coverage, of 255, from which a pixel counts as painted
 
 _TURN = np.linspace(0.0, math.tau, 12, endpoint=False)
 _CIRCLE = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1)
@@ -55,7 +55,7 @@ _CIRCLE = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1)
 
 @dataclass(frozen=True)
 class GroundImage:
-    """BGR seen from above: rows along y, columns along x; level k has 2^k times the metres per pixel of the first."""
+    """A picture of the ground from above: rows along y, columns along x. A pixel of level k is 2^k of level 0 wide."""
 
     levels: tuple[Image, ...]
     metres_per_pixel: float
@@ -64,7 +64,7 @@ class GroundImage:
 
 
 def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> GroundImage:
-    """Return the ground of a network with the shadows of static things, 0.1 m per pixel if that fits the memory."""
+    """Return the ground of a network with the shadows of static things, ``resolution_m`` metres per pixel."""
     canvas = _Ground.of(network)
     rng = np.random.default_rng([seed, 0x6A55])
 
@@ -100,7 +100,7 @@ def label(network: RoadNetwork) -> GroundImage:
 
 
 def noon_shadow(ground: GroundImage, boxes: Sequence[StaticBox]) -> GroundImage:
-    """Return the shadows in a picture of the ground: one channel, 255 inside, with the same resolution."""
+    """Return a mask of the shadows at noon, as large as ``ground``: one channel, 255 in a shadow."""
     shape, place = ground.levels[0].shape[:2], (ground.x_min, ground.y_min)
     mask = shadows(boxes, SUN, (shape[0], shape[1]), ground.metres_per_pixel, place)
     return GroundImage(tuple(_pyramid(mask)), ground.metres_per_pixel, *place)
@@ -114,16 +114,16 @@ def shadows(
 
 
 def resolution_m(width_m: float, height_m: float) -> float:
-    """Return the metres per pixel for ground of this size: as fine as ``MAX_PIXELS`` allow, at best ``FINEST_M``."""
+    """Return the metres per pixel for ground of this size: ``FINEST_M``, or more if ``MAX_PIXELS`` requires it."""
     return max(FINEST_M, math.sqrt(width_m * height_m / MAX_PIXELS))
 
 
 class _Ground(Canvas):
-    """Also draws things thinner than a pixel."""
+    """Canvas for the ground of a map. It also draws things thinner than a pixel."""
 
     @classmethod
     def of(cls, network: RoadNetwork) -> _Ground:
-        """Return a canvas for a whole network, 0.1 m per pixel if that fits the memory."""
+        """Return a canvas for a whole network, with ``resolution_m`` metres per pixel."""
         x_min, y_min, x_max, y_max = network.bounds
         x_min, y_min, x_max, y_max = x_min - MARGIN_M, y_min - MARGIN_M, x_max + MARGIN_M, y_max + MARGIN_M
         scale = resolution_m(x_max - x_min, y_max - y_min)
@@ -131,7 +131,7 @@ class _Ground(Canvas):
         return cls(shape, scale, x_min, y_min)
 
     def lines(self, markings: Iterable[Marking]) -> Image:
-        """Return how much of each pixel is painted, 0 to 255; kerbs are painted where surfaces meet instead."""
+        """Return how much of each pixel is painted, 0 to 255. Kerbs are not lines: ``_surfaces`` makes them."""
         covered: Image = np.zeros(self.shape, np.uint8)
         for marking in markings:
             half = 0.5 * max(marking.width_m, THINNEST_LINE_M, self.scale) - 0.5 * self.scale / FINER
@@ -143,7 +143,7 @@ class _Ground(Canvas):
     def coverage(self, outline: FloatArray) -> tuple[tuple[slice, slice], Image]:
         """Return the window around a small outline (n, 2), and how much of each pixel is inside, 0 to 255.
 
-        It is drawn finer and averaged: OpenCV's smooth edges are off by up to half a pixel.
+        It is drawn at a higher resolution, then averaged: OpenCV's own smooth edges are wrong by up to half a pixel.
         """
         places = (outline - (self.x, self.y)) / self.scale
         low = np.maximum(np.floor(places.min(axis=0)).astype(int) - 1, 0)
@@ -166,7 +166,7 @@ def _cover(image: Image, covered: Image, colour: tuple[int, int, int]) -> None:
 
 
 def _pieces(marking: Marking) -> Iterator[FloatArray]:
-    """Yield the dashes of a broken line; a solid one in parts of some metres that overlap by a sample."""
+    """Yield each dash of a broken line, or a solid line in parts of ``PART`` samples; nothing for other kinds."""
     points = marking.points[:, :2]
     if marking.kind == "solid":
         for start in range(0, len(points) - 1, PART):
@@ -203,7 +203,7 @@ def _shadows(boxes: Sequence[StaticBox], sun: FloatArray) -> Iterator[FloatArray
 
 
 def _surfaces(network: RoadNetwork, canvas: Canvas) -> Image:
-    """Return each pixel's surface, an index of ``SURFACES``: lanes for cars over those for walkers, kerbs between."""
+    """Return each pixel's surface, an index of ``SURFACES``. Asphalt covers sidewalks; kerbs lie between them."""
     surfaces = canvas.sidewalks(network.lanes) // 255
     asphalt = canvas.road(network.lanes)
     thickness = max(3, 2 * round(0.15 / canvas.scale) + 1)
@@ -233,7 +233,7 @@ def _textured(surfaces: Image, rng: np.random.Generator) -> Image:
 
 
 def _blocks(rows: int) -> Iterator[slice]:
-    """Yield slices of some rows, so that a computation on a large image takes little memory besides it."""
+    """Yield slices of ``BLOCK`` rows, so that a computation on a large image needs little extra memory."""
     yield from (slice(start, min(start + BLOCK, rows)) for start in range(0, rows, BLOCK))
 
 

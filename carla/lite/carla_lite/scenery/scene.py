@@ -41,9 +41,9 @@ class Scene:
 
     @classmethod
     def build(cls, network: RoadNetwork, seed: int) -> Scene:
-        """Return the scene of a network. The last two are cached; only the newest keeps its pictures.
+        """Return the scene of a network. The last two scenes are cached. Only the newest keeps its pictures.
 
-        So a reload costs nothing, and the return to the previous town only its pictures.
+        So a reload of the newest town costs nothing. A return to the previous town only makes its pictures again.
         """
         key = (network.xodr, seed)
         if key not in _built:
@@ -65,7 +65,7 @@ class Scene:
 
     @cached_property
     def ground(self) -> GroundImage:
-        """The ground as a picture, painted for the first camera, because it takes longer than everything else."""
+        """The ground as a picture. It is painted only when a camera needs it, because that takes the longest."""
         picture = self.paint()
         heap.give_back()
         return picture
@@ -77,11 +77,11 @@ class Scene:
 
     @cached_property
     def mesh(self) -> StaticMesh:
-        """The boxes as arrays that a camera projects at once."""
+        """The boxes as arrays, which a camera projects all together."""
         return StaticMesh.of(self.statics.boxes)
 
     def light(self, daylight: Daylight) -> GroundLight:
-        """Return the light on the ground; the last weather's is cached."""
+        """Return the light on the ground. The light of the last weather is cached."""
         if self._lights.get(daylight) is None:
             self._lights.clear()
             self._lights[daylight] = ground_light(self._noon_shadow, self.statics.boxes, daylight)

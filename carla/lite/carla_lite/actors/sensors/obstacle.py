@@ -20,7 +20,7 @@ from carla_lite.scenery.camera import Pose
 
 
 class ObstacleDetector(Sensor):
-    """Moves a ball ahead in each tick, and reports what it touches first, except the sensor's parent.
+    """In each tick, moves a ball forward and reports the first thing that it touches. Ignores the sensor's parent.
 
     The ball starts at the sensor. If its radius exceeds the sensor's height, it touches the ground at once.
     ``debug_linetrace`` draws nothing here.
@@ -49,7 +49,7 @@ class ObstacleDetector(Sensor):
             yield self.header(snapshot, at), payload
 
     def _other(self, snapshot: TickSnapshot, at: Pose, distance_m: float, thing: int) -> list[object]:
-        """Return the touched actor, or for a thing that isn't an actor the same stand-in as for a collision."""
+        """Return the touched actor. For a thing that isn't an actor, return the stand-in of the collision sensor."""
         rays = snapshot.rays
         number, sign = int(rays.numbers(np.array(thing))), rays.sign(thing)
         if number >= 0:

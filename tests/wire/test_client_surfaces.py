@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import signal
 import subprocess
 import sys
 import time
@@ -132,7 +133,8 @@ def test_silhouettes_of_all_cameras_are_one(session):
 def test_flow_is_sent_for_each_pixel(session):
     car = session.car()
     (flows,) = cameras(session, car, "optical_flow", width=64, height=48)
-    first = np.frombuffer(next_of(session, [flows])[0].raw_data, np.float32)
+    (flow,) = next_of(session, [flows])
+    first = np.frombuffer(flow.raw_data, np.float32)
     assert first.shape == (64 * 48 * 2,)
     car.set_target_velocity(car.get_transform().get_forward_vector() * 10.0)
     for _ in range(3):
@@ -253,7 +255,8 @@ def test_a_g_buffer_is_refused_in_words(start_server):
     program = [sys.executable, "-c", GBUFFER, str(server.port)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert "carla-lite has no G-buffers" in done.stderr
-    assert done.returncode == 1
+    # By the exception; at times the client aborts as its process ends after it (protocol, section 5.5).
+    assert done.returncode in (1, -signal.SIGABRT)
 
 
 def test_a_seed_gives_the_same_bytes_after_a_restart(start_server, connect):

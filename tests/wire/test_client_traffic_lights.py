@@ -153,7 +153,8 @@ def test_a_camera_before_a_light_sees_which_lamp_is_lit(lit: Session):
     for state, channels in ((RED, (2,)), (YELLOW, (1, 2)), (GREEN, (1,))):
         light.set_state(state)
         lit.world.tick()
-        image = np.frombuffer(camera.next().raw_data, np.uint8).reshape(256, 256, 4)[..., :3].astype(int)
+        seen = camera.next()
+        image = np.frombuffer(seen.raw_data, np.uint8).reshape(256, 256, 4)[..., :3].astype(int)
         bright = np.all([image[..., c] > 180 for c in channels], axis=0)
         dark = np.all([image[..., c] < 140 for c in range(3) if c not in channels], axis=0)
         found = np.argwhere((bright & dark)[64:192, 100:156])

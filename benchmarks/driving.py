@@ -54,6 +54,7 @@ from carla_td3.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, D
 from carla_td3.evaluation.metrics import limit_s
 from carla_td3.evaluation.routes import completed, drive_again_if_lost
 from carla_td3.evaluation.video import VideoSummary, record, side_by_side
+from carla_td3.pretrained import without_teachers
 
 ROUTES = Path(__file__).parent / "nocrash"
 TEST_TOWN = "Lite:seed=800,size=400"
@@ -296,7 +297,7 @@ def _environment(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]
 
 def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
     """Return a driver's configuration with the group's traffic and weather instead of those of its training."""
-    plain = config.model_dump()
+    plain = without_teachers(config).model_dump()
     plain["environment"]["weather"] = [group.weather]
     plain["environment"]["traffic"] |= {
         "vehicles": group.traffic.vehicles,
@@ -306,14 +307,6 @@ def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
         "walkers_step_out": group.step_out,
         "within_m": None,
     }
-    if config.td3.network.sees != "privileged":  # teachers aren't needed any more, and would cost time at every step
-        plain["environment"]["privileged"] = False
-        plain["td3"] |= {
-            "auxiliary": 0.0,
-            "imitation": 0.0,
-            "critic_sees": "observation",
-            "encoder_learns_from": "all",
-        }
     plain["simulator"] |= {"host": "127.0.0.1", "port": port, "map": None, "patience_s": 60.0}
     return AgentConfig.model_validate(plain)
 

@@ -191,10 +191,19 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def driving(config: AgentConfig) -> AgentConfig:
-    """Return a configuration without its teachers, which have done their work and know more at every step."""
-    plain = config.model_dump()
+    """Return a configuration without what only training needs: teachers, short drives, traffic only near the car."""
+    plain = without_teachers(config).model_dump()
     plain["environment"] |= {"time_limit": TIME_LIMIT.model_dump()}
     plain["environment"]["traffic"] |= {"within_m": None, "lights_restless": 0.0}
+    return AgentConfig.model_validate(plain)
+
+
+def without_teachers(config: AgentConfig) -> AgentConfig:
+    """Return a configuration without its teachers: a trained driver doesn't need them, and they cost time at each step.
+
+    A driver that sees privileged numbers keeps its configuration.
+    """
+    plain = config.model_dump()
     if config.td3.network.sees != "privileged":
         plain["environment"]["privileged"] = False
         plain["td3"] |= {

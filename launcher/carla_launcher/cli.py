@@ -84,6 +84,9 @@ NewName = Annotated[
 OfTheRun = Annotated[
     Path | None, typer.Option("--launcher-config", help="The launcher's configuration. Default: the run's.")
 ]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Resume the run of this name. Not needed for a run whose launcher was killed.")
+]
 
 
 @app.command()
@@ -97,10 +100,7 @@ def up(
     options: RunOptions,
     *,
     run_name: NewName = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Resume the run of this name. Not needed for a run whose launcher was killed."),
-    ] = False,
+    resume: Resume = False,
     runs_dir: RunsDir = RUNS,
 ) -> int:
     """Start a run: plan what fits, start a simulator and the agent, watch both, and write a report at the end.
@@ -130,10 +130,7 @@ def run_command(
     options: RunOptions,
     *,
     run_name: NewName = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Resume the run of this name. Not needed for a run whose launcher was killed."),
-    ] = False,
+    resume: Resume = False,
     runs_dir: RunsDir = RUNS,
 ) -> int:
     """Start a simulator and any command, watch both as `up` does, and write a report at the end.

@@ -14,6 +14,7 @@ from carla_td3.cli import options
 from carla_td3.cli.commands import console, error_sentences, handling_errors, hard_exit
 from carla_td3.cli.own_simulator import carla_lite
 from carla_td3.cli.showing import PagePort, Show, ShowOption, shown
+from carla_td3.config import LAST_PORT
 
 UNSEEN_TOWN = "Lite:seed=800,size=400"
 """Never used to train or to choose a driver: the town of the benchmarks' results."""
@@ -159,6 +160,6 @@ def _address(simulator: str | None) -> tuple[str, int] | None:
     if simulator is None:
         return None
     host, _, port = simulator.rpartition(":")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= 65533:
+    if not host or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT:
         raise AgentError(f"--simulator {simulator}: expected HOST:PORT, such as localhost:2000.", Exit.USAGE)
     return host, int(port)

@@ -128,9 +128,8 @@ def test_street_lights_keep_what_a_client_sets(session, module_server):
 
 
 def test_dusk_switches_the_lights_and_one_turned_off_is_dark(session, module_server):
-    weather = carla.WeatherParameters.ClearNoon
-    weather.sun_altitude_angle = -60.0
-    session.world.set_weather(weather)
+    # A copy, not a changed preset: the client keeps one object of each for the whole process.
+    session.world.set_weather(carla.WeatherParameters(sun_altitude_angle=-60.0))
     session.ticks(2)
     assert all(light.active for light in lights_seen_by_another(module_server).values())
     manager = session.world.get_lightmanager()

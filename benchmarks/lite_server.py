@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import carla
 
@@ -20,12 +21,16 @@ def lite_server(map: str, seed: int = 0) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def lite_process(map: str, seed: int = 0, tick_ms: float = 0.0, compiled: bool = True) -> Iterator[tuple[int, int]]:
+def lite_process(
+    map: str, seed: int = 0, tick_ms: float = 0.0, compiled: bool = True, checkout: Path | None = None
+) -> Iterator[tuple[int, int]]:
     """Like :func:`lite_server`, with a shortest duration of ticks; yields port and process id.
 
-    Without ``compiled``, it always runs its .py files.
+    Without ``compiled``, it always runs its .py files; with ``checkout``, those of another checkout.
     """
     environment = {} if compiled else {"LITE_COMPILED_DIR": ""}
+    if checkout:
+        environment["PYTHONPATH"] = str(checkout / "carla" / "lite")
     with server(map, seed=seed, tick_ms=tick_ms, environment=environment) as running:
         yield running.port, running.pid
 

@@ -4,9 +4,10 @@ view.
 Starts a server for each set of cameras. Every car, the ego car included, drives in a circle, so that all move for any
 length of time and the picture changes; they are as near to each other as the circles allow. The CPU time of both
 processes is measured, too, since it says more on a busy machine. If carla-lite is compiled, ``--both`` measures
-compiled and .py files in turns. Run: ``python benchmarks/ticks.py --vehicles 20 --size 256x144 --weather HardRainNoon
---json``, or for what depth and labels cost beside colours ``python benchmarks/ticks.py --size 256x144 --cameras rgb
---cameras rgb,depth --cameras rgb,semantic_segmentation --cameras rgb,depth,semantic_segmentation``.
+compiled and .py files in turns; ``--beside CHECKOUT`` measures another checkout's server in turns. Run: ``python
+benchmarks/ticks.py --vehicles 20 --size 256x144 --weather HardRainNoon --json``, or for what depth and labels cost
+beside colours ``python benchmarks/ticks.py --size 256x144 --cameras rgb --cameras rgb,depth --cameras
+rgb,semantic_segmentation --cameras rgb,depth,semantic_segmentation``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import carla
 import numpy as np
@@ -63,6 +64,8 @@ class Figures:
     """The result; ``ticks_per_s`` is median, lowest and highest over the repeats."""
 
     case: Case
+    checkout: str
+    """The checkout whose server it is; empty: this one."""
     compiled_code: bool
     """Whether the server ran compiled modules (``python -m carla_lite.compiled``) or the .py files."""
     ticks: int
@@ -78,7 +81,6 @@ class Figures:
     distinct_images_share: float
     start_to_first_tick_s: float
     server_rss_mib: float
-    machine: dict[str, Any]
 
 
 def main(
@@ -94,6 +96,7 @@ def main(
         list[str] | None, typer.Option(help="Kinds with commas, measured in turns if given more than once [rgb].")
     ] = None,
     both: Annotated[bool, typer.Option("--both", help="Measure the .py files, too, in turns.")] = False,
+    beside: Annotated[Path | None, typer.Option(help="Another checkout to measure in turns with this one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure carla-lite's ticks a second through the carla client."""
@@ -103,7 +106,10 @@ def main(
     ]
     with contextlib.ExitStack() as servers:
         codes = (True, False) if both else (True,)
-        drives = [_Drive(servers, case, compiled) for case in cases for compiled in codes]
+        checkouts = (None, beside) if beside else (None,)
+        drives = [
+            _Drive(servers, case, compiled, checkout) for case in cases for compiled in codes for checkout in checkouts
+        ]
         for _ in range(repeats):
             for drive in drives:
                 drive.repeat(ticks)
@@ -116,9 +122,9 @@ def main(
 class _Drive:
     """A server with the case's cars, people and camera, and its measurements so far."""
 
-    def __init__(self, servers: contextlib.ExitStack, case: Case, compiled: bool) -> None:
-        self._case, started = case, time.perf_counter()
-        port, self._pid = servers.enter_context(lite_process(case.map, compiled=compiled))
+    def __init__(self, servers: contextlib.ExitStack, case: Case, compiled: bool, checkout: Path | None) -> None:
+        self._case, self._checkout, started = case, checkout, time.perf_counter()
+        port, self._pid = servers.enter_context(lite_process(case.map, compiled=compiled, checkout=checkout))
         client, self._world = synchronous(port, _DELTA_S, _WAIT_S)
         self._world.tick()
         self._first_tick_s = time.perf_counter() - started
@@ -161,6 +167,7 @@ class _Drive:
         shares = [rate / other for rate, other in zip(self._rates, first._rates, strict=True)]
         return Figures(
             case=self._case,
+            checkout=str(self._checkout or ""),
             compiled_code=_runs_compiled(self._pid),
             ticks=self._ticks // len(self._rates),
             ticks_per_s=spread(self._rates),
@@ -172,7 +179,6 @@ class _Drive:
             distinct_images_share=round(len(self._hashes) / self._ticks, 3),
             start_to_first_tick_s=round(self._first_tick_s, 2),
             server_rss_mib=rss_mib(self._pid),
-            machine=machine("carla", "numpy", "opencv-python-headless", "msgpack"),
         )
 
 
@@ -278,14 +284,14 @@ def _run(
 
 
 def _print(figures: Sequence[Figures], as_json: bool) -> None:
-    rows = [asdict(one) for one in figures]
+    rows, measured_on = [asdict(one) for one in figures], machine("carla", "numpy", "opencv-python-headless", "msgpack")
     if as_json:
-        print(json.dumps(rows if len(rows) > 1 else rows[0], indent=2))
+        print(json.dumps({"machine": measured_on, "rows": rows}, indent=2))
         return
     table = Table("figure", *(["value"] * len(rows)))
     for name in rows[0]:
         table.add_row(name.replace("_", " "), *(str(row[name]) for row in rows))
-    Console().print(table)
+    Console().print(table, measured_on)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ from tests.crowd import PATIENCE_S, until
 from tests.wire.trainee import SMALL, running
 
 DRIVING = ("benchmarks/driving.py",)
-STARTED_S = 120.0
 
 
 def command(*words: str) -> subprocess.Popen[str]:
@@ -79,7 +78,7 @@ def test_drivers_are_judged_once_a_route_and_a_folder_of_runs_is_a_drivers_seeds
 def test_a_group_whose_process_is_lost_is_driven_again_and_at_last_named(tmp_path: Path, kills: int) -> None:
     asked = ("--out", str(tmp_path), "--traffic", "empty", "--weathers", "ClearNoon", "--routes", "1")
     process, killed = command(*DRIVING, *asked, "--drivers", "pid"), set[int]()
-    deadline_s = time.monotonic() + STARTED_S
+    deadline_s = time.monotonic() + PATIENCE_S
     while len(killed) < kills:
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
@@ -153,7 +152,7 @@ def test_trainings_that_were_killed_go_on_finished_ones_are_left_alone_and_other
     words = (*where, "--seeds", "0", "--updates", "100", "--demonstrations", "100", "--parallel", "2", "--keep-rows")
     twin = RunPaths(runs / "twin" / "seed-0")
     first = command(*words)
-    deadline_s = time.monotonic() + STARTED_S
+    deadline_s = time.monotonic() + PATIENCE_S
     while (beat := read_heartbeat(twin.heartbeat)) is None or beat.updates < 25:
         assert first.poll() is None, first.communicate()[0]
         assert time.monotonic() < deadline_s

@@ -74,14 +74,14 @@ def test_an_actor_that_is_killed_takes_its_simulator_along_and_its_collector_goe
     add_node(cluster)
     run = cluster_run()
     process = run.start(*on(cluster), "--max-timesteps", "50000")
-    run.wait(lambda: run.steps >= 40, LONG_S)
+    run.wait(lambda: run.steps >= 40)
     actor = actors_of(RunPaths(run.path))[0]
     pids = family(actor)
     assert len(pids) >= 5, "an actor, a command, its shim, a simulator, a collector"
     kept = run.steps
     os.kill(actor.pid, signal.SIGKILL)
     until(lambda: not any(map(running, pids)))
-    run.wait(lambda: run.steps >= kept + 100, LONG_S)
+    run.wait(lambda: run.steps >= kept + 100)
     (restarted,) = run.events("collector_restarted")
     assert restarted["end"] == "lost"
     lost = run.events("chunk_lost")
@@ -101,14 +101,14 @@ def test_a_node_that_dies_holds_up_nobody_and_one_that_joins_is_driven_on(
     first, _ = add_node(cluster), add_node(cluster)
     run = cluster_run()
     process = run.start(*on(cluster, 2), *ENDLESS)
-    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20, LONG_S)
+    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)
     cluster.remove_node(first, allow_graceful=False)
-    run.wait(lambda: len(run.events("collector_restarted")) >= 1, LONG_S)
+    run.wait(lambda: len(run.events("collector_restarted")) >= 1)
     (number,) = {event["collector"] for event in run.events("collector_restarted")}
     kept = [ring.steps for ring in rings(run)]
-    run.wait(lambda: rings(run)[1 - number].steps >= kept[1 - number] + 50, LONG_S)
+    run.wait(lambda: rings(run)[1 - number].steps >= kept[1 - number] + 50)
     add_node(cluster)
-    run.wait(lambda: rings(run)[number].steps >= kept[number] + 20, LONG_S)
+    run.wait(lambda: rings(run)[number].steps >= kept[number] + 20)
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG_S) == Exit.STOPPED
     for ring in rings(run):
@@ -123,7 +123,7 @@ def test_a_killed_learner_leaves_nothing_on_the_nodes_and_goes_on_from_its_rings
     add_node(cluster)
     run = cluster_run()
     run.start(*on(cluster), "--max-timesteps", "400")
-    run.wait(lambda: run.steps >= 60, LONG_S)
+    run.wait(lambda: run.steps >= 60)
     pids = [each for actor in actors_of(RunPaths(run.path)).values() for each in family(actor)]
     run.kill()
     kept = run.steps
@@ -149,14 +149,14 @@ def test_a_collector_that_rests_gives_its_simulator_back_and_finds_another_when_
     add_node(cluster, simulators=2)
     run = cluster_run()
     process = run.start(*on(cluster, 2), *ENDLESS)
-    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20, LONG_S)
-    run.wait(lambda: len(actors_of(RunPaths(run.path))) == 2, LONG_S)
+    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)
+    run.wait(lambda: len(actors_of(RunPaths(run.path))) == 2)
     pids = family(actors_of(RunPaths(run.path))[1])
     assert ask(run, "apply", collector__at_work=1).result == "ok"
     until(lambda: not any(map(running, pids)))
     kept = rings(run)[1].steps
     assert ask(run, "apply", collector__at_work=2).result == "ok"
-    run.wait(lambda: rings(run)[1].steps >= kept + 20, LONG_S)
+    run.wait(lambda: rings(run)[1].steps >= kept + 20)
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG_S) == Exit.STOPPED
     for ring in rings(run):

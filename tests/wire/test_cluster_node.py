@@ -27,11 +27,9 @@ from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.replay import Replay
 from carla_td3.td3.replay.ring import Ring
 from carla_td3.trainer.shares import settings_of
-from tests.crowd import until
+from tests.crowd import PATIENCE_S, until
 from tests.wire.launched import own_limits
 from tests.wire.trainee import SMALL, running
-
-LIMIT_S = 120.0
 
 
 class Learner:
@@ -67,7 +65,7 @@ class Learner:
         self.until(lambda _: self.received.head.steps >= limit, limit)
 
     def until(self, condition: Callable[[Answer], bool], limit: int, **more: Any) -> Answer:
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not condition(told := self.take(self.node.exchange(self.question(limit, **more)))):
             assert told.ended is None, told
             assert time.monotonic() < deadline, told
@@ -111,7 +109,7 @@ def test_a_collector_is_never_further_ahead_than_may_be_lost(node: Node, tmp_pat
     learner = Learner(node, tmp_path / "ring")
     learner.begin("one")
     # Nothing is acknowledged: the answers are all lost.
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + PATIENCE_S
     told = node.exchange(learner.question(1000))
     while told.steps < UNACKNOWLEDGED and time.monotonic() < deadline:
         told = node.exchange(learner.question(1000))
@@ -157,7 +155,7 @@ def test_a_simulator_that_is_killed_is_started_again_and_the_collector_drives_on
     learner.drive(20)
     (simulator,) = [each for each in family() if each.cmdline()[2:3] == ["carla_lite"]]
     os.kill(simulator.pid, signal.SIGKILL)
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while learner.received.head.steps < 60 and time.monotonic() < deadline:
         told = learner.take(node.exchange(learner.question(60)))
         if told.ended is not None:  # traffic in the collector's process can't outlive its simulator

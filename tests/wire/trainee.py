@@ -113,8 +113,8 @@ class Run:
         latest = (self.path / "checkpoints" / "latest").read_text().strip()
         return dict(safetensors.numpy.load_file(self.path / "checkpoints" / latest / "tensors.safetensors"))
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-        deadline = time.monotonic() + timeout_s
+    def wait(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert self.process is not None
             assert self.process.poll() is None, f"the training ended with {self.process.returncode}"

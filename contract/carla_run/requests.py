@@ -93,7 +93,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Unfit:
+class InvalidRequest:
     """A file that is no valid request."""
 
     id: Optional[int]
@@ -111,7 +111,7 @@ class Inbox:
         self._last = _id(_read(self._answers)) or 0
         self._unwritten: Optional[Answer] = None
 
-    def poll(self) -> Union[Request, Unfit, None]:
+    def poll(self) -> Union[Request, InvalidRequest, None]:
         """Return the request if it is new. While nothing changes this reads only the file's status."""
         if self._unwritten is not None:
             self._write(self._unwritten)
@@ -223,18 +223,18 @@ def _stamp(path: Path) -> Optional[Tuple[int, int, int]]:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _parsed(path: Path) -> Union[Request, Unfit]:
+def _parsed(path: Path) -> Union[Request, InvalidRequest]:
     try:
         raw = json.loads(read_whole(path))
     except OSError as error:
-        return Unfit(None, "", f"{path}: can't be read ({error.strerror}).")
+        return InvalidRequest(None, "", f"{path}: can't be read ({error.strerror}).")
     except (ValueError, RecursionError):
-        return Unfit(None, "", f"{path}: isn't whole JSON; write it under another name and rename it.")
+        return InvalidRequest(None, "", f"{path}: isn't whole JSON; write it under another name and rename it.")
     try:
         return record(Request, raw)
     except RecordError as error:
         kind = str(raw.get("kind", ""))[:40] if isinstance(raw, dict) else ""
-        return Unfit(_id(raw), kind, f"{path}: {error}.")
+        return InvalidRequest(_id(raw), kind, f"{path}: {error}.")
 
 
 def _read(path: Path) -> Any:

@@ -22,7 +22,7 @@ from carla_run.event_log import EventLog, JsonLines
 from carla_run.events import Failed
 from carla_run.exits import Exit
 from carla_run.heartbeat import Heartbeat, Phase
-from carla_run.listener import Listener, Standing
+from carla_run.listener import Listener, Progress
 from carla_run.locks import HeldError, Lock
 from carla_run.memory.errors import exhausted_pool, gpu_is_lost
 from carla_run.paths import RunPaths
@@ -33,7 +33,7 @@ from carla_run.signals import StopRequests
 FOLDER = "CARLA_RUN_DIR"
 MOST_FIGURES = 10_000
 """Calls whose figures wait for the next row."""
-LOOK_S = 0.1
+POLL_S = 0.1
 """Between two looks for a request."""
 NAMES = {"reward": "rollout/ep_rew_mean"}
 """Figures that have another name in ``metrics.jsonl``, as Stable-Baselines3 calls them."""
@@ -193,12 +193,12 @@ class Report:
             self._heeded, self.stop_asked = self._signals.count, True
             return [Asked(self, None)]
         now_s = time.monotonic()
-        if self._files is None or now_s - self._looked_s < LOOK_S:
+        if self._files is None or now_s - self._looked_s < POLL_S:
             return []
         self._looked_s = now_s
         if self._asked is not None:
             self._asked._close()
-        request = self._files.listener.take(self._standing)
+        request = self._files.listener.take(self._progress)
         self._asked = None if request is None else Asked(self, request)
         if self._asked is None:
             return []
@@ -221,7 +221,7 @@ class Report:
                     request.refuse("The program is drained; ask for resume first.")
                 else:
                     request.done()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         self._phase = before
         return not self.stop_asked
 
@@ -231,14 +231,14 @@ class Report:
         return Exit.STOPPED if self.stop_asked else Exit.FINISHED
 
     @property
-    def _standing(self) -> Standing:
+    def _progress(self) -> Progress:
         steps, updates, name = self._saved
-        return Standing(self._step, self.updates, name if (steps, updates) == (self._step, self.updates) else None)
+        return Progress(self._step, self.updates, name if (steps, updates) == (self._step, self.updates) else None)
 
     def _begin(self, run: RunPaths) -> None:
         try:
             files = self._open.enter_context(_Files(run))
-            files.listener.begin(self._standing)
+            files.listener.begin(self._progress)
             self._open.enter_context(Pulse(run.heartbeat, self._beat))
         except HeldError as error:
             _say(f"{run.path}: process {error.holder} reports for this run; this one doesn't.")
@@ -263,7 +263,7 @@ class Report:
             self._phase = Phase.STOPPED if code == Exit.STOPPED else Phase.FINISHED
             self._log(self._phase.value, steps=self._step, updates=self.updates)
         if self._files is not None:
-            self._files.listener.end(self._standing, failure)
+            self._files.listener.end(self._progress, failure)
 
     def _log(self, event: str, cause: str = "", **numbers: Any) -> None:
         if self._files is not None:
@@ -271,7 +271,7 @@ class Report:
 
     def _answer(self, request: Request, result: Result, sentence: str) -> None:
         if self._files is not None:
-            self._files.listener.answer(request, result, sentence, self._standing)
+            self._files.listener.answer(request, result, sentence, self._progress)
 
     def _beat(self) -> Heartbeat:
         """Return the heartbeat, and write the figures since the last one as a row; called in the thread."""

@@ -306,7 +306,9 @@ def request(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="KIND", help="Request: checkpoint, drain (release the simulator), resume, apply or stop."
+            metavar="KIND",
+            help="checkpoint, drain (release the simulator and wait), resume (drive again), apply (set values) "
+            "or stop.",
         ),
     ],
     run_name: options.RunName = "td3",

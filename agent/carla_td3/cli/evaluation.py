@@ -47,7 +47,7 @@ from carla_td3.trainer.learner import architecture
 
 ONLINE = "online."
 """Prefix of the driving policy's tensors in a checkpoint."""
-LOOK_S = 0.5
+POLL_S = 0.5
 """Seconds between two looks at what the environment waits for."""
 TICK_LOOK_S, TICK_MARGIN_S = 0.2, 1.0
 """Seconds between two looks at a running tick, and by how much the limit is shorter than the Traffic Manager's
@@ -316,7 +316,7 @@ def _waiting(session: Session) -> Iterator[None]:
             waited_s = time.monotonic() - began_s
             line.move(int(waited_s), f"for {session.waiting_for}, {waited_s:.0f} of {session.config.patience_s:.0f} s")
 
-        with _meanwhile(tell, LOOK_S):
+        with _meanwhile(tell, POLL_S):
             yield
 
 

@@ -40,9 +40,9 @@ EXPERT_SHOVED = "expert-shoved"
 Range = tuple[float, float]
 SHOVED_EVERY_S = 6.0
 """Mean time between two disturbances of each kind: steering, pedal and attention."""
-SHOVED_WHEEL: tuple[Range, Range] = (0.3, 0.8), (0.05, 0.2)
+SHOVED_STEER: tuple[Range, Range] = (0.3, 0.8), (0.05, 0.2)
 """Range of durations in seconds, and of sizes as a share of the full range."""
-SHOVED_FOOT: tuple[Range, Range] = (0.5, 1.5), (0.3, 0.9)
+SHOVED_PEDAL: tuple[Range, Range] = (0.5, 1.5), (0.3, 0.9)
 LAPSE: tuple[Range, Range] = (0.5, 2.5), (1.0, 1.0)
 """Range of durations of a lapse of attention, in seconds. Its size is always 1: the pedal ignores all hazards."""
 SHOVED_FROM_MPS = 2.0
@@ -146,17 +146,17 @@ class Shoved:
     ) -> None:
         self._other, self._blind = other, blind
         self._range = (actuators or ActionRateConfig()).steer_range
-        self._wheel, self._foot, self._lapse = (_Pull(delta_s, rng, *of) for of in (SHOVED_WHEEL, SHOVED_FOOT, LAPSE))
+        self._steer, self._pedal, self._lapse = (_Pull(delta_s, rng, *of) for of in (SHOVED_STEER, SHOVED_PEDAL, LAPSE))
 
     def act(self, observation: Observation, state: DriverState) -> Action:
         """Return the driver's action with disturbances."""
         steer, pedal = self._other.act(observation, state)
-        wheel, foot, lapse = self._wheel.next(), self._foot.next(), self._lapse.next()
+        steer_error, pedal_error, lapse = self._steer.next(), self._pedal.next(), self._lapse.next()
         if state.speed_mps < SHOVED_FROM_MPS:
-            foot = 0.0
+            pedal_error = 0.0
         elif lapse:
             pedal = self._blind.act(observation, state)[1]
-        pulled = np.array((steer + wheel / self._range, pedal + foot), np.float32)
+        pulled = np.array((steer + steer_error / self._range, pedal + pedal_error), np.float32)
         return pulled.clip(-1.0, 1.0)
 
 
@@ -210,5 +210,5 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     if name in drivers:
         return drivers[name]
     known = ", ".join((*BY_POLICY, *BASELINES, *EXPERTS))
-    missing = "needs --checkpoint" if name in BY_POLICY else f"is unknown, expected one of {known}"
+    missing = "needs --checkpoint or --pretrained" if name in BY_POLICY else f"is unknown, expected one of {known}"
     raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from carla_run.heartbeat import Phase
-from carla_run.listener import Standing
+from carla_run.listener import Progress
 from carla_td3.trainer.checkpoint import CheckpointError
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.pacing import Counters
@@ -39,11 +39,11 @@ class CheckpointStore:
         return replace(self._counters, steps=self._learner.steps, updates=self._learner.updates)
 
     @property
-    def standing(self) -> Standing:
+    def progress(self) -> Progress:
         """Steps, updates, and the checkpoint if it holds them all."""
         counters = self.counters
         saved = counters.saved_updates == counters.updates
-        return Standing(counters.steps, counters.updates, self._learner.checkpoint if saved else None)
+        return Progress(counters.steps, counters.updates, self._learner.checkpoint if saved else None)
 
     def note(self, **changes: bool | int) -> None:
         """Change counters that only the loop knows."""

@@ -21,7 +21,7 @@ from carla_td3.trainer.collector_supervisor import CollectorSupervisor
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.remote import Cluster
 from carla_td3.trainer.reporter import Reporter
-from carla_td3.trainer.shares import Standing, step_limits
+from carla_td3.trainer.shares import CollectorProgress, step_limits
 
 DRIVING = frozenset({CollectorState.STEPPING, CollectorState.WAITING, CollectorState.EVALUATING})
 """States of a collector that has its simulator."""
@@ -65,7 +65,7 @@ class Fleet:
     def allow(self, steps: int) -> None:
         """Set the number of steps that the run may take."""
         standings = [
-            Standing(own, pace.step_limit, status.state in DRIVING)
+            CollectorProgress(own, pace.step_limit, status.state in DRIVING)
             for own, pace, status in zip(self._learner.collector_steps, self._paces, self._statuses, strict=True)
         ]
         limits = step_limits(steps - self._learner.steps_of_others, standings, self._most)

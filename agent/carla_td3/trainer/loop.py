@@ -13,7 +13,7 @@ from rich.console import Console
 from carla_run.events import Failed, MemoryPool
 from carla_run.exits import Exit
 from carla_run.heartbeat import Phase, read_heartbeat
-from carla_run.listener import Standing
+from carla_run.listener import Progress
 from carla_run.memory.errors import gpu_is_lost
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
@@ -70,7 +70,7 @@ class TrainingLoop:
             AgentError: the run can't continue; the last checkpoint holds what was learned.
         """
         announce(self._events, self._run, self._config, self._counters)
-        self._requests.begin(self.standing)
+        self._requests.begin(self.progress)
         with self._reporter.running():
             try:
                 if self._stop.signal is None:  # else it came while this process was starting
@@ -101,9 +101,9 @@ class TrainingLoop:
         self._record("finished", "nothing was left to do")
 
     @property
-    def standing(self) -> Standing:
+    def progress(self) -> Progress:
         """Steps, updates, and the checkpoint if it holds them all."""
-        return self._store.standing
+        return self._store.progress
 
     def checkpoint(self, cause: str) -> None:
         """Write a checkpoint, unless the last one is of this moment."""
@@ -212,7 +212,7 @@ class TrainingLoop:
         self._reporter.tell(self._counters, word)
         self._reporter.vitals.exit_code = code
         self._record(word, self._stopped_by)
-        self._requests.end(self.standing)
+        self._requests.end(self.progress)
 
     def _fail(self, error: Exception, code: Exit) -> None:
         """Report why the run ends; if only the simulator is missing, save what was learned."""
@@ -223,4 +223,4 @@ class TrainingLoop:
         self._events.add(Failed(cause=str(error), exit_code=code, error=kind, pool=pool, gpu_lost=lost, steps=steps))
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
             self._store.save_if_possible("no simulator")
-        self._requests.end(self.standing, failure=str(error))
+        self._requests.end(self.progress, failure=str(error))

@@ -122,7 +122,7 @@ class Repairs:
         while True:
             yield from self._let_foreign_processes_go()
             fresh = self._run.simulator.child is None
-            failed = yield from self._run.bring_simulator()
+            failed = yield from self._run.start_simulator()
             if failed is None:
                 break
             yield from self._start_failed(failed)
@@ -207,7 +207,7 @@ class Repairs:
         yield from self._run.back_off(self._run.agent)
         fresh = self._run.spec.wants_fresh_simulator and self._run.simulator.started_s < self._run.agent.started_s
         if self._run.simulator_is_dead or fresh or (simulator_too and self._run.spec.simulator.ours):
-            self._run.lose_simulator("the agent gets a fresh one" if fresh else "it failed")
+            self._run.discard_simulator("the agent gets a fresh one" if fresh else "it failed")
             yield from self.have_simulator()
         yield from self.have_room()
         self.start_agent(resume=True)
@@ -224,7 +224,7 @@ class Repairs:
         decision = self.decide(finding, seen)
         if not self.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
             self._show_log()
-        self._run.lose_simulator()
+        self._run.discard_simulator()
         self._journal.event(
             LauncherEvent.SIMULATOR_FAILED, finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
         )
@@ -267,7 +267,7 @@ class Repairs:
             yield from self._run.drain(cause)
         self._run.enter(State.APPLYING)
         if failed:
-            self._run.lose_simulator()
+            self._run.discard_simulator()
         else:
             yield from self._run.stop_simulator()
         self._restart_simulator(cause, delay_s)
@@ -320,7 +320,7 @@ class Repairs:
         """Let the running agent apply values; if it can't, restart it with them."""
         self._run.enter(State.APPLYING)
         with contextlib.suppress(StartError):  # the error is recorded, and the running agent applies the values anyway
-            self._run.lay()
+            self._run.write_overrides()
         if self._run.agent_listens:
             answer = yield from self._run.ask("apply", values)
             if answer is not None and answer.ok:

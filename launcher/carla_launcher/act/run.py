@@ -1,8 +1,9 @@
-"""A run: its state and journal, and its programs, each started, asked and stopped by a script that waits by yielding.
+"""A run: its state, its journal and its programs. Generators start the programs, send requests and stop them; they wait
+by yielding.
 
-Owns which ends were asked for, and the order in which things happen to a program: what is recorded comes before what is
-done, so that a launcher that is killed in between is followed by one that knows the intention. Decides nothing: why
-something is restarted, and whether, comes from above.
+Owns which ends were requested, and the order of actions: each action is recorded before it is taken. So if the launcher
+is killed in between, the next launcher knows the intention. Decides nothing: the caller decides what is restarted, and
+why.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ class Run:
     """One run.
 
     Attributes:
-        stands: its state.
+        state: of the run.
         drained: the agent waits for ``resume``.
         warm: the agent has finished its warm-up, and answers requests.
     """
 
     def __init__(self, spec: RunSpec, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
-        self.stands = State.INIT
+        self.state = State.INIT
         self.drained = self.warm = False
         self.spec, self.config, self.effects, self.journal = spec, config, effects, journal
         self.say = effects.say
@@ -100,7 +101,7 @@ class Run:
         return self.spec.simulator.ours and not self.simulator.lives
 
     @property
-    def wanting(self) -> list[str]:
+    def missing(self) -> list[str]:
         """Return what training waits for: programs that aren't up, or ``resume`` after a drain."""
         there = {
             "simulator": self.simulator.is_up,
@@ -115,9 +116,9 @@ class Run:
 
     def enter(self, state: State) -> None:
         """Record the run's state and its programs' process ids. A container's id is known only after its start."""
-        if state is self.stands:
+        if state is self.state:
             return
-        self.stands = state
+        self.state = state
         self.journal.change(state=state.value)
         for program in (self.simulator, self.agent):
             shown: ProcessState | None = getattr(self.journal.state, program.name)
@@ -136,7 +137,7 @@ class Run:
                 self._tell(program, Move.ADOPTED, "left by an earlier launcher", pid=child.pid)
                 self.say(f"takes over the {program.name} that an earlier launcher started, process {child.pid}")
         if self.simulator.child is not None and before is not None and before.quality != self.quality:
-            self.lose_simulator()
+            self.discard_simulator()
         if self.agent.child is not None:
             self.agent.up(self.now_s)
             self.standstills.went_on(self.journal.state.incident)
@@ -167,7 +168,7 @@ class Run:
                 self._record(program)
                 self._tell(program, move, pid=child.pid, log=str(child.log))
                 where = f" at {self.spec.address}" if program is self.simulator else ""
-                self.say(f"{program.name} starts{where}, process {child.pid or 'to come'}, log {child.log}")
+                self.say(f"{program.name} starts{where}, process {child.pid or 'not known yet'}, log {child.log}")
             case Move.ENDS:
                 self.journal.save()
             case Move.KILLED:
@@ -192,10 +193,10 @@ class Run:
 
     # The simulator
 
-    def bring_simulator(self) -> Waiting[Finding | None]:
+    def start_simulator(self) -> Waiting[Finding | None]:
         """Start the simulator when it is due, unless it already runs. Return None when it answers and ticks.
 
-        If it fails, return the finding; then call :meth:`lose_simulator` to end what still runs.
+        If it fails, return the finding; then call :meth:`discard_simulator` to end what still runs.
         """
         simulator, said_s, health = self.simulator, self.now_s, Health()
 
@@ -228,8 +229,8 @@ class Run:
         self.say(f"simulator {health.version} answers and ticks after {took_s:.1f} s")
         return None
 
-    def lose_simulator(self, cause: str = "it failed") -> None:
-        """Kill a simulator that failed or is to be replaced, if it runs, and forget it."""
+    def discard_simulator(self, cause: str = "it failed") -> None:
+        """Kill a simulator that failed or will be replaced, if it still runs, and forget it."""
         self.simulator.forget(cause)
 
     def stop_simulator(self) -> Script:
@@ -248,13 +249,13 @@ class Run:
             StartError: it can't be started.
         """
         self.enter(State.WARMING)
-        self.lay()
+        self.write_overrides()
         self.agent.forget()
         self.agent.start(self.now_s, resume=resume)
         self.agent.up(self.now_s)
         self.drained = self.warm = False
 
-    def lay(self) -> None:
+    def write_overrides(self) -> None:
         """Write the values of the rungs taken so far, for the agent's next start.
 
         Raises:
@@ -265,7 +266,7 @@ class Run:
         except OSError as error:
             self.journal.event(LauncherEvent.OVERRIDES_FAILED, str(error))
             raise StartError(
-                f"The values for the agent can't be written ({error.strerror}): free some disk."
+                f"The agent's overrides.yaml can't be written ({error.strerror}): free disk space in the run's folder."
             ) from error
 
     def ask(self, kind: str, values: Mapping[str, Any] | None = None) -> Waiting[Answer | None]:

@@ -52,7 +52,7 @@ class Supervisor:
     @property
     def state(self) -> State:
         """State of the run."""
-        return self._run.stands
+        return self._run.state
 
     def run(self) -> Ending:
         """Run to the end and return it. All programs have ended then, even after an exception."""
@@ -132,7 +132,7 @@ class Supervisor:
         self._journal.handle(self._journal.under_repair or found or self._journal.open_incident())
         adopted = self._ladder.adopt(values, step)
         with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
-            self._run.lay()
+            self._run.write_overrides()
         self._journal.handle("")
         self._effects.say(f"the agent lowered its memory by itself: {adopted}")
 

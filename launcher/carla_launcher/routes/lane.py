@@ -181,7 +181,7 @@ class Lane:
         self._set.say(f"{drive}: {verdict.sentence}{again}")
 
     def _start(self, drive: Assignment) -> Why | None:
-        self._set.drives.lay(self._number, self._set.program(drive, self._address))
+        self._set.drives.set_program(self._number, self._set.program(drive, self._address))
         self._program.forget()
         try:
             self._program.start(self._now_s())

@@ -81,7 +81,7 @@ class Incident:
         name: its id.
         found: its findings in order; never empty.
         actions: its actions in order.
-        stood: its standstills of training, from and until.
+        standstills: its standstills of training, from and until.
         goes_on: training progressed again after the last standstill.
         steps_lost: finished steps that were lost; None if unknown.
         updates_repeated: least number of repeated updates; None if unknown.
@@ -93,7 +93,7 @@ class Incident:
     name: str
     found: list[Found]
     actions: list[Action] = field(default_factory=list)
-    stood: list[tuple[float, float]] = field(default_factory=list)
+    standstills: list[tuple[float, float]] = field(default_factory=list)
     goes_on: bool = True
     steps_lost: float | None = None
     updates_repeated: float | None = None
@@ -119,14 +119,14 @@ class Incident:
         return list(dict.fromkeys(each.sentence for each in gravest if each.sentence))
 
     @property
-    def stood_s(self) -> float:
+    def standstill_s(self) -> float:
         """Total time of its standstills."""
-        return spans_s(self.stood)
+        return spans_s(self.standstills)
 
     @property
     def back_s(self) -> float | None:
         """Time at which training progressed again; None if it never stood still, or never progressed again."""
-        return self.stood[-1][1] if self.stood and self.goes_on and not self.ended_run else None
+        return self.standstills[-1][1] if self.standstills and self.goes_on and not self.ended_run else None
 
     @property
     def is_fault(self) -> bool:
@@ -136,7 +136,7 @@ class Incident:
     @property
     def matters(self) -> bool:
         """Return whether a program failed, an action was taken, or training stood still."""
-        return bool(self.actions or self.stood or self.ended_run) or self.cause in GRAVE
+        return bool(self.actions or self.standstills or self.ended_run) or self.cause in GRAVE
 
     def add(self, row: Row) -> None:
         """Add one of its rows."""
@@ -148,9 +148,9 @@ class Incident:
         elif event in ACTIONS:
             self.actions.append(Action(moment(row), event, ACTIONS[event].format_map(_Known(row))))
 
-    def stand(self, from_s: float, until_s: float, *, goes_on: bool, lost: Row) -> None:
+    def add_standstill(self, from_s: float, until_s: float, *, goes_on: bool, lost: Row) -> None:
         """Add a standstill of training, and its cost."""
-        self.stood.append((from_s, max(from_s, until_s)))
+        self.standstills.append((from_s, max(from_s, until_s)))
         self.goes_on = goes_on
         self.steps_lost = _sum(self.steps_lost, lost.get("steps_lost"))
         self.updates_repeated = _sum(self.updates_repeated, lost.get("updates_repeated"))

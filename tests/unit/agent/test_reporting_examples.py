@@ -23,7 +23,7 @@ ASKED = {10: "checkpoint", 20: "stop"}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
     monkeypatch.setenv(run.FOLDER, str(tmp_path))
-    monkeypatch.setattr(run, "LOOK_S", 0.0)
+    monkeypatch.setattr(run, "POLL_S", 0.0)
     monkeypatch.setattr(pulse, "INTERVAL_S", 0.05)
     return RunPaths(tmp_path)
 

@@ -37,7 +37,7 @@ OLD_PYTHON = next(
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
     """A run's folder, as a launcher names it."""
     monkeypatch.setenv(run.FOLDER, str(tmp_path))
-    monkeypatch.setattr(run, "LOOK_S", 0.0)
+    monkeypatch.setattr(run, "POLL_S", 0.0)
     monkeypatch.setattr(pulse, "INTERVAL_S", 0.01)
     return RunPaths(tmp_path)
 

@@ -33,7 +33,7 @@ WAITED_FOR = {Role.SIMULATOR: ("--wait",), Role.AGENT: ()}
 UP = ("up", "--detach", "--no-deps", "--no-build", "--pull", "never", "--force-recreate")
 CALLER = 1000
 """User that owns the run's files if root starts the launcher: the agent's container doesn't run as root."""
-LOOK_S = 0.1
+POLL_S = 0.1
 CLI_GRACE_S = 1.0
 
 
@@ -321,6 +321,6 @@ def _stop(child: ComposeChild, grace_s: float) -> None:
     child.terminate()
     deadline_s = time.monotonic() + grace_s
     while child.poll() is None and time.monotonic() < deadline_s:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     if child.poll() is None:
         child.kill()

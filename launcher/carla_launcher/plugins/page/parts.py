@@ -155,7 +155,7 @@ def _pool(name: str, pool: Found) -> dict[str, Any]:
 def _incidents(run: RunHistory) -> list[dict[str, Any]]:
     """Return the last incidents with their actions, the newest first."""
     axis = RunTime(run.sessions)
-    return [incident_row(each, axis, run.says_what_stood) for each in reversed(run.incidents[-INCIDENTS_SHOWN:])]
+    return [incident_row(each, axis, run.records_standstills) for each in reversed(run.incidents[-INCIDENTS_SHOWN:])]
 
 
 def _ladders(found: Found) -> dict[str, Any]:

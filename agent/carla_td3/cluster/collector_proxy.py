@@ -47,7 +47,7 @@ CONFIGURE_S = 60.0
 Tell = Callable[[Mapping[str, Any]], None]
 
 
-class Life:
+class CollectorProxy:
     """One collector of one run.
 
     Args:

@@ -34,7 +34,7 @@ class RequestKind(StrEnum):
     STOP = "stop"
 
 
-class Asker(StrEnum):
+class Requester(StrEnum):
     """Sender of a request."""
 
     PERSON = "person"
@@ -57,7 +57,7 @@ class Request:
     kind: RequestKind
     values: Mapping[str, Any] = field(default_factory=dict)
     """For apply: configuration keys with dots, and their new values."""
-    by: Asker = Asker.PERSON
+    by: Requester = Requester.PERSON
     """Sender. The launcher ends its own drains, never a user's."""
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Inbox:
 
 
 def write_request(
-    run: RunPaths, kind: str, values: Optional[Mapping[str, Any]] = None, by: Asker = Asker.PERSON
+    run: RunPaths, kind: str, values: Optional[Mapping[str, Any]] = None, by: Requester = Requester.PERSON
 ) -> int:
     """Write the next request, which replaces an unanswered one, and return its id.
 
@@ -185,7 +185,7 @@ def is_open(run: RunPaths) -> bool:
 def drained_by_person(run: RunPaths) -> bool:
     """Return whether the newest request is a user's drain."""
     newest = _parsed(run.request)
-    return isinstance(newest, Request) and newest.kind is RequestKind.DRAIN and newest.by is Asker.PERSON
+    return isinstance(newest, Request) and newest.kind is RequestKind.DRAIN and newest.by is Requester.PERSON
 
 
 def answer_to(run: RunPaths, request_id: int) -> Optional[Answer]:

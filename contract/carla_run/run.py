@@ -22,11 +22,11 @@ from carla_run.event_log import EventLog, JsonLines
 from carla_run.events import Failed
 from carla_run.exits import Exit
 from carla_run.heartbeat import Heartbeat, Phase
+from carla_run.heartbeat_writer import HeartbeatWriter
 from carla_run.listener import Listener, Progress
 from carla_run.locks import HeldError, Lock
 from carla_run.memory.errors import exhausted_pool, gpu_is_lost
 from carla_run.paths import RunPaths
-from carla_run.pulse import Pulse
 from carla_run.requests import Request, RequestKind, Result
 from carla_run.signals import StopRequests
 
@@ -55,7 +55,7 @@ def report(total_steps: int = 0, *, sigterm: bool = False) -> Report:
     return Report(RunPaths(Path(folder)) if folder else None, total_steps, sigterm)
 
 
-class Asked:
+class PendingRequest:
     """A request.
 
     Attributes:
@@ -123,8 +123,8 @@ class Report:
         self._saved: Tuple[int, int, str] = (0, 0, "")
         self._figures: Deque[Tuple[int, Mapping[str, float]]] = deque(maxlen=MOST_FIGURES)
         self._exit_code: Optional[int] = None
-        self._pid, self._looked_s = 0, -math.inf
-        self._asked: Optional[Asked] = None
+        self._pid, self._polled_s = 0, -math.inf
+        self._asked: Optional[PendingRequest] = None
         self._open = contextlib.ExitStack()
         self._files: Optional[_Files] = None
         """None where nothing is written."""
@@ -184,28 +184,28 @@ class Report:
         self._saved = self._step, self.updates, checkpoint
         self._log("checkpoint", checkpoint, steps=self._step, updates=self.updates)
 
-    def requests(self) -> List[Asked]:
+    def requests(self) -> List[PendingRequest]:
         """Return what is newly asked for, nothing or one request.
 
         One that has neither ``done`` nor ``refuse`` at the next call is refused, but for a stop.
         """
         if self._signals is not None and self._signals.count > self._heeded:
             self._heeded, self.stop_asked = self._signals.count, True
-            return [Asked(self, None)]
+            return [PendingRequest(self, None)]
         now_s = time.monotonic()
-        if self._files is None or now_s - self._looked_s < POLL_S:
+        if self._files is None or now_s - self._polled_s < POLL_S:
             return []
-        self._looked_s = now_s
+        self._polled_s = now_s
         if self._asked is not None:
             self._asked._close()
         request = self._files.listener.take(self._progress)
-        self._asked = None if request is None else Asked(self, request)
+        self._asked = None if request is None else PendingRequest(self, request)
         if self._asked is None:
             return []
         self.stop_asked = self.stop_asked or self._asked.kind is RequestKind.STOP
         return [self._asked]
 
-    def rest(self) -> bool:
+    def wait_for_resume(self) -> bool:
         """Wait, after a drain, without the simulator; return whether to go on with it: False is to stop.
 
         Without a launcher it returns at once.
@@ -239,7 +239,7 @@ class Report:
         try:
             files = self._open.enter_context(_Files(run))
             files.listener.begin(self._progress)
-            self._open.enter_context(Pulse(run.heartbeat, self._beat))
+            self._open.enter_context(HeartbeatWriter(run.heartbeat, self._beat))
         except HeldError as error:
             _say(f"{run.path}: process {error.holder} reports for this run; this one doesn't.")
         except OSError as error:

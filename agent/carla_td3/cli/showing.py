@@ -48,7 +48,7 @@ PagePort = Annotated[
 
 
 @contextlib.contextmanager
-def shown(show: Show, port: int, folder: Path, title: str, size: tuple[int, int]) -> Iterator[Window | None]:
+def open_viewer(show: Show, port: int, folder: Path, title: str, size: tuple[int, int]) -> Iterator[Window | None]:
     """Have a window, or the live page, while the block lasts; what was only tried and can't be had is said.
 
     Args:

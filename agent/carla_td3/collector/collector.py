@@ -19,7 +19,7 @@ from carla_td3.collector.watchdog import WatchdogEnv
 from carla_td3.config import AgentConfig
 from carla_td3.evaluation.drivers import PolicyDriver
 from carla_td3.evaluation.routes import Steps, completed_unless
-from carla_td3.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Rests, Stop
+from carla_td3.exchange.messages import Channel, Evaluate, Evaluated, ReachedLastEpisode, Ready, Rehearsed, Stop
 from carla_td3.exchange.status import Pace, Status
 from carla_td3.exchange.weights import WeightsFile, unflatten
 from carla_td3.td3.networks import Policy
@@ -90,7 +90,7 @@ class Collector:
         self._status.state = CollectorState.WAITING
         if finished and not self._reported_end:
             self._reported_end = True
-            self._channel.send(Rests())
+            self._channel.send(ReachedLastEpisode())
         self._stop_ordered(WAIT_S)
 
     @property

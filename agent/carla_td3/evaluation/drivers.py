@@ -60,7 +60,7 @@ class Driver(Protocol):
         ...
 
 
-class Stop:
+class StopDriver:
     """Stands still with the brake on: a baseline that a reward must not favour."""
 
     def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
@@ -90,7 +90,7 @@ class PolicyDriver:
         return self._policy.act(observation["image"], observation["vector"], observation.get("privileged"))
 
 
-class Greyed:
+class GreyedDriver:
     """A driver that sees a grey picture."""
 
     def __init__(self, other: Driver) -> None:
@@ -101,7 +101,7 @@ class Greyed:
         return self._other.act({**observation, "image": np.full_like(observation["image"], GREY)}, state)
 
 
-class Shuffled:
+class ShuffledDriver:
     """A driver that sees a random one of its recent pictures."""
 
     def __init__(self, other: Driver, rng: np.random.Generator) -> None:
@@ -116,7 +116,7 @@ class Shuffled:
         return self._other.act({**observation, "image": shown}, state)
 
 
-class Noisy:
+class NoisyDriver:
     """A driver with noise on its actions."""
 
     def __init__(self, other: Driver, noise: GaussianNoise) -> None:
@@ -128,7 +128,7 @@ class Noisy:
         return self._noise(self._other.act(observation, state))
 
 
-class Shoved:
+class ShovedDriver:
     """A driver whose steering and pedal are disturbed now and then, and that sometimes doesn't look.
 
     Args:
@@ -146,7 +146,9 @@ class Shoved:
     ) -> None:
         self._other, self._blind = other, blind
         self._range = (actuators or ActionRateConfig()).steer_range
-        self._steer, self._pedal, self._lapse = (_Pull(delta_s, rng, *of) for of in (SHOVED_STEER, SHOVED_PEDAL, LAPSE))
+        self._steer, self._pedal, self._lapse = (
+            _Disturbance(delta_s, rng, *of) for of in (SHOVED_STEER, SHOVED_PEDAL, LAPSE)
+        )
 
     def act(self, observation: Observation, state: DriverState) -> Action:
         """Return the driver's action with disturbances."""
@@ -160,7 +162,7 @@ class Shoved:
         return pulled.clip(-1.0, 1.0)
 
 
-class _Pull:
+class _Disturbance:
     """A disturbance: constant for a moment, to either side, then none for a while."""
 
     def __init__(self, delta_s: float, rng: np.random.Generator, lasts_s: Range, strength: Range) -> None:
@@ -197,16 +199,16 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
     pid, expert = PidPurePursuit(target_mps, actuators=actuators), Expert(target_mps, delta_s, ahead, actuators)
     drivers: dict[str, Driver] = {
-        "stop": Stop(),
+        "stop": StopDriver(),
         "random": RandomDriver(rng),
         "pid": pid,
         EXPERT: expert,
-        EXPERT_NOISY: Noisy(expert, noise),
-        EXPERT_SHOVED: Shoved(expert, pid, delta_s, rng, actuators),
+        EXPERT_NOISY: NoisyDriver(expert, noise),
+        EXPERT_SHOVED: ShovedDriver(expert, pid, delta_s, rng, actuators),
     }
     if policy is not None:
         own = PolicyDriver(policy)
-        drivers |= {TD3_DRIVER: own, TD3_GREYED: Greyed(own), TD3_SHUFFLED: Shuffled(own, rng)}
+        drivers |= {TD3_DRIVER: own, TD3_GREYED: GreyedDriver(own), TD3_SHUFFLED: ShuffledDriver(own, rng)}
     if name in drivers:
         return drivers[name]
     known = ", ".join((*BY_POLICY, *BASELINES, *EXPERTS))

@@ -101,7 +101,7 @@ class Fleet:
         """Order an evaluation of the present weights."""
         self._supervisors[0].evaluate()
 
-    def hear(self, timeout_s: float = 0.0) -> None:
+    def handle_reports(self, timeout_s: float = 0.0) -> None:
         """Handle the collectors' reports; wait up to ``timeout_s`` if there are none yet.
 
         Raises:
@@ -112,7 +112,7 @@ class Fleet:
             select.select(channels, [], [], timeout_s)
             timeout_s = 0.0
         for supervisor in self._supervisors:
-            supervisor.hear(timeout_s)
+            supervisor.handle_reports(timeout_s)
 
     def watch(self) -> None:
         """Replace collectors that ended, hang, or have nothing more to do in their towns.
@@ -141,7 +141,7 @@ class Fleet:
     def _others_may_drive(self, number: int) -> bool:
         """Return whether any other collector may drive, as far as is known."""
         at_work = self._supervisors[: self._at_work]
-        return any(not other.fails for at, other in enumerate(at_work) if at != number)
+        return any(not other.is_failing for at, other in enumerate(at_work) if at != number)
 
 
 def _at_work(config: AgentConfig) -> int:

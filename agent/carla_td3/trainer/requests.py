@@ -50,7 +50,7 @@ class Training(Protocol):
 class Requests(Listener):
     """The requests of one training."""
 
-    def obey(self, training: Training) -> None:
+    def serve_next(self, training: Training) -> None:
         """Do what is newly asked for, if anything; a stop is answered at the end of the run."""
         request = self.take(training.progress)
         if request is None:

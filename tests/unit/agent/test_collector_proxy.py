@@ -25,7 +25,7 @@ from carla_td3.cluster.collector_proxy import CollectorProxy
 from carla_td3.cluster.node import Answer, Begin, Question
 from carla_td3.cluster.waiting import GaveUpError, LostError
 from carla_td3.config import ClusterConfig, dump
-from carla_td3.exchange.messages import Channel, Configure, Ended, Failed, Kill, Placed, Rests, Stop
+from carla_td3.exchange.messages import Channel, Configure, Ended, Failed, Kill, Placed, ReachedLastEpisode, Stop
 from carla_td3.exchange.status import Pace, Snapshot, Status
 from carla_td3.exchange.weights import WeightsFile
 from carla_td3.exits import AgentError
@@ -127,11 +127,13 @@ CRASH = Ended(cause="exit code 1", end=CollectorEnd.EXIT, exit_code=1)
 def test_steps_and_reports_reach_the_learner_and_so_does_the_end(tmp_path: Path) -> None:
     def answer(cluster: Cluster, ask: Question) -> Answer:
         last = len(cluster.asked) == 3
-        return cluster.told(ask, drives=20, reports=(Rests(),), ended=CRASH if last else None, log=b"word\n")
+        return cluster.told(
+            ask, drives=20, reports=(ReachedLastEpisode(),), ended=CRASH if last else None, log=b"word\n"
+        )
 
     learner = Learner(tmp_path, answer)
     reports, ended = learner.live()
-    assert reports == [PLACED, Rests(), Rests(), Rests()]
+    assert reports == [PLACED, ReachedLastEpisode(), ReachedLastEpisode(), ReachedLastEpisode()]
     assert ended == CRASH
     learner.assert_each_step_once(60)
     assert [ask.head.steps for ask in learner.cluster.asked] == [0, 20, 40], "what is asked after is acknowledged"

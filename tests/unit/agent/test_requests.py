@@ -78,7 +78,7 @@ def obeyed(run: RunPaths, request: object, failure: Exception | None = None) -> 
     requests = Requests(run, EventLog(run.agent_events))
     ask(run, request)
     for _ in range(3):
-        requests.obey(training)
+        requests.serve_next(training)
     return training, requests
 
 
@@ -210,7 +210,7 @@ def test_a_failure_answers_the_request_that_met_it(run: RunPaths) -> None:
     ask(run, {"id": 9, "kind": "drain"})
     failing: Any = Stub(AgentError("No simulator.", Exit.NO_SIMULATOR))
     with pytest.raises(AgentError):
-        requests.obey(failing)
+        requests.serve_next(failing)
     requests.end(failing.progress, failure="No simulator.")
     assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", "No simulator.")
 
@@ -224,7 +224,7 @@ def test_what_comes_too_early_or_late_is_refused(run: RunPaths, kind: str, when:
     ask(run, {"id": 9, "kind": kind})
     requests = Requests(run, EventLog(run.agent_events))
     when(requests, training.progress)
-    requests.obey(training)
+    requests.serve_next(training)
     assert not training.asked
     assert (answered(run)["id"], answered(run)["result"]) == (9, "refused")
     assert sentence in answered(run)["sentence"]

@@ -25,7 +25,7 @@ from carla_launcher.plugins.page.parts import AFTER_EVENT_S, Parts
 from carla_run.exits import ExitError
 from carla_run.locks import Lock
 from carla_run.paths import RunPaths
-from carla_run.requests import Answer, Asker, Inbox, Request, Result, drained_by_person
+from carla_run.requests import Answer, Inbox, Request, Requester, Result, drained_by_person
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.served import PICTURE, START, Page, folder, row
@@ -118,7 +118,7 @@ def test_a_button_asks_as_the_command_does_and_tells_the_answer(run: RunPaths) -
     assert buttons.press("checkpoint") == "checkpoint was requested …"
     asked = inbox.poll()
     assert isinstance(asked, Request)
-    assert (asked.kind, asked.by) == ("checkpoint", Asker.PERSON)
+    assert (asked.kind, asked.by) == ("checkpoint", Requester.PERSON)
     assert not buttons.open("updating")["drain"]  # one at a time
     with pytest.raises(ExitError, match="isn't answered yet"):
         buttons.press("drain")

@@ -24,7 +24,7 @@ from carla_launcher.plugins.slurm.answers import (
     job_of,
     moment,
 )
-from carla_launcher.plugins.slurm.ends import FRUITLESS, Evidence, Next, Step, end_of, next_of
+from carla_launcher.plugins.slurm.ends import FRUITLESS, Evidence, JobStep, Next, end_of, next_of
 from carla_launcher.show import report
 from carla_launcher.show.dashboard import figures
 from carla_launcher.show.status import status
@@ -43,10 +43,10 @@ def said(name: str) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def step(name: str) -> Step:
+def step(name: str) -> JobStep:
     began_s = {"cancel": 6, "killstep": 6, "preempted": 12}.get(name, 0)
     assert BEGAN is not None
-    return Step(STEPS[name], "0", 0, "n1", BEGAN + began_s + 0.4)
+    return JobStep(STEPS[name], "0", 0, "n1", BEGAN + began_s + 0.4)
 
 
 WITHOUT_SLURMDBD = {
@@ -107,8 +107,8 @@ def test_oom_far_above_the_sampled_peak() -> None:
 
 def test_slurms_own_oom_is_told_from_a_kill() -> None:
     seen = Evidence(code=137, log=said("polled-oom.log"))
-    assert end_of(Step("5", "0", 0, "n2", 0.0), seen) is End.OUT_OF_MEMORY
-    assert end_of(Step("5", "1", 0, "n2", 0.0), seen) is End.KILLED
+    assert end_of(JobStep("5", "0", 0, "n2", 0.0), seen) is End.OUT_OF_MEMORY
+    assert end_of(JobStep("5", "1", 0, "n2", 0.0), seen) is End.KILLED
 
 
 def test_what_the_launcher_said_counts_first() -> None:
@@ -129,8 +129,8 @@ def test_srun_says_0_when_a_node_fails() -> None:
     assert end_of(step("nodefail"), Evidence(code=0, log=said("nodefail.log"))) is End.NODE_FAILURE
 
 
-def ended(*ends: tuple[End, int | None]) -> list[Step]:
-    return [Step("1", str(n), 0, "n1", 0.0, end=end, at_step=at, code=65) for n, (end, at) in enumerate(ends)]
+def ended(*ends: tuple[End, int | None]) -> list[JobStep]:
+    return [JobStep("1", str(n), 0, "n1", 0.0, end=end, at_step=at, code=65) for n, (end, at) in enumerate(ends)]
 
 
 @pytest.mark.parametrize(

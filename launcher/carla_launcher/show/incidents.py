@@ -48,7 +48,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Found:
+class IncidentFinding:
     """A finding of an incident.
 
     Attributes:
@@ -91,7 +91,7 @@ class Incident:
     """
 
     name: str
-    found: list[Found]
+    found: list[IncidentFinding]
     actions: list[Action] = field(default_factory=list)
     standstills: list[tuple[float, float]] = field(default_factory=list)
     goes_on: bool = True
@@ -172,11 +172,11 @@ def words(row: Row, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _finding(row: Row) -> Found:
-    return Found(moment(row), *(words(row, key) for key in ("diagnosis", "cause", "pool")))
+def _finding(row: Row) -> IncidentFinding:
+    return IncidentFinding(moment(row), *(words(row, key) for key in ("diagnosis", "cause", "pool")))
 
 
-def first_of(row: Row, last_s: float | None) -> Found:
+def first_of(row: Row, last_s: float | None) -> IncidentFinding:
     """Return the finding with which an incident begins, made from its first row.
 
     Args:
@@ -188,14 +188,14 @@ def first_of(row: Row, last_s: float | None) -> Found:
     if event == "run_started":
         before_s = now_s if last_s is None else min(last_s, now_s)
         before = words(row, "before") or "the launcher was killed"
-        return Found(before_s, GONE, f"{before}; another one took over")
+        return IncidentFinding(before_s, GONE, f"{before}; another one took over")
     if event == "rung_left":
-        return Found(now_s, RESTORE, f"restores {words(row, 'rung')}")
+        return IncidentFinding(now_s, RESTORE, f"restores {words(row, 'rung')}")
     causes = {
         "rung_taken": Cause.PRESSURE.value,
         "rung_adopted": Cause.AGENT_CUDA_OOM.value if words(row, "kind") == "vram" else Cause.AGENT_HOST_OOM.value,
     }
-    return Found(now_s, words(row, "diagnosis") or causes.get(event, PLANNED), words(row, "cause"))
+    return IncidentFinding(now_s, words(row, "diagnosis") or causes.get(event, PLANNED), words(row, "cause"))
 
 
 class _Known(dict[str, Any]):

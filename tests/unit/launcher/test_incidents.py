@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from carla_launcher.act.effects import State
-from carla_launcher.act.launcher_state import recall
+from carla_launcher.act.launcher_state import read_previous
 from carla_launcher.act.runtime import Role
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.show import history, sentences
@@ -113,7 +113,7 @@ def test_ids_go_on_after_a_launcher_that_was_killed(world: World) -> None:
     world.findings = (replace(SHORT, deficit_mib=0.0),)
     world.steps_for(5)
     world.findings = ()
-    recalled = recall(world.run)
+    recalled = read_previous(world.run)
     assert recalled is not None
     assert (recalled.state.incidents, recalled.state.incident) == (2, "i2")
     world.launch()

@@ -24,7 +24,7 @@ from carla_launcher.plugins.slurm.answers import (
     job_of,
     moment,
 )
-from carla_launcher.plugins.slurm.ends import FRUITLESS, Evidence, JobStep, Next, end_of, next_of
+from carla_launcher.plugins.slurm.ends import WITHOUT_PROGRESS, Evidence, JobStep, Next, end_of, next_of
 from carla_launcher.show import report
 from carla_launcher.show.dashboard import figures
 from carla_launcher.show.status import status
@@ -152,7 +152,7 @@ def test_each_end_has_its_consequence(end: End, then: tuple[Next, int]) -> None:
 
 
 def test_steps_that_fail_without_getting_anywhere_end_the_job() -> None:
-    stuck = [(End.CRASHED, None)] * FRUITLESS
+    stuck = [(End.CRASHED, None)] * WITHOUT_PROGRESS
     assert next_of(ended(*stuck)) == (Next.OVER, Exit.BUDGET_SPENT)
     assert next_of(ended((End.KILLED, 5), *stuck[1:-1], (End.KILLED, 6))) == (Next.AGAIN, 0)
 
@@ -208,17 +208,17 @@ def test_step_without_an_end_is_judged_by_the_next(run: RunPaths) -> None:
 
 
 def test_a_step_in_which_no_launcher_began_counts_too(run: RunPaths) -> None:
-    for _ in range(FRUITLESS):
+    for _ in range(WITHOUT_PROGRESS):
         steps = record.ended(run, 1, "7", 0, 1.0)
     assert next_of(steps) == (Next.OVER, Exit.BUDGET_SPENT)
-    assert len(read_lines(record.folder(run) / "steps.jsonl")) == 2 * FRUITLESS
+    assert len(read_lines(record.folder(run) / "steps.jsonl")) == 2 * WITHOUT_PROGRESS
 
 
 def test_cancelled_job_is_told_by_what_it_left(run: RunPaths) -> None:
     record.begin(run, {**IN_A_STEP, "SLURM_JOB_ID": "4"}, 100.0)
     (record.folder(run) / "job-4-0-signal.txt").write_text(said("cancel-term.txt"), encoding="utf-8")
     assert record.steps(run)[-1].end is None
-    assert record.told(run)[-1].end is End.CANCELLED
+    assert record.recorded_steps(run)[-1].end is End.CANCELLED
 
 
 def test_status_of_a_job_without_slurms_answer(run: RunPaths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from carla_launcher.plugins.slurm.answers import OOM_SIGNAL, Account, End, Job, 
 from carla_run.enums import StrEnum
 from carla_run.exits import Exit, exit_in_words
 
-FRUITLESS = 5
+WITHOUT_PROGRESS = 5
 """Number of failed steps in a row without progress after which the job ends."""
 FAILED = (End.OUT_OF_MEMORY, End.KILLED, End.CRASHED)
 """Ends after which the job keeps its nodes, and the run resumes at once."""
@@ -154,5 +154,5 @@ def next_of(steps: Sequence[JobStep]) -> tuple[Next, int]:
             if each.end not in FAILED or each.at_step != last.at_step:
                 break
             tried += 1
-        return (Next.OVER, int(Exit.BUDGET_SPENT)) if tried >= FRUITLESS else (Next.AGAIN, 0)
+        return (Next.OVER, int(Exit.BUDGET_SPENT)) if tried >= WITHOUT_PROGRESS else (Next.AGAIN, 0)
     return Next.OVER, int(last.code or 0) if last.end is End.STOPPED else 0

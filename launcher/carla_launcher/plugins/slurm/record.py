@@ -86,7 +86,7 @@ def ended(run: RunPaths, code: int, job: str, restart: int, now_s: float) -> lis
     return known
 
 
-def told(run: RunPaths) -> list[JobStep]:
+def recorded_steps(run: RunPaths) -> list[JobStep]:
     """Return the steps in order; the last one with its end, even if the script had no time to record it."""
     found = steps(run)
     if found and found[-1].end is None:
@@ -113,7 +113,7 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
     The keys are ``job``, its ``state``, ``reason``, ``restarts``, ``nodes`` and ``until_s`` (None if Slurm doesn't
     answer or no longer knows the job), ``ends`` (a sentence per step), ``log``, and its last ``lines``.
     """
-    known, submitted = told(run), read_object(folder(run) / "job.json")
+    known, submitted = recorded_steps(run), read_object(folder(run) / "job.json")
     job = str(submitted.get("job") or (known[-1].job if known else ""))
     if not job:
         return None
@@ -143,11 +143,11 @@ def _evidence(run: RunPaths, step: JobStep, code: int | None = None) -> Evidence
     """Return the evidence on a step that has ended, with srun's exit code if known."""
     at = folder(run) / f"job-{step.job}-{step.restart}"
     launcher = read_object(run.launcher_state)
-    told = launcher.get("exit_code")
-    said = isinstance(told, int) and (number(launcher.get("updated")) or 0.0) >= step.began_s
+    exit_code = launcher.get("exit_code")
+    said = isinstance(exit_code, int) and (number(launcher.get("updated")) or 0.0) >= step.began_s
     return Evidence(
         code,
-        told if said else None,
+        exit_code if said else None,
         job_of(_text(at.with_name(f"{at.name}-signal.txt"))),
         job_of(_text(folder(run) / f"job-{step.job}.txt")),
         accounts_of(_text(folder(run) / f"job-{step.job}-accounts.txt")),

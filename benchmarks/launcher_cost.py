@@ -29,7 +29,7 @@ from carla_run.readers import read_object
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MOST_OF_A_CORE_PERCENT, MOST_MIB = 1.0, 100.0
-LOOK_S = 1.0
+POLL_S = 1.0
 START_S = 180.0
 SETTLE_S = 5.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -103,7 +103,7 @@ def _measure(pid: int, seconds: float) -> dict[str, Any]:
     before, began_s = _threads(pid), time.monotonic()
     held: list[dict[str, float]] = []
     while time.monotonic() - began_s < seconds:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         held.append(_held(pid))
         after = _threads(pid)
     took_s = time.monotonic() - began_s

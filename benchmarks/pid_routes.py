@@ -22,7 +22,7 @@ from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.expert import PidPurePursuit
 from carla_td3.env.route import Route
 from carla_td3.evaluation.metrics import Evaluation, table
-from carla_td3.evaluation.onlooker import Onlooker
+from carla_td3.evaluation.observed_driver import ObservedDriver
 from carla_td3.evaluation.routes import completed, evaluate
 from carla_td3.telemetry.progress import ProgressLine
 
@@ -49,7 +49,7 @@ def _drive(map_name: str, count: int, turns: int, seed: int) -> Evaluation:
         drawn: list[Route] = [env.planner.sample(rng, config.route, "train", turns) for _ in range(count)]
         name = f"pid on {env.planner.name}"
         with ProgressLine(count, Console(stderr=True), name, "routes") as line:
-            pid = Onlooker(name, PidPurePursuit(), lambda _, route: line.move(route - 1))
+            pid = ObservedDriver(name, PidPurePursuit(), lambda _, route: line.move(route - 1))
             evaluation = completed(evaluate(env, pid, drawn, name, seed))
         env.close()
     return evaluation

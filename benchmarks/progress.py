@@ -15,7 +15,7 @@ import numpy as np
 
 from carla_td3.td3.replay.layout import ROW
 
-LOOK_S = 0.05
+POLL_S = 0.05
 PAUSE_S = 1.0
 """A run pauses if there is no new row for this long."""
 
@@ -100,7 +100,7 @@ class Rows:
         return max(found, key=lambda pause: pause[1] - pause[0], default=None)
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOK_S):
+        while not self._over.wait(POLL_S):
             count, now = self.count(), time.time()
             self.lost += max(0, self._count - count)
             if count > self._count:

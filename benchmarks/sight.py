@@ -39,7 +39,7 @@ from carla_td3.config import NetworkConfig, SimulatorConfig, TD3Config
 from carla_td3.env.car import BLUEPRINT, ROLE
 from carla_td3.env.sensors import FrameCamera
 from carla_td3.env.session import ROLE_PREFIX, Session
-from carla_td3.td3.dry_run import throw_away
+from carla_td3.td3.dry_run import zero_batch
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.layout import bytes_for
 from carla_td3.td3.td3 import TD3
@@ -297,7 +297,7 @@ def updates() -> list[dict[str, Any]]:
             td3 = TD3(
                 TD3Config(batch_size=64, network=NetworkConfig(channels=channels)), torch.device("cpu"), 0, (), stack
             )
-            batch = throw_away(td3, 64)
+            batch = zero_batch(td3, 64)
             rates = []
             for _ in range(ROUNDS):
                 begun_s = time.process_time()

@@ -39,7 +39,7 @@ from carla_run.paths import RunPaths
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MOST_MORE_PERCENT, MOST_GROWN_MIB = 5.0, 5.0
-LOOK_S, READ_S = 0.2, 0.1
+POLL_S, READ_S = 0.2, 0.1
 RUN_S, FIRST_MINUTE_S = 1800.0, 60.0
 PROGRAMS = {
     "carla_td3.collector": "collector",
@@ -153,7 +153,7 @@ def looked_at(process: subprocess.Popen[str], paths: RunPaths, seconds: float | 
             take(process.pid, used, at_s)
             if seconds is not None and at_s >= seconds:
                 return used
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
     if process.returncode != 0:
         raise SystemExit(f"The run ended with {process.returncode}: its words are above.")
     return used

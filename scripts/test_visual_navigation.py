@@ -19,7 +19,7 @@ from carla_run.exits import Exit
 from carla_run.program import program
 from carla_td3.cli import options
 from carla_td3.cli.commands import console, handling_errors, hard_exit
-from carla_td3.cli.showing import PagePort, Show, ShowOption, shown
+from carla_td3.cli.showing import PagePort, Show, ShowOption, open_viewer
 
 LAUNCH = Path(__file__).with_name("launch.py")
 VIEWING_MIB = 128.0
@@ -94,7 +94,7 @@ def main(
         memory_limit_mib=memory_limit_mib,
     )
     visual.prepare(asked, trained)
-    with shown(show, port, video.parent, "Visual test", overlay.size_of(explain)) as window:
+    with open_viewer(show, port, video.parent, "Visual test", overlay.size_of(explain)) as window:
         return Exit.FINISHED if visual.run(trained, asked, window, console()) else Exit.CRASH
 
 

@@ -23,7 +23,7 @@ from carla_run.configuration import refusal
 from carla_run.configuration.section import Section
 from carla_td3 import layered_yaml
 from carla_td3.layered_yaml import ConfigError as ConfigError
-from carla_td3.pins import Before, Pin
+from carla_td3.pins import LegacyValue, Pin
 
 ALGORITHMS = {"td3": "carla_td3.td3.td3:TD3"}
 """The algorithms, and the class that implements each, see ``carla_td3.td3.algorithm``."""
@@ -452,7 +452,7 @@ class NetworkConfig(Section):
         "1.6 to 1.8 times as long on a CPU.",
     )
     features: Annotated[int, Pin.WEIGHTS] = Field(512, gt=0, description="Number of image features.")
-    picture_weight: Annotated[float, Pin.WEIGHTS, Before(1.0)] = Field(
+    picture_weight: Annotated[float, Pin.WEIGHTS, LegacyValue(1.0)] = Field(
         0.2,
         gt=0,
         description="Scale of all image features beside the vector. A smaller value makes the networks learn from the "
@@ -461,7 +461,7 @@ class NetworkConfig(Section):
     hidden: Annotated[tuple[Width, ...], Pin.WEIGHTS] = Field(
         (256, 256), min_length=1, description="Widths of the hidden layers of actor and critics."
     )
-    sees: Annotated[Literal["image", "vector", "privileged"], Pin.WEIGHTS, Before("image")] = Field(
+    sees: Annotated[Literal["image", "vector", "privileged"], Pin.WEIGHTS, LegacyValue("image")] = Field(
         "image",
         description="Input of actor and critics. image: picture and vector. vector: only the vector, without an "
         "encoder, to measure what the picture is worth. privileged: the vector and what only the simulator knows, as "
@@ -517,7 +517,7 @@ class TD3Config(Section):
         description="Losses that train the encoder: all (critics and auxiliary), or auxiliary only, for critics that "
         "see the privileged numbers.",
     )
-    auxiliary: Annotated[float, Pin.WEIGHTS | Pin.MEMORY, Before(0.0)] = Field(
+    auxiliary: Annotated[float, Pin.WEIGHTS | Pin.MEMORY, LegacyValue(0.0)] = Field(
         0.0,
         ge=0,
         description="Weight λ of the auxiliary loss: the encoder predicts the privileged numbers. 0 turns it off.",
@@ -531,10 +531,10 @@ class TD3Config(Section):
         description="Weight κ of a loss towards the present steering and pedals, so that an untrained critic does not "
         "swing them from end to end. 0 turns it off.",
     )
-    critic_sees: Annotated[Literal["observation", "privileged"], Pin.WEIGHTS | Pin.MEMORY, Before("observation")] = (
-        Field(
-            "observation", description="Input of the critics: the actor's observation, or also the privileged numbers."
-        )
+    critic_sees: Annotated[
+        Literal["observation", "privileged"], Pin.WEIGHTS | Pin.MEMORY, LegacyValue("observation")
+    ] = Field(
+        "observation", description="Input of the critics: the actor's observation, or also the privileged numbers."
     )
     network: Annotated[NetworkConfig, Pin.MEMORY] = NetworkConfig()
 
@@ -734,7 +734,7 @@ class AgentConfig(Section):
     """Everything the agent reads."""
 
     seed: int = Field(0, ge=0, description="Seed of networks, exploration, routes and traffic.")
-    algorithm: Annotated[str, Pin.WEIGHTS, Before("td3")] = Field("td3", description="Learning algorithm.")
+    algorithm: Annotated[str, Pin.WEIGHTS, LegacyValue("td3")] = Field("td3", description="Learning algorithm.")
     device: Annotated[Literal["auto", "cpu", "cuda"], Pin.SIZE] = Field(
         "auto", description="Device of the learner. Environment: AGENT_DEVICE. Collectors act on the CPU."
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Seen:
+class CudaStatus:
     """The facts.
 
     Attributes:
@@ -70,7 +70,7 @@ class Seen:
         }[self.cuda]
 
 
-def look(root: Path = Path("/")) -> Seen:
+def cuda_status(root: Path = Path("/")) -> CudaStatus:
     """Return the facts of this process; ``root`` holds ``dev``."""
     import torch
 
@@ -79,7 +79,7 @@ def look(root: Path = Path("/")) -> Seen:
         available = torch.cuda.is_available()
     build = torch.version.cuda or torch.version.hip
     devices = root / "dev"
-    return Seen(
+    return CudaStatus(
         available,
         torch.__version__,
         build,
@@ -100,13 +100,13 @@ def _refusal() -> tuple[str, MemoryPool | None]:
     return "", None
 
 
-def seen_for(wanted: str) -> Seen | None:
+def cuda_status_for(wanted: str) -> CudaStatus | None:
     """Return the facts, or None for ``cpu``, which needs no look and no import of torch."""
-    return None if wanted == "cpu" else look()
+    return None if wanted == "cpu" else cuda_status()
 
 
-def on_cuda(wanted: str, seen: Seen | None) -> bool:
-    """Return whether the device ``auto``, ``cpu`` or ``cuda`` means a GPU here, from the facts of ``seen_for``.
+def on_cuda(wanted: str, seen: CudaStatus | None) -> bool:
+    """Return whether the device ``auto``, ``cpu`` or ``cuda`` means a GPU here, from the facts of ``cuda_status_for``.
 
     Raises:
         ConfigError: CUDA is asked for and isn't there.
@@ -135,7 +135,7 @@ def choose_device(wanted: str) -> torch.device:
     Raises:
         ConfigError: CUDA is asked for and isn't there.
     """
-    return torch_device(on_cuda(wanted, seen_for(wanted)))
+    return torch_device(on_cuda(wanted, cuda_status_for(wanted)))
 
 
 def limit_memory(device: torch.device, fraction: float) -> None:

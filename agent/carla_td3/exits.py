@@ -8,7 +8,7 @@ from carla_run.events import MemoryPool
 from carla_run.exits import Exit, ExitError
 from carla_run.memory import errors
 from carla_run.memory.errors import FULL, DeviceIsFull, never_full
-from carla_td3 import places
+from carla_td3 import output_folders
 
 
 class AgentError(ExitError):
@@ -46,12 +46,12 @@ def exit_code(error: BaseException, device_is_full: DeviceIsFull = never_full) -
 def sentence(error: BaseException) -> str:
     """Return the sentence for people of an error that :func:`exit_code` knows."""
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
-        return places.refusal(error)
+        return output_folders.refusal(error)
     return str(error)
 
 
 def _is_of_a_place(error: OSError) -> bool:
     """Return whether a place refuses what must be written; a process or a device refuses without a file's name."""
     return error.errno in FULL | {errno.EROFS, errno.ENAMETOOLONG} or (
-        error.errno in places.FORBIDDEN and error.filename is not None
+        error.errno in output_folders.FORBIDDEN and error.filename is not None
     )

@@ -32,7 +32,7 @@ class Pin(Flag):
 
 
 @dataclass(frozen=True)
-class Before:
+class LegacyValue:
     """The value that a checkpoint without this key was trained with: it is older, or omits this value."""
 
     value: Any
@@ -44,10 +44,10 @@ def pinned(config: Section, pin: Pin) -> dict[str, Any]:
     return {key: at(plain, key) for key, _ in _marked(type(config), pin)}
 
 
-def before(model: type[Section]) -> dict[str, Any]:
+def legacy_values(model: type[Section]) -> dict[str, Any]:
     """Return the value that the absence of a key means, by dotted name, for keys that a checkpoint may lack."""
     marked = _marked(model, Pin.WEIGHTS)
-    return {key: mark.value for key, field in marked for mark in field.metadata if isinstance(mark, Before)}
+    return {key: mark.value for key, field in marked for mark in field.metadata if isinstance(mark, LegacyValue)}
 
 
 def _marked(model: type[BaseModel], pin: Pin, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

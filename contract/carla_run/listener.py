@@ -10,13 +10,13 @@ from typing import Optional, Union
 
 from carla_run.event_log import EventLog
 from carla_run.paths import RunPaths
-from carla_run.requests import Answer, Inbox, Request, RequestKind, Result, Unfit
+from carla_run.requests import Answer, Inbox, InvalidRequest, Request, RequestKind, Result
 
 STOPPED = "The run has ended."
 
 
 @dataclass(frozen=True)
-class Standing:
+class Progress:
     """The progress of a training, which each answer reports."""
 
     steps: int
@@ -33,41 +33,43 @@ class Listener:
         self._events = events
         self._open: Optional[Request] = None
 
-    def begin(self, standing: Standing) -> None:
+    def begin(self, progress: Progress) -> None:
         """Refuse a request that an earlier process didn't answer: an old drain or stop must not delay a new start."""
-        self._refuse(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
+        self._refuse(self._inbox.poll(), "This request is older than the agent's start. Send it again.", progress)
 
-    def take(self, standing: Standing) -> Optional[Request]:
+    def take(self, progress: Progress) -> Optional[Request]:
         """Return the new request, None if there is none. A file that is no valid request is refused."""
         found = self._inbox.poll()
-        if isinstance(found, Unfit):
-            self._refuse(found, "", standing)
+        if isinstance(found, InvalidRequest):
+            self._refuse(found, "", progress)
         if not isinstance(found, Request):
             return None
         self._open = found
         self._events.append("requested", found.kind, id=found.id, values=found.values)
         return found
 
-    def answer(self, request: Union[Request, Unfit], result: Result, sentence: str, standing: Standing) -> None:
+    def answer(
+        self, request: Union[Request, InvalidRequest], result: Result, sentence: str, progress: Progress
+    ) -> None:
         """Answer a request. Don't use it for a stop that succeeds: :meth:`end` answers that one."""
         if isinstance(request, Request):
             self._open = None
         assert request.id is not None
-        self._inbox.answer(Answer(request.id, request.kind, result, sentence, **asdict(standing)))
+        self._inbox.answer(Answer(request.id, request.kind, result, sentence, **asdict(progress)))
         self._events.append("request_answered", sentence, id=request.id, kind=request.kind, result=result)
 
-    def end(self, standing: Standing, failure: Optional[str] = None) -> None:
+    def end(self, progress: Progress, failure: Optional[str] = None) -> None:
         """Answer the requests that are still open, because the run has ended; ``failure`` says why if it failed."""
         for request in (self._open, self._inbox.poll()):
             if isinstance(request, Request) and request.kind is RequestKind.STOP and failure is None:
-                self.answer(request, Result.OK, STOPPED, standing)
+                self.answer(request, Result.OK, STOPPED, progress)
             else:
-                self._refuse(request, failure or STOPPED, standing)
+                self._refuse(request, failure or STOPPED, progress)
 
-    def _refuse(self, request: Union[Request, Unfit, None], sentence: str, standing: Standing) -> None:
-        """Refuse the request, if there is one. An ``Unfit`` has its own sentence, and may have no id."""
-        if isinstance(request, Unfit) and request.id is None:
+    def _refuse(self, request: Union[Request, InvalidRequest, None], sentence: str, progress: Progress) -> None:
+        """Refuse the request, if there is one. An ``InvalidRequest`` has its own sentence, and may have no id."""
+        if isinstance(request, InvalidRequest) and request.id is None:
             self._events.append("request_unreadable", request.sentence)
         elif request is not None:
-            words = request.sentence if isinstance(request, Unfit) else sentence
-            self.answer(request, Result.REFUSED, words, standing)
+            words = request.sentence if isinstance(request, InvalidRequest) else sentence
+            self.answer(request, Result.REFUSED, words, progress)

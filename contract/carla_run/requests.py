@@ -34,7 +34,7 @@ class RequestKind(StrEnum):
     STOP = "stop"
 
 
-class Asker(StrEnum):
+class Requester(StrEnum):
     """Sender of a request."""
 
     PERSON = "person"
@@ -57,7 +57,7 @@ class Request:
     kind: RequestKind
     values: Mapping[str, Any] = field(default_factory=dict)
     """For apply: configuration keys with dots, and their new values."""
-    by: Asker = Asker.PERSON
+    by: Requester = Requester.PERSON
     """Sender. The launcher ends its own drains, never a user's."""
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Unfit:
+class InvalidRequest:
     """A file that is no valid request."""
 
     id: Optional[int]
@@ -111,7 +111,7 @@ class Inbox:
         self._last = _id(_read(self._answers)) or 0
         self._unwritten: Optional[Answer] = None
 
-    def poll(self) -> Union[Request, Unfit, None]:
+    def poll(self) -> Union[Request, InvalidRequest, None]:
         """Return the request if it is new. While nothing changes this reads only the file's status."""
         if self._unwritten is not None:
             self._write(self._unwritten)
@@ -135,7 +135,7 @@ class Inbox:
 
 
 def write_request(
-    run: RunPaths, kind: str, values: Optional[Mapping[str, Any]] = None, by: Asker = Asker.PERSON
+    run: RunPaths, kind: str, values: Optional[Mapping[str, Any]] = None, by: Requester = Requester.PERSON
 ) -> int:
     """Write the next request, which replaces an unanswered one, and return its id.
 
@@ -185,7 +185,7 @@ def is_open(run: RunPaths) -> bool:
 def drained_by_person(run: RunPaths) -> bool:
     """Return whether the newest request is a user's drain."""
     newest = _parsed(run.request)
-    return isinstance(newest, Request) and newest.kind is RequestKind.DRAIN and newest.by is Asker.PERSON
+    return isinstance(newest, Request) and newest.kind is RequestKind.DRAIN and newest.by is Requester.PERSON
 
 
 def answer_to(run: RunPaths, request_id: int) -> Optional[Answer]:
@@ -223,18 +223,18 @@ def _stamp(path: Path) -> Optional[Tuple[int, int, int]]:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _parsed(path: Path) -> Union[Request, Unfit]:
+def _parsed(path: Path) -> Union[Request, InvalidRequest]:
     try:
         raw = json.loads(read_whole(path))
     except OSError as error:
-        return Unfit(None, "", f"{path}: can't be read ({error.strerror}).")
+        return InvalidRequest(None, "", f"{path}: can't be read ({error.strerror}).")
     except (ValueError, RecursionError):
-        return Unfit(None, "", f"{path}: isn't whole JSON; write it under another name and rename it.")
+        return InvalidRequest(None, "", f"{path}: isn't whole JSON; write it under another name and rename it.")
     try:
         return record(Request, raw)
     except RecordError as error:
         kind = str(raw.get("kind", ""))[:40] if isinstance(raw, dict) else ""
-        return Unfit(_id(raw), kind, f"{path}: {error}.")
+        return InvalidRequest(_id(raw), kind, f"{path}: {error}.")
 
 
 def _read(path: Path) -> Any:

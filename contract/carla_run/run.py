@@ -22,18 +22,18 @@ from carla_run.event_log import EventLog, JsonLines
 from carla_run.events import Failed
 from carla_run.exits import Exit
 from carla_run.heartbeat import Heartbeat, Phase
-from carla_run.listener import Listener, Standing
+from carla_run.heartbeat_writer import HeartbeatWriter
+from carla_run.listener import Listener, Progress
 from carla_run.locks import HeldError, Lock
 from carla_run.memory.errors import exhausted_pool, gpu_is_lost
 from carla_run.paths import RunPaths
-from carla_run.pulse import Pulse
 from carla_run.requests import Request, RequestKind, Result
 from carla_run.signals import StopRequests
 
 FOLDER = "CARLA_RUN_DIR"
 MOST_FIGURES = 10_000
 """Calls whose figures wait for the next row."""
-LOOK_S = 0.1
+POLL_S = 0.1
 """Between two looks for a request."""
 NAMES = {"reward": "rollout/ep_rew_mean"}
 """Figures that have another name in ``metrics.jsonl``, as Stable-Baselines3 calls them."""
@@ -55,7 +55,7 @@ def report(total_steps: int = 0, *, sigterm: bool = False) -> Report:
     return Report(RunPaths(Path(folder)) if folder else None, total_steps, sigterm)
 
 
-class Asked:
+class PendingRequest:
     """A request.
 
     Attributes:
@@ -123,8 +123,8 @@ class Report:
         self._saved: Tuple[int, int, str] = (0, 0, "")
         self._figures: Deque[Tuple[int, Mapping[str, float]]] = deque(maxlen=MOST_FIGURES)
         self._exit_code: Optional[int] = None
-        self._pid, self._looked_s = 0, -math.inf
-        self._asked: Optional[Asked] = None
+        self._pid, self._polled_s = 0, -math.inf
+        self._asked: Optional[PendingRequest] = None
         self._open = contextlib.ExitStack()
         self._files: Optional[_Files] = None
         """None where nothing is written."""
@@ -184,28 +184,28 @@ class Report:
         self._saved = self._step, self.updates, checkpoint
         self._log("checkpoint", checkpoint, steps=self._step, updates=self.updates)
 
-    def requests(self) -> List[Asked]:
+    def requests(self) -> List[PendingRequest]:
         """Return what is newly asked for, nothing or one request.
 
         One that has neither ``done`` nor ``refuse`` at the next call is refused, but for a stop.
         """
         if self._signals is not None and self._signals.count > self._heeded:
             self._heeded, self.stop_asked = self._signals.count, True
-            return [Asked(self, None)]
+            return [PendingRequest(self, None)]
         now_s = time.monotonic()
-        if self._files is None or now_s - self._looked_s < LOOK_S:
+        if self._files is None or now_s - self._polled_s < POLL_S:
             return []
-        self._looked_s = now_s
+        self._polled_s = now_s
         if self._asked is not None:
             self._asked._close()
-        request = self._files.listener.take(self._standing)
-        self._asked = None if request is None else Asked(self, request)
+        request = self._files.listener.take(self._progress)
+        self._asked = None if request is None else PendingRequest(self, request)
         if self._asked is None:
             return []
         self.stop_asked = self.stop_asked or self._asked.kind is RequestKind.STOP
         return [self._asked]
 
-    def rest(self) -> bool:
+    def wait_for_resume(self) -> bool:
         """Wait, after a drain, without the simulator; return whether to go on with it: False is to stop.
 
         Without a launcher it returns at once.
@@ -221,7 +221,7 @@ class Report:
                     request.refuse("The program is drained; ask for resume first.")
                 else:
                     request.done()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         self._phase = before
         return not self.stop_asked
 
@@ -231,15 +231,15 @@ class Report:
         return Exit.STOPPED if self.stop_asked else Exit.FINISHED
 
     @property
-    def _standing(self) -> Standing:
+    def _progress(self) -> Progress:
         steps, updates, name = self._saved
-        return Standing(self._step, self.updates, name if (steps, updates) == (self._step, self.updates) else None)
+        return Progress(self._step, self.updates, name if (steps, updates) == (self._step, self.updates) else None)
 
     def _begin(self, run: RunPaths) -> None:
         try:
             files = self._open.enter_context(_Files(run))
-            files.listener.begin(self._standing)
-            self._open.enter_context(Pulse(run.heartbeat, self._beat))
+            files.listener.begin(self._progress)
+            self._open.enter_context(HeartbeatWriter(run.heartbeat, self._beat))
         except HeldError as error:
             _say(f"{run.path}: process {error.holder} reports for this run; this one doesn't.")
         except OSError as error:
@@ -263,7 +263,7 @@ class Report:
             self._phase = Phase.STOPPED if code == Exit.STOPPED else Phase.FINISHED
             self._log(self._phase.value, steps=self._step, updates=self.updates)
         if self._files is not None:
-            self._files.listener.end(self._standing, failure)
+            self._files.listener.end(self._progress, failure)
 
     def _log(self, event: str, cause: str = "", **numbers: Any) -> None:
         if self._files is not None:
@@ -271,7 +271,7 @@ class Report:
 
     def _answer(self, request: Request, result: Result, sentence: str) -> None:
         if self._files is not None:
-            self._files.listener.answer(request, result, sentence, self._standing)
+            self._files.listener.answer(request, result, sentence, self._progress)
 
     def _beat(self) -> Heartbeat:
         """Return the heartbeat, and write the figures since the last one as a row; called in the thread."""

@@ -287,7 +287,9 @@ def routes(
         evaluation.status(RunPaths(runs_dir / name), as_json)
         return Exit.FINISHED
     if program is None:
-        raise typer.BadParameter("--program is missing: give the evaluation's program file; --run-name does to look.")
+        raise typer.BadParameter(
+            "--program is missing: give the evaluation's program file, or --run-name with --status."
+        )
     return evaluation.run(RunPaths(runs_dir / name), program, options, simulators, _say).code
 
 

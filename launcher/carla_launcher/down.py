@@ -21,7 +21,7 @@ from carla_run.locks import is_held
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
 
-LOOK_S = 0.2
+POLL_S = 0.2
 MARGIN_S = 15.0
 """Wait beyond both grace periods and the report's time limit."""
 
@@ -53,9 +53,9 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
             ) from None
     deadline_s = time.monotonic() + patience_s
     while is_held(stopped.launcher_lock) and time.monotonic() < deadline_s:
-        if pid is not None and owner_of(stopped.launcher_lock) != pid and await_leftovers(stopped, LOOK_S):
+        if pid is not None and owner_of(stopped.launcher_lock) != pid and await_leftovers(stopped, POLL_S):
             break
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     if is_held(stopped.launcher_lock):
         raise DownError(f"{stopped.path} is still in use after {patience_s:.0f} s: check `status`, then try again.")
     _remove_containers(stopped, limits)

@@ -54,7 +54,7 @@ def needed(name: str) -> Any:
     return found
 
 
-def page_beside(
+def serve_page(
     run: RunPaths, port: int | None, say: Callable[[str], None], launcher_config: Path, *, to_terminal: bool
 ) -> AbstractContextManager[int | None]:
     """Serve a run's page while the block runs, if a port is given. Gives the page's process id; None without a page."""
@@ -63,7 +63,9 @@ def page_beside(
     if (page := plugin("page")) is None:
         say("The live page's plugin isn't installed: install carla-td3-lowmem again. The run continues without a page.")
         return nullcontext()
-    serving: AbstractContextManager[int | None] = page.beside(run, port, say, launcher_config, to_terminal=to_terminal)
+    serving: AbstractContextManager[int | None] = page.serve_while_running(
+        run, port, say, launcher_config, to_terminal=to_terminal
+    )
     return serving
 
 
@@ -91,7 +93,7 @@ def job(run: RunPaths) -> dict[str, Any] | None:
 def steps(run: RunPaths) -> list[Any]:
     """Return the steps of a run's batch jobs, for the report."""
     slurm = plugin("slurm")
-    return [] if slurm is None else list(slurm.told(run))
+    return [] if slurm is None else list(slurm.recorded_steps(run))
 
 
 def nodes(run: RunPaths) -> list[str]:

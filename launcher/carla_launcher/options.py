@@ -92,7 +92,7 @@ class RunOptions(Options):
     runtime: RuntimeKind = RuntimeKind.AUTO
     """How to start both: compose (Docker), process, or auto. auto takes compose for CARLA in Docker, else process."""
     simulator: SimulatorKind = SimulatorKind.AUTO
-    """Simulator to use. Default: auto, which is CARLA if there is a GPU and a way to start CARLA, else carla-lite."""
+    """carla, carla-lite, elsewhere, none, or auto: CARLA if there is a GPU and CARLA can start, else carla-lite."""
     quality: Literal["Low", "Epic"] | None = None
     """CARLA's rendering quality. Default: simulator.quality of the launcher's configuration."""
     device: Literal["auto", "cpu", "cuda"] | None = None

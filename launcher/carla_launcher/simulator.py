@@ -20,7 +20,7 @@ from pathlib import Path
 
 from carla_launcher import config, hooks, ports, wiring
 from carla_launcher.act.local.runtime import LocalRuntime
-from carla_launcher.act.program import Life, SupervisedProcess
+from carla_launcher.act.program import ProgramState, SupervisedProcess
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role
 from carla_launcher.config import LauncherConfig
@@ -72,7 +72,7 @@ def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
         try:
             while not stop.count and not _ended(limits.watch.interval_s / 2):
                 simulator.look(time.monotonic(), restart)
-                write_whole(folder / "simulator.json", json.dumps(simulator.told(memory)), durable=False)
+                write_whole(folder / "simulator.json", json.dumps(simulator.state(memory)), durable=False)
         finally:
             simulator.close()
     return Exit.STOPPED
@@ -108,11 +108,11 @@ class _Simulator:
             return seen, self._trouble(seen, asked)
 
         match program.look(now_s, self._spec.simulator.quality(self._limits.simulator), probe):
-            case Life.UP:
+            case ProgramState.UP:
                 self._say(f"it answers and ticks after {now_s - program.started_s:.1f} s")
             case Finding() as finding:
                 wait_s, self._cause = program.fail(finding, now_s), finding.sentence
-                given_up = program.life is Life.GIVEN_UP
+                given_up = program.state is ProgramState.GIVEN_UP
                 self._restarts += not given_up
                 self._say(self._cause if given_up else f"{self._cause}; it is restarted in {wait_s:.1f} s")
 
@@ -127,14 +127,14 @@ class _Simulator:
             return Finding(Cause.SIMULATOR_HANG, f"it no longer answers: {seen.problem}")
         return None
 
-    def told(self, memory: MemoryReader) -> dict[str, object]:
+    def state(self, memory: MemoryReader) -> dict[str, object]:
         """Return the content of ``simulator.json``."""
         child, pools = self._program.child, memory.read(self._program.pids()).pools
         return {
             "host": self._spec.address.host,
             "port": self._spec.address.port,
             "pid": None if child is None else child.pid,
-            "state": {Life.STARTING: "starting", Life.UP: "healthy"}.get(self._program.life, "down"),
+            "state": {ProgramState.STARTING: "starting", ProgramState.UP: "healthy"}.get(self._program.state, "down"),
             "restarts": self._restarts,
             "cause": self._cause,
             "memory_mib": {pool.name: {"total": pool.total.mib, "free": pool.free.mib} for pool in pools},

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from carla_launcher import hooks, ports, wiring
 from carla_launcher.act import journal as journals
-from carla_launcher.act.beside import Beside
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.leftovers import await_leftovers
 from carla_launcher.act.local.runtime import LocalRuntime
@@ -20,6 +19,7 @@ from carla_launcher.act.notify import Notifier
 from carla_launcher.act.run import Run
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Runtime, StartError
+from carla_launcher.act.split_runtime import SplitRuntime
 from carla_launcher.act.supervisor import Supervisor
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.decisions import Ending
@@ -27,8 +27,8 @@ from carla_launcher.observe.gpu_lock import GpuInUseError
 from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.machine import compose_of
-from carla_launcher.resolve.prepare import Prepared, prepare
-from carla_launcher.resolve.resuming import Requested, requested
+from carla_launcher.resolve.prepare import PreparedRun, prepare
+from carla_launcher.resolve.resuming import RunRequest, requested
 from carla_launcher.show import summary
 from carla_launcher.show.report_process import write_report
 from carla_launcher.simulators import PORTS
@@ -51,7 +51,7 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, command: st
     """
     with contextlib.ExitStack() as open_page:  # until the report is written, so that an open page shows the end
         ending = _run(run_, options, resume, say, open_page)
-        summary.tell(run_, ending, say, command)
+        summary.print_summary(run_, ending, say, command)
     return ending
 
 
@@ -68,7 +68,7 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
         refuse_taken_ports(prepared.spec, first_start=asked.before is None)
         to_terminal = sys.stdout.isatty()
         page = open_page.enter_context(
-            hooks.page_beside(run_, wanted.dashboard_port, say, wanted.launcher_config, to_terminal=to_terminal)
+            hooks.serve_page(run_, wanted.dashboard_port, say, wanted.launcher_config, to_terminal=to_terminal)
         )
         if page is not None:
             prepared.resolved.memory.count_as_launcher(page)
@@ -84,7 +84,7 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
     return ending
 
 
-def _prepared(asked: Requested, stop: StopRequests, before: hooks.StepBefore | None) -> Prepared:
+def _prepared(asked: RunRequest, stop: StopRequests, before: hooks.StepBefore | None) -> PreparedRun:
     """Return the prepared run.
 
     Raises:
@@ -143,7 +143,7 @@ def refuse_taken_ports(spec: RunSpec, first_start: bool) -> None:
 
 
 @contextlib.contextmanager
-def _cards_held(prepared: Prepared, shared: bool, say: Say) -> Iterator[tuple[int, ...]]:
+def _cards_held(prepared: PreparedRun, shared: bool, say: Say) -> Iterator[tuple[int, ...]]:
     """Lock all GPUs that this run needs for this launcher; give the locks' descriptors.
 
     With ``shared`` a GPU that another launcher holds is no error.
@@ -164,14 +164,14 @@ def _cards_held(prepared: Prepared, shared: bool, say: Say) -> Iterator[tuple[in
         yield tuple(descriptors)
 
 
-def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, ...]) -> Runtime:
+def _runtime(prepared: PreparedRun, limits: LauncherConfig, inherited: tuple[int, ...]) -> Runtime:
     spec = replace(prepared.spec, inherited=inherited)
     if not spec.in_containers:
         return LocalRuntime(spec, limits)
     runtime = compose_of(spec, limits)
     prepared.resolved.memory.name_containers(runtime.container_name)
     runtime.check()
-    return runtime if spec.command is None else Beside(runtime, LocalRuntime(spec, limits))
+    return runtime if spec.command is None else SplitRuntime(runtime, LocalRuntime(spec, limits))
 
 
 def _clear(runtime: Runtime, say: Say) -> None:
@@ -181,7 +181,7 @@ def _clear(runtime: Runtime, say: Say) -> None:
         say(str(error))
 
 
-def _supervise(prepared: Prepared, asked: Requested, runtime: Runtime, stop: StopRequests, say: Say) -> Ending:
+def _supervise(prepared: PreparedRun, asked: RunRequest, runtime: Runtime, stop: StopRequests, say: Say) -> Ending:
     resolved, planned, spec, on_event = prepared.resolved, prepared.planned, prepared.spec, asked.options.on_event
     notifier = Notifier(on_event) if on_event else None
     journal = Journal(spec.run, prepared.state, time.time, () if notifier is None else (notifier,))

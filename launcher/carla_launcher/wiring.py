@@ -14,9 +14,9 @@ from carla_launcher.act.run_spec import LOOPBACK, RunSpec
 from carla_launcher.act.runtime import Runtime
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.diagnostician import Diagnostician
-from carla_launcher.decide.detectors.drive import Drive
+from carla_launcher.decide.detectors.drive import DriveDetector
 from carla_launcher.decide.detectors.expectations import BandKey, Expectations
-from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.decide.fit import planned_bands
 from carla_launcher.decide.ladder import variants_of
 from carla_launcher.observe import health
@@ -54,7 +54,7 @@ def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
     def needs(overrides: Values) -> Mapping[PoolKind, float]:
         return {} if (found := of(overrides)) is None else found.mib
 
-    def ask_ahead(overrides: Sequence[Values], wait: bool) -> None:
+    def request_sizes(overrides: Sequence[Values], wait: bool) -> None:
         sizes.ask([*({**device, **each} for each in overrides), *without_cuda], wait)
 
     def bands(overrides: Values, quality: str | None) -> Mapping[BandKey, float]:
@@ -63,7 +63,7 @@ def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
     def without_card() -> Forecast:
         return forecast(planning.on_cpu(plan, sizes.look_up), sizes)
 
-    return Forecast(situation.ladder, situation.base, needs, ask_ahead, bands, without_card, agent, plan.measured)
+    return Forecast(situation.ladder, situation.base, needs, request_sizes, bands, without_card, agent, plan.measured)
 
 
 def effects(
@@ -113,7 +113,10 @@ def _expectations(plan: PlanResult) -> Expectations:
 
 
 def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:
-    address, drive = spec.address_of(number), Drive(limits, expected, OomKills(limits.watch.sign_s), number)
+    address, drive = (
+        spec.address_of(number),
+        DriveDetector(limits, expected, RecentOomKills(limits.watch.sign_s), number),
+    )
     log = spec.run.logs / f"simulator-{number}.log"
     return Watched(SimulatorMonitor(address, questions(address, limits, ours=True), external=False, log=log), drive)
 

@@ -74,7 +74,7 @@ def take_by_update(td3: Any) -> None:
     def update(*arguments: Any) -> Any:
         nonlocal done
         mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        aside = sum(map(len, heap._aside))  # freed at the first shortage, so that the retry fits
+        aside = sum(map(len, heap._reserved))  # freed at the first shortage, so that the retry fits
         if done < updates:
             limit_addresses(round(mapped - aside + room_mib * 2**20))
         try:

@@ -209,11 +209,11 @@ def test_a_cancelled_job_stays_cancelled_and_its_run_goes_on_when_it_is_submitte
         first = job.number
         job.cluster.run("scancel", first)
         job.until(lambda: job.state == "CANCELLED", "the cancellation")
-        assert [step.end for step in record.told(job.run)] == [End.CANCELLED]
+        assert [step.end for step in record.recorded_steps(job.run)] == [End.CANCELLED]
         job.submit(400, "--time", "10", "--mem", "4000M")
         job.until(lambda: job.state == "COMPLETED", "the end")
         assert job.number != first
-        assert [step.end for step in record.told(job.run)] == [End.CANCELLED, End.FINISHED]
+        assert [step.end for step in record.recorded_steps(job.run)] == [End.CANCELLED, End.FINISHED]
 
 
 APPTAINER = """#!/bin/bash

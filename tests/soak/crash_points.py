@@ -40,7 +40,7 @@ from carla_run.exits import ExitError
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines, read_object
 from carla_run.requests import Answer, Inbox, Request, Result
-from carla_td3.cluster.chunks import Received, begin_at, cut
+from carla_td3.cluster.chunks import ChunkReceiver, begin_at, cut
 from carla_td3.config import AgentConfig
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import Evaluation, RouteResult, write_json
@@ -225,7 +225,7 @@ def _node_before(folder: Path) -> None:
     _ring_before(folder)
     node = Replay.create(folder / "node", 100)
     here = Ring.open(folder / "replay", writable=False)
-    begin_at(node._ring, Received(here).head)
+    begin_at(node._ring, ChunkReceiver(here).head)
     node.close()
     node = Replay.open(folder / "node", writable=True)
     _drive(node, 6)
@@ -234,14 +234,17 @@ def _node_before(folder: Path) -> None:
 
 
 def _take(folder: Path) -> None:
-    received = Received(struck_ring(Ring.open(folder / "replay", writable=True)))
+    received = ChunkReceiver(struck_ring(Ring.open(folder / "replay", writable=True)))
     chunk = cut(Ring.open(folder / "node", writable=False), received.head.rows)
     assert chunk is not None
     received.take(chunk)
 
 
 def _taken(folder: Path) -> None:
-    received, node = Received(Ring.open(folder / "replay", writable=True)), Ring.open(folder / "node", writable=False)
+    received, node = (
+        ChunkReceiver(Ring.open(folder / "replay", writable=True)),
+        Ring.open(folder / "node", writable=False),
+    )
     if (rest := cut(node, received.head.rows)) is not None:
         received.take(rest)
     received.close()

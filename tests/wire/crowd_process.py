@@ -17,7 +17,7 @@ from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.expert import Action, PidPurePursuit
 from carla_td3.env.observation import DriverState, Observation
 from carla_td3.env.route import Route, held_out_routes
-from carla_td3.evaluation.drivers import Driver, Stop
+from carla_td3.evaluation.drivers import Driver, StopDriver
 from carla_td3.evaluation.routes import completed, evaluate
 
 SECOND = 10
@@ -46,7 +46,7 @@ def main(port: int) -> None:
     )
     env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port, patience_s=60.0))
     routes = held_out_routes(env.planner, config.route, 2, seed=3)
-    evaluated = [met(env, other, routes) for other in (Stop(), PidPurePursuit())]
+    evaluated = [met(env, other, routes) for other in (StopDriver(), PidPurePursuit())]
     drawn = []
     paired: list[list[list[tuple[str, float, float]]]] = []
     for seed in range(6):

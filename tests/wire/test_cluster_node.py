@@ -16,7 +16,7 @@ import pytest
 from carla_run.events import CollectorEnd
 from carla_run.heartbeat import CollectorState
 from carla_td3 import config
-from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
+from carla_td3.cluster.chunks import UNACKNOWLEDGED, ChunkReceiver
 from carla_td3.cluster.node import Answer, Begin, Node, Question
 from carla_td3.cluster.simulator import Simulator
 from carla_td3.exchange.messages import Configure, EpisodeEnded, Ready, Stop
@@ -39,7 +39,7 @@ class Learner:
         self.node, self.folder = node, folder
         self.config = config.validate(SMALL, "test")
         self.ring = Ring.create(folder, 2000, FrameStack.of(self.config.environment.camera))
-        self.received = Received(self.ring)
+        self.received = ChunkReceiver(self.ring)
         self.turn, self.life, self.reports = 0, "", list[Any]()
 
     def begin(self, life: str) -> None:

@@ -21,7 +21,7 @@ from carla_td3.env.expert import PidPurePursuit
 from carla_td3.env.route import Route, held_out_routes
 from carla_td3.env.surroundings import Surroundings
 from carla_td3.env.traffic_lights import LightWatch
-from carla_td3.evaluation.drivers import Driver, RandomDriver, Stop
+from carla_td3.evaluation.drivers import Driver, RandomDriver, StopDriver
 from carla_td3.evaluation.routes import completed, steps
 from carla_td3.evaluation.video import record
 from tests.conftest import StartServer
@@ -223,7 +223,7 @@ def test_standing_is_worth_less_than_random_driving(make_env: MakeEnv) -> None:
     """
     env = make_env(EnvironmentConfig(time_limit=TimeLimitConfig(constant_s=100)))
     chosen = routes(env, 4)
-    stop, stood = worth(env, Stop(), chosen)
+    stop, stood = worth(env, StopDriver(), chosen)
     random, _ = worth(env, RandomDriver(np.random.default_rng(0)), chosen)
     pid, drove = worth(env, PidPurePursuit(), chosen)
     assert stop < random < 0.0 < pid

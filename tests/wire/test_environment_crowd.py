@@ -158,7 +158,7 @@ def test_people_who_vanish_before_they_set_out_are_left_out(
 def test_people_that_a_dead_process_left_are_removed(town: Server, make_env: MakeEnv) -> None:
     gone = make_env(among(walkers=6), port=town.port)
     gone.reset(seed=1)
-    gone._lose()
+    gone._forget_simulator()
     assert gone.session._claim is not None
     gone.session._claim.release()  # as the kernel does
     env = make_env(among(), port=town.port)

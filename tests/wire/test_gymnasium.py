@@ -19,7 +19,7 @@ from gymnasium.utils.passive_env_checker import env_render_passive_checker
 
 from carla_td3.config import ConfigError, EnvironmentConfig
 from carla_td3.env import ENVIRONMENT_ID
-from carla_td3.env.claim import Occupied
+from carla_td3.env.claim import SimulatorOccupied
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.session import NoSimulator
 from tests.conftest import Server, StartServer, port_pair
@@ -160,7 +160,9 @@ def test_gymnasium_records_a_video_of_it(filmed: gymnasium.Env[Any, Any], tmp_pa
 def test_a_second_environment_is_refused_until_the_first_is_closed(module_server: Server) -> None:
     first, second = make(module_server.port), make(module_server.port, patience_s=3.0)
     first.reset()
-    with pytest.raises(Occupied, match=rf"127\.0\.0\.1:{module_server.port} is driven by another .* this process"):
+    with pytest.raises(
+        SimulatorOccupied, match=rf"127\.0\.0\.1:{module_server.port} is driven by another .* this process"
+    ):
         second.reset()
     first.step(AHEAD)
     first.close()
@@ -186,7 +188,7 @@ def test_a_killed_process_frees_its_simulator(module_server: Server) -> None:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "drives\n"
             env = make(module_server.port, patience_s=3.0)
-            with pytest.raises(Occupied, match=rf"in process {holder.pid}:"):
+            with pytest.raises(SimulatorOccupied, match=rf"in process {holder.pid}:"):
                 env.reset()
         finally:
             holder.send_signal(signal.SIGKILL)
@@ -232,6 +234,6 @@ def test_stable_baselines3s_vectors_share_a_list_of_simulators(start_server: Sta
 def test_more_environments_than_simulators_are_refused(module_server: Server) -> None:
     arguments: Any = {"ports": [module_server.port], "simulator": {"patience_s": 3.0}}
     envs = gymnasium.make_vec(ENVIRONMENT_ID, num_envs=2, vectorization_mode="sync", **arguments)
-    with pytest.raises(Occupied):
+    with pytest.raises(SimulatorOccupied):
         envs.reset()
     envs.close()

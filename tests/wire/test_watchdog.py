@@ -40,9 +40,9 @@ def test_a_simulator_that_hangs_as_an_episode_begins_is_waited_for_as_any_other(
 class Looked(WatchdogEnv):
     """Notes its marks in the middle of a reset."""
 
-    def _people(self, route: Route, wanted: Conditions) -> None:
+    def _populate(self, route: Route, wanted: Conditions) -> None:
         self.seen = [self._status.read()]
-        super()._people(route, wanted)
+        super()._populate(route, wanted)
         self.seen.append(self._status.read())
 
 

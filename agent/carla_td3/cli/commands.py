@@ -133,7 +133,7 @@ def train(
     chosen = _allocate_by(resolved)
     with prepare(run, resume):
         from carla_run.event_log import EventLog
-        from carla_td3.memory.preflight import admit
+        from carla_td3.memory.preflight import run_preflight
         from carla_td3.td3.kernels import arithmetic
         from carla_td3.td3.replay.frames import FrameStack
         from carla_td3.td3.replay.layout import privileged_numbers
@@ -141,7 +141,7 @@ def train(
         from carla_td3.trainer.loop import TrainingLoop
 
         log = EventLog(run.agent_events).append
-        admitted = admit(resolved, run, chosen, log)
+        admitted = run_preflight(resolved, run, chosen, log)
         stack, reserve_mib = FrameStack.of(resolved.environment.camera), resolved.memory.reserve_mib
         privileged = privileged_numbers(resolved.environment)
         collectors, capacity = resolved.training.collectors, resolved.replay.capacity
@@ -306,7 +306,9 @@ def request(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="KIND", help="Request: checkpoint, drain (release the simulator), resume, apply or stop."
+            metavar="KIND",
+            help="checkpoint, drain (release the simulator and wait), resume (drive again), apply (set values) "
+            "or stop.",
         ),
     ],
     run_name: options.RunName = "td3",

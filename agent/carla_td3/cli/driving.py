@@ -13,7 +13,7 @@ from carla_run.exits import Exit
 from carla_td3.cli import options
 from carla_td3.cli.commands import console, error_sentences, handling_errors, hard_exit
 from carla_td3.cli.own_simulator import carla_lite
-from carla_td3.cli.showing import PagePort, Show, ShowOption, shown
+from carla_td3.cli.showing import PagePort, Show, ShowOption, open_viewer
 from carla_td3.config import LAST_PORT
 
 UNSEEN_TOWN = "Lite:seed=800,size=400"
@@ -106,7 +106,9 @@ def drive(
             memory_limit_mib=MEMORY_LIMIT_MIB,
         )
         visual.prepare(asked, trained)
-        window = started.enter_context(shown(show, port, video.parent, "carla-td3 drive", overlay.size_of(explain)))
+        window = started.enter_context(
+            open_viewer(show, port, video.parent, "carla-td3 drive", overlay.size_of(explain))
+        )
         return Exit.FINISHED if visual.run(trained, asked, window, console()) else Exit.CRASH
 
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from carla_run.exits import Exit
 from carla_run.paths import RUNS, RunPaths
 from carla_run.signals import StopRequests
-from carla_td3 import places
+from carla_td3 import output_folders
 from carla_td3.cli import options
 from carla_td3.config import AgentConfig
 from carla_td3.env.driving import DrivingEnv
@@ -32,7 +32,7 @@ from carla_td3.evaluation import video
 from carla_td3.evaluation.drivers import BASELINES, TD3_DRIVER, compared
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import Evaluation, table, write_csv, write_json
-from carla_td3.evaluation.onlooker import Onlooker
+from carla_td3.evaluation.observed_driver import ObservedDriver
 from carla_td3.evaluation.routes import completed_unless
 from carla_td3.evaluation.runner import EvaluationRunner
 from carla_td3.exits import AgentError, sentence
@@ -47,7 +47,7 @@ from carla_td3.trainer.learner import architecture
 
 ONLINE = "online."
 """Prefix of the driving policy's tensors in a checkpoint."""
-LOOK_S = 0.5
+POLL_S = 0.5
 """Seconds between two looks at what the environment waits for."""
 TICK_LOOK_S, TICK_MARGIN_S = 0.2, 1.0
 """Seconds between two looks at a running tick, and by how much the limit is shorter than the Traffic Manager's
@@ -56,7 +56,7 @@ time-out.
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedDriver:
     """A configuration, and the policy that was trained with it; None without a checkpoint."""
 
     config: AgentConfig
@@ -89,11 +89,11 @@ class Outputs:
         return [path for path in (self.json, self.csv, self.video) if path is not None]
 
     @property
-    def beside(self) -> Path:
+    def partial_results(self) -> Path:
         """Return the output file beside which the drives are saved until all are done."""
         return next(iter(self.named), RUNS / "evaluation")
 
-    def leave(self, found: Sequence[Evaluation], out: Console) -> None:
+    def write(self, found: Sequence[Evaluation], out: Console) -> None:
         """Print the table, and write the requested files."""
         out.print(table(found))
         if self.csv is not None:
@@ -101,7 +101,7 @@ class Outputs:
         if self.json is not None:
             write_json(found, self.json)
 
-    def make_room(self) -> None:
+    def check(self) -> None:
         """Make the folders of the outputs and check that a video can be encoded, before the first drive.
 
         Raises:
@@ -109,7 +109,7 @@ class Outputs:
         """
         try:
             for path in self.named:
-                places.make(path.parent)
+                output_folders.make(path.parent)
         except OSError as error:
             raise AgentError(sentence(error), Exit.BAD_CONFIG) from None
         if self.video is not None and video.missing():
@@ -123,7 +123,7 @@ def trained(
     *,
     pretrained: str | None = None,
     **named: Any,
-) -> Trained:
+) -> TrainedDriver:
     """Return what a checkpoint (a run directory or one ``step-…`` of it) or a policy's file, and the options say.
 
     Raises:
@@ -137,7 +137,7 @@ def trained(
             raise AgentError("--checkpoint and --pretrained both name a driver: give one of them.", Exit.USAGE)
         return _pretrained(pretrained, config, settings, named)
     if path is None:
-        return Trained(options.resolve(config, None, settings, **named), None)
+        return TrainedDriver(options.resolve(config, None, settings, **named), None)
     one = path.name.startswith("step-")
     run = RunPaths(path.parent.parent if one else path)
     resolved = options.resolve(config, run, settings, **named)
@@ -146,19 +146,21 @@ def trained(
     stack = FrameStack.of(resolved.environment.camera)
     policy, (tensors, _) = Policy(resolved.td3.network, stack), adapted(found.tensors, stack.side)
     policy.load_state_dict({name: tensors[ONLINE + name] for name in policy.state_dict()})
-    return Trained(resolved, policy)
+    return TrainedDriver(resolved, policy)
 
 
-def _pretrained(name: str, config: Path | None, settings: Sequence[str], named: dict[str, Any]) -> Trained:
+def _pretrained(name: str, config: Path | None, settings: Sequence[str], named: dict[str, Any]) -> TrainedDriver:
     found = read_policy(name)
     if config is None:
         resolved = options.resolve_values(found.values, str(found.path), settings, **named)
     else:
         resolved = options.resolve(config, None, settings, **named)
-    return Trained(resolved, found.policy(resolved))
+    return TrainedDriver(resolved, found.policy(resolved))
 
 
-def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console) -> None:
+def run(
+    trained: TrainedDriver, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console
+) -> None:
     """Let the drivers drive ``count`` held-out routes; print the table, write the outputs.
 
     Each drive is saved as it ends, and a saved one isn't driven again. The table so far is printed however this ends.
@@ -167,31 +169,31 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
         AgentError: a signal stopped it (exit 75), or a driver is unknown.
         NoSimulator, ConfigError, RouteError: one sentence each.
     """
-    outputs.make_room()
-    evaluating = _Evaluating(trained, names, outputs, out)
+    outputs.check()
+    evaluating = _EvaluationRun(trained, names, outputs, out)
     with environment(trained.config, evaluating.give_up) as env:
         evaluating.run(env, EvaluationRunner(trained.config, env, trained.policy, count, min_turns))
 
 
-class _Evaluating:
+class _EvaluationRun:
     """One evaluation. It prints the table of the finished drives, however it ends."""
 
-    def __init__(self, trained: Trained, names: Sequence[str], outputs: Outputs, out: Console) -> None:
+    def __init__(self, trained: TrainedDriver, names: Sequence[str], outputs: Outputs, out: Console) -> None:
         self._trained, self._names, self._outputs, self._out = trained, names, outputs, out
         self._so_far: Callable[[], list[Evaluation]] = list  # nothing driven yet
 
     def give_up(self, why: str) -> NoReturn:
         """Print the table so far and end the process; any thread may call this."""
-        self._leave(self._so_far())
+        self._write(self._so_far())
         _give_up(why)
 
     def run(self, env: DrivingEnv, runner: EvaluationRunner) -> None:
         """Drive the missing drives, then print the table and write the files."""
         routes, seed = runner.routes(), self._trained.config.seed
-        kept = KeptDrives(self._outputs.beside, settings_of(self._trained, env))
+        kept = KeptDrives(self._outputs.partial_results, settings_of(self._trained, env))
         self._so_far = partial(kept.so_far, self._names, routes, env.planner.name, seed)
         wanted = len(self._names) * len(routes)
-        _say_what_is_kept(kept, self._count, wanted)
+        _print_kept_drives(kept, self._count, wanted)
         stop = StopRequests(raise_second=True)
         stop.install()
         if not self._compare(runner, routes, kept, stop) or not self._film(runner, routes, stop):
@@ -208,10 +210,10 @@ class _Evaluating:
                 progress.move(self._count, f"{driver}, route {len(kept.of(driver)) + 1}")
 
             try:
-                work = runner.compare(self._names, routes, lambda name, each: Onlooker(name, each, told), kept)
+                work = runner.compare(self._names, routes, lambda name, each: ObservedDriver(name, each, told), kept)
                 found = completed_unless(work, lambda: stop.signal is not None)
             finally:
-                self._leave(found or self._so_far())
+                self._write(found or self._so_far())
         return found is not None
 
     def _film(self, runner: EvaluationRunner, routes: Sequence[Route], stop: StopRequests) -> bool:
@@ -226,12 +228,12 @@ class _Evaluating:
     def _count(self) -> int:
         return sum(len(each.routes) for each in self._so_far())
 
-    def _leave(self, found: Sequence[Evaluation]) -> None:
+    def _write(self, found: Sequence[Evaluation]) -> None:
         if found:
-            self._outputs.leave(found, self._out)
+            self._outputs.write(found, self._out)
 
 
-def settings_of(trained: Trained, env: DrivingEnv) -> dict[str, Any]:
+def settings_of(trained: TrainedDriver, env: DrivingEnv) -> dict[str, Any]:
     """Return every setting, besides driver and route, that would change a drive of an evaluation."""
     config = trained.config
     return {
@@ -245,7 +247,7 @@ def settings_of(trained: Trained, env: DrivingEnv) -> dict[str, Any]:
     }
 
 
-def _say_what_is_kept(kept: KeptDrives, count: int, wanted: int) -> None:
+def _print_kept_drives(kept: KeptDrives, count: int, wanted: int) -> None:
     if count:
         print(f"{kept.path} keeps {count} of {wanted} drives: resumes after them.", file=sys.stderr)
     for path, drives, differing in kept.others():
@@ -302,7 +304,7 @@ def _guarded(session: Session, give_up: Callable[[str], NoReturn]) -> Iterator[N
         if began_s and time.monotonic() - began_s > limit_s:
             give_up(f"The simulator at {session.address} is silent: no reply to a tick in {limit_s:g} s.")
 
-    with _meanwhile(look, TICK_LOOK_S):
+    with _periodically(look, TICK_LOOK_S):
         yield
 
 
@@ -316,12 +318,12 @@ def _waiting(session: Session) -> Iterator[None]:
             waited_s = time.monotonic() - began_s
             line.move(int(waited_s), f"for {session.waiting_for}, {waited_s:.0f} of {session.config.patience_s:.0f} s")
 
-        with _meanwhile(tell, LOOK_S):
+        with _periodically(tell, POLL_S):
             yield
 
 
 @contextmanager
-def _meanwhile(look: Callable[[], None], every_s: float) -> Iterator[None]:
+def _periodically(look: Callable[[], None], every_s: float) -> Iterator[None]:
     """Call ``look`` in a thread every ``every_s`` seconds while the block runs."""
     over = threading.Event()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from carla_run.exits import Exit
 from carla_td3.exits import AgentError
 
-START_LIMIT_S, STOP_LIMIT_S, LOOK_S = 60.0, 5.0, 0.02
+START_LIMIT_S, STOP_LIMIT_S, POLL_S = 60.0, 5.0, 0.02
 
 
 @contextlib.contextmanager
@@ -63,4 +63,4 @@ def _await(ready: Path, process: subprocess.Popen[bytes], output: Path) -> None:
             raise AgentError(said or f"carla-lite ended with {process.returncode}.", Exit.NO_SIMULATOR)
         if time.monotonic() > until_s:
             raise AgentError(f"carla-lite didn't listen within {START_LIMIT_S:g} s.", Exit.NO_SIMULATOR)
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)

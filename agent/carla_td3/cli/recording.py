@@ -27,7 +27,7 @@ from carla_td3.td3.replay.layout import META, Layout, privileged_numbers
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay
 from carla_td3.td3.replay.resize_replay import resize_replay
 from carla_td3.telemetry.progress import ProgressLine
-from carla_td3.trainer.towns import Station, Towns
+from carla_td3.trainer.towns import Assignment, Towns
 
 
 def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Console) -> None:
@@ -41,7 +41,7 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
     plain = config.td3.model_copy(update={"exploration_noise": 0.0})
     at_once = config.training.model_copy(update={"warmup_steps": 0})
     as_it_drives = config.model_copy(update={"td3": plain, "training": at_once})
-    replay = _with_room(steps, config, run)
+    replay = _with_ring_capacity(steps, config, run)
     save_config(run, config)
     towns, ends, stop = Towns.of(config), Counter[str](), StopRequests(raise_second=True)
     stop.install()
@@ -64,7 +64,7 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
         )
 
 
-def _with_room(steps: int, config: AgentConfig, run: RunPaths) -> Replay:
+def _with_ring_capacity(steps: int, config: AgentConfig, run: RunPaths) -> Replay:
     """Open or create the ring. One that was made for fewer steps is enlarged."""
     rows = MIN_CAPACITY + steps + steps // 4  # an episode takes one row more than it has steps
     stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
@@ -76,11 +76,11 @@ def _with_room(steps: int, config: AgentConfig, run: RunPaths) -> Replay:
 
 
 def _driven(
-    config: AgentConfig, station: Station, name: str, replay: Replay
+    config: AgentConfig, assignment: Assignment, name: str, replay: Replay
 ) -> Generator[EpisodeEnded | None, None, None]:
     """Drive in one town until its episodes are over; yield, for each step, the episode that it ended or None."""
-    there = config.simulator.model_copy(update={"map": station.map})
+    there = config.simulator.model_copy(update={"map": assignment.map})
     with environment(config.model_copy(update={"simulator": there})) as env:
         rollout = Rollout(config, env, replay, driver(name, None, config, lambda: env.hazards))
-        while rollout.in_episode or station.until_episode is None or replay.episodes < station.until_episode:
+        while rollout.in_episode or assignment.until_episode is None or replay.episodes < assignment.until_episode:
             yield rollout.step()

@@ -23,7 +23,7 @@ from carla_td3.collector.parent import die_with
 if TYPE_CHECKING:
     from carla_td3.evaluation.window import Window
 
-PAGE_STARTS_S, PAGE_STOPS_S, LOOK_S = 20.0, 5.0, 0.05
+PAGE_STARTS_S, PAGE_STOPS_S, POLL_S = 20.0, 5.0, 0.05
 
 
 class Show(str, Enum):
@@ -48,7 +48,7 @@ PagePort = Annotated[
 
 
 @contextlib.contextmanager
-def shown(show: Show, port: int, folder: Path, title: str, size: tuple[int, int]) -> Iterator[Window | None]:
+def open_viewer(show: Show, port: int, folder: Path, title: str, size: tuple[int, int]) -> Iterator[Window | None]:
     """Have a window, or the live page, while the block lasts; what was only tried and can't be had is said.
 
     Args:
@@ -93,7 +93,7 @@ def _page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
     try:
         until_s = time.monotonic() + PAGE_STARTS_S
         while not run.page_address.exists() and page.poll() is None and time.monotonic() < until_s:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         if page.poll() is not None and needed:
             raise typer.Exit(Exit.BAD_CONFIG)  # its own words are above
         yield

@@ -24,7 +24,7 @@ from carla_run.files import write_whole
 from carla_run.memory.processes import held_mib
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
-from carla_td3.cli.evaluation import Outputs, Trained, environment
+from carla_td3.cli.evaluation import Outputs, TrainedDriver, environment
 from carla_td3.collector.live import LiveView
 from carla_td3.config import AgentConfig
 from carla_td3.env.driving import DrivingEnv
@@ -36,8 +36,8 @@ from carla_td3.evaluation import overlay, video
 from carla_td3.evaluation.contact_sheet import ContactSheet
 from carla_td3.evaluation.drivers import TD3_DRIVER, Driver, driver
 from carla_td3.evaluation.health import Health
-from carla_td3.evaluation.overlay import Heat, Picture, Seen, Town
-from carla_td3.evaluation.routes import Step, steps
+from carla_td3.evaluation.overlay import Heatmap, OverlayData, Picture, TownMap
+from carla_td3.evaluation.routes import DriveStep, steps
 from carla_td3.evaluation.runner import EvaluationRunner
 from carla_td3.evaluation.window import Window
 from carla_td3.exits import AgentError
@@ -71,7 +71,7 @@ class VisualTest:
         return self.video.with_suffix(".json")
 
 
-def prepare(test: VisualTest, trained: Trained) -> None:
+def prepare(test: VisualTest, trained: TrainedDriver) -> None:
     """Check, before the first drive, that the test can run, and remove the last one's files.
 
     Raises:
@@ -82,12 +82,12 @@ def prepare(test: VisualTest, trained: Trained) -> None:
     if test.video.suffix != ".mp4":
         raise AgentError(f"--video {test.video}: expected a name that ends with .mp4.", Exit.USAGE)
     driver(test.driver, trained.policy, trained.config, lambda: NOTHING)
-    Outputs(video=test.video).make_room()
+    Outputs(video=test.video).check()
     for path in (test.video, test.sheet, test.summary):
         path.unlink(missing_ok=True)
 
 
-def run(trained: Trained, test: VisualTest, window: Window | None, out: Console) -> bool:
+def run(trained: TrainedDriver, test: VisualTest, window: Window | None, out: Console) -> bool:
     """Drive, show and record. Print the problems and the paths of the files; return whether the drive was healthy.
 
     Raises:
@@ -167,7 +167,12 @@ class Recording:
 
 
 def _drive(
-    env: DrivingEnv, trained: Trained, test: VisualTest, recording: Recording, window: Window | None, stop: StopRequests
+    env: DrivingEnv,
+    trained: TrainedDriver,
+    test: VisualTest,
+    recording: Recording,
+    window: Window | None,
+    stop: StopRequests,
 ) -> None:
     """Drive, show and record every step, until a signal asks to stop.
 
@@ -179,7 +184,7 @@ def _drive(
     routes = EvaluationRunner(config, env, trained.policy, config.evaluation.episodes).routes()
     recording.facts["map"] = env.planner.name
     recording.facts["camera"] = "viewing" if test.viewing else "own"
-    town, live = Town(env.planner.lanes), LiveView(RunPaths(test.video.parent))
+    town, live = TownMap(env.planner.lanes), LiveView(RunPaths(test.video.parent))
     through, processes = config.environment.camera, _processes(config)
     driven_m, began_s = 0.0, time.monotonic()
     with ProgressLine(test.steps, Console(stderr=True), f"{test.driver} drives") as progress:
@@ -190,8 +195,8 @@ def _drive(
             recording.reward += step.reward
             number = recording.health.steps + 1
             where = {"title": test.driver, "step": number, "steps": test.steps, "held_mib": held}
-            seen = Seen.of(env, step.action, step.reward, info, **where)
-            picture = overlay.composed(front, through, seen, town, _heats(trained, test, step.observation))
+            seen = OverlayData.of(env, step.action, step.reward, info, **where)
+            picture = overlay.composed(front, through, seen, town, _heatmaps(trained, test, step.observation))
             label = f"step {number}, {3.6 * seen.state.speed_mps:.0f} km/h, reward {step.reward:+.2f}"
             assert env.car is not None
             recording.add(picture, label, env.car.sensors.newest[:, :, :3], came_m, held)
@@ -206,7 +211,9 @@ def _drive(
                 return
 
 
-def _steps(env: DrivingEnv, driver: Driver, routes: Sequence[Route], viewing: bool) -> Iterator[tuple[Step, Picture]]:
+def _steps(
+    env: DrivingEnv, driver: Driver, routes: Sequence[Route], viewing: bool
+) -> Iterator[tuple[DriveStep, Picture]]:
     """Drive the routes in turn, over and over; yield each step with its front view.
 
     Args:
@@ -234,13 +241,13 @@ def _steps(env: DrivingEnv, driver: Driver, routes: Sequence[Route], viewing: bo
             yield step, (env.car.sensors.newest if camera is None else camera.last)[:, :, :3]
 
 
-def _heats(trained: Trained, test: VisualTest, seen: Observation) -> dict[str, Heat] | None:
+def _heatmaps(trained: TrainedDriver, test: VisualTest, seen: Observation) -> dict[str, Heatmap] | None:
     if not test.explain or trained.policy is None:
         return None
     from carla_td3.evaluation import explain
 
     planes = 3 if trained.config.environment.camera.channels == "rgb" else 1
-    return explain.heats(trained.policy, seen["image"], seen["vector"], planes)
+    return explain.heatmaps(trained.policy, seen["image"], seen["vector"], planes)
 
 
 def _processes(config: AgentConfig) -> dict[str, int]:

@@ -20,7 +20,7 @@ from typing import Any
 from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
-from carla_td3.cluster.life import Life
+from carla_td3.cluster.collector_proxy import CollectorProxy
 from carla_td3.collector.parent import die_with
 from carla_td3.config import ClusterConfig
 from carla_td3.exchange.child import run_spawned
@@ -32,7 +32,7 @@ WRITE_EVERY_S = 1.0
 
 
 class Driver:
-    """Runs one ``Life`` per collector; all of them share the cluster connection."""
+    """Runs one ``CollectorProxy`` per collector; all of them share the cluster connection."""
 
     def __init__(self, run: RunPaths, settings: ClusterConfig) -> None:
         self._run, self._settings = run, settings
@@ -43,14 +43,14 @@ class Driver:
         self._written_s = 0.0
 
     def serve(self, learner: socket.socket) -> Exit:
-        """Start a ``Life`` for each socket that the learner hands over, until the learner closes its end.
+        """Start a ``CollectorProxy`` for each socket that the learner hands over, until the learner closes its end.
 
         A message without a socket is the number of a collector whose place is no longer needed.
         """
         while (given := socket.recv_fds(learner, 16, 1))[0]:
             for descriptor in given[1]:
-                life = Life(self._connected, Channel(socket.socket(fileno=descriptor)), self._tell)
-                threading.Thread(target=life.run, daemon=True).start()
+                proxy = CollectorProxy(self._connected, Channel(socket.socket(fileno=descriptor)), self._tell)
+                threading.Thread(target=proxy.run, daemon=True).start()
             if not given[1]:
                 self._release(int(given[0]))
         if (actors := self._actors()) is not None:

@@ -27,7 +27,7 @@ from carla_td3.exchange.weights import WeightsFile
 from carla_td3.exits import AgentError
 
 RESOURCE = "carla"
-LOOK_S = 0.05
+POLL_S = 0.05
 LONGEST = 400
 """Longest text of a Ray error that is kept, in characters."""
 USAGE = "RAY_USAGE_STATS_ENABLED"
@@ -117,11 +117,11 @@ class Actors:
         while True:
             with contextlib.suppress(exceptions.ActorUnavailableError), _in_words():
                 asked = method(*arguments)
-                while not ray.wait([asked], timeout=LOOK_S)[0]:
+                while not ray.wait([asked], timeout=POLL_S)[0]:
                     if not still_wanted():
                         raise GaveUpError
                 return ray.get(asked)
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             if not still_wanted():
                 raise GaveUpError
 

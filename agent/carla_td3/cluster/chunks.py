@@ -78,7 +78,7 @@ def cut(ring: Ring, acknowledged: int) -> Chunk | None:
     return Chunk(acknowledged, ring.rows_at(slots), ring.frames[slots])
 
 
-class Received:
+class ChunkReceiver:
     """The learner's copy of a ring on another machine.
 
     Args:

@@ -38,7 +38,8 @@ from carla_td3.trainer.collector_process import CollectorProcess
 
 PREFIX = "carla-td3-collector-"
 """Prefix of the temporary folders of this module; the id of the process that made them follows."""
-LOOK_S = 0.02
+REPORT_WAIT_S = 0.02
+"""Longest wait for one report of the collector process, in seconds."""
 ANSWER_S = 0.25
 """Longest time that a question waits for news, in seconds. Then the answer has none."""
 OLDEST_S = 1.0
@@ -51,7 +52,7 @@ LOG_BYTES = 1 << 16
 class Begin:
     """Order to start a collector."""
 
-    life: str
+    process_id: str
     """Id of this collector's process. Questions with another id are refused."""
     order: Configure
     head: Head
@@ -64,7 +65,7 @@ class Begin:
 class Question:
     """One question of the learner's machine."""
 
-    life: str
+    process_id: str
     turn: int
     """Number of the question. If the answer was lost, the same number gets the same answer again."""
     head: Head
@@ -92,11 +93,11 @@ class Answer:
     simulator: Mapping[str, Any] = field(default_factory=dict)
 
 
-class _Life:
+class _NodeCollector:
     """One collector process on this node."""
 
     def __init__(self, begin: Begin, folder: Path, settings: Mapping[str, Any], weights: FloatArray) -> None:
-        self.id, self._number = begin.life, begin.order.collector
+        self.id, self._number = begin.process_id, begin.order.collector
         config = validate(settings, source="the learner's configuration")
         self._run = run = RunPaths(folder)
         run.exchange.mkdir(parents=True)
@@ -113,14 +114,14 @@ class _Life:
         self._process = CollectorProcess(config, run, self._status, self._number)
         self._process.start(settings, begin.order.until_episode, begin.order.rehearse)
         self._log_read = 0
-        self._turn, self._told = -1, Answer(self._status.read(), begin.head.steps)
+        self._turn, self._last_answer = -1, Answer(self._status.read(), begin.head.steps)
         self._waits_since_s: float | None = None
         """When the oldest finished step that wasn't sent was first seen."""
 
     def answer(self, ask: Question, weights: FloatArray | None, simulator: Simulator) -> Answer:
-        """Pass on orders, weights and acknowledgement; return the news, waiting a moment for some."""
+        """Pass on orders, weights and acknowledgement. Wait up to ``ANSWER_S`` for news, and return it."""
         if ask.turn == self._turn:
-            return self._told
+            return self._last_answer
         if weights is not None:
             self._weights.publish(weights, 0)
         self._pace.step_limit = min(ask.step_limit, ask.head.steps + UNACKNOWLEDGED)
@@ -131,8 +132,8 @@ class _Life:
                 self._process.send(order)
         if ask.end:
             self._process.kill()
-        self._turn, self._told = ask.turn, self._found(ask.head, simulator)
-        return self._told
+        self._turn, self._last_answer = ask.turn, self._found(ask.head, simulator)
+        return self._last_answer
 
     def close(self) -> None:
         """End the collector and remove its files."""
@@ -146,9 +147,9 @@ class _Life:
         while True:
             # Read the end first. Then log and steps, which are read after it, are complete.
             ended = self._process.ended()
-            reports = tuple(self._process.reports(0.0 if ended else LOOK_S))
+            reports = tuple(self._process.reports(0.0 if ended else REPORT_WAIT_S))
             chunk = self._chunk(acknowledged, at_once=bool(ended or reports))
-            if ended or reports or chunk or self._rests or time.monotonic() >= until_s:
+            if ended or reports or chunk or self._reached_step_limit or time.monotonic() >= until_s:
                 break
         if ended is not None and (ended.end is CollectorEnd.HUNG or ended.signal == signal.SIGABRT):
             simulator.restart()
@@ -171,7 +172,7 @@ class _Life:
         return cut(self._ring, acknowledged.rows)
 
     @property
-    def _rests(self) -> bool:
+    def _reached_step_limit(self) -> bool:
         """Whether the collector has taken all allowed steps, and waits for a higher limit."""
         return self._status.state is CollectorState.WAITING and Head.of(self._ring).steps >= self._pace.step_limit
 
@@ -203,7 +204,7 @@ class Node:
         self.incarnation = uuid.uuid4().hex[:8]
         self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         self._simulator = Simulator(self._folder, simulator)
-        self._life: _Life | None = None
+        self._collector: _NodeCollector | None = None
         atexit.register(self.close)
 
     def versions(self) -> tuple[str, Versions]:
@@ -221,23 +222,23 @@ class Node:
             return Failed(code=error.code, sentence=str(error))
 
     def _begun(self, begin: Begin, weights: FloatArray) -> Placed:
-        if self._life is not None and self._life.id != begin.life:
+        if self._collector is not None and self._collector.id != begin.process_id:
             self._end()
         host, port = self._simulator.start()
-        if self._life is None:
+        if self._collector is None:
             settings = dict(begin.order.config)
             settings["simulator"] = {**settings["simulator"], "host": host, "port": port}
             settings["replay"] = {**settings["replay"], "capacity": ROWS}
-            self._life = _Life(begin, self._folder / begin.life, settings, weights)
+            self._collector = _NodeCollector(begin, self._folder / begin.process_id, settings, weights)
         return Placed(node=socket.gethostname(), incarnation=self.incarnation, simulator=f"{host}:{port}")
 
     def exchange(self, ask: Question, weights: FloatArray | None = None) -> Answer:
-        """Pass on orders, weights and acknowledgement; return the news, waiting a moment for some."""
-        if self._life is None or self._life.id != ask.life:
-            nobody = Snapshot(CollectorState.ABSENT, 0, 0, in_call=False, silent_s=0.0, limit_s=0.0)
-            lost = Ended(cause="its node no longer has it", end=CollectorEnd.LOST)
-            return Answer(nobody, ask.head.steps, ended=lost)
-        return self._life.answer(ask, weights, self._simulator)
+        """Pass on orders, weights and acknowledgement. Wait up to ``ANSWER_S`` for news, and return it."""
+        if self._collector is None or self._collector.id != ask.process_id:
+            absent = Snapshot(CollectorState.ABSENT, 0, 0, in_call=False, silent_s=0.0, limit_s=0.0)
+            lost = Ended(cause="the node no longer has this collector", end=CollectorEnd.LOST)
+            return Answer(absent, ask.head.steps, ended=lost)
+        return self._collector.answer(ask, weights, self._simulator)
 
     def close(self) -> None:
         """End the collector and the simulator, and remove their files."""
@@ -246,9 +247,9 @@ class Node:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end(self) -> None:
-        if self._life is not None:
-            self._life.close()
-        self._life = None
+        if self._collector is not None:
+            self._collector.close()
+        self._collector = None
 
 
 def _sweep() -> None:

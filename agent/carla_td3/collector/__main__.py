@@ -21,7 +21,7 @@ from carla_td3.exchange.messages import Channel, ChannelClosedError, Configure, 
 from carla_td3.exits import exit_code, sentence
 
 
-def _obey(learner: socket.socket) -> Exit:
+def _run_collector(learner: socket.socket) -> Exit:
     """Run a collector and return its exit code. An error that a new collector couldn't mend is reported first."""
     channel = Channel(learner)
     try:
@@ -45,7 +45,7 @@ def main() -> None:
     """Entry point of the child process."""
     die_with(parent_pid=int(sys.argv[2]))
     torch.set_num_threads(1)
-    run_spawned(_obey)
+    run_spawned(_run_collector)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from carla_td3.collector.watchdog import WatchdogEnv
 from carla_td3.config import AgentConfig
 from carla_td3.evaluation.drivers import PolicyDriver
 from carla_td3.evaluation.routes import Steps, completed_unless
-from carla_td3.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Rests, Stop
+from carla_td3.exchange.messages import Channel, Evaluate, Evaluated, ReachedLastEpisode, Ready, Rehearsed, Stop
 from carla_td3.exchange.status import Pace, Status
 from carla_td3.exchange.weights import WeightsFile, unflatten
 from carla_td3.td3.networks import Policy
@@ -47,7 +47,7 @@ class Collector:
     ) -> None:
         self._config = config
         self._until_episode = until_episode
-        self._said_rests = False
+        self._reported_end = False
         self._run = run
         self._channel = channel
         self._orders: deque[Evaluate] = deque()
@@ -83,18 +83,18 @@ class Collector:
         if self._orders:
             self._evaluate(self._orders.popleft())
             return
-        rests = self._rests
-        if not rests and self._replay.steps < self._pace.step_limit:
+        finished = self._reached_last_episode
+        if not finished and self._replay.steps < self._pace.step_limit:
             self._step()
             return
         self._status.state = CollectorState.WAITING
-        if rests and not self._said_rests:
-            self._said_rests = True
-            self._channel.send(Rests())
+        if finished and not self._reported_end:
+            self._reported_end = True
+            self._channel.send(ReachedLastEpisode())
         self._stop_ordered(WAIT_S)
 
     @property
-    def _rests(self) -> bool:
+    def _reached_last_episode(self) -> bool:
         """Whether ``until_episode`` is reached: another collector drives the next episode."""
         if self._until_episode is None or self._rollout.in_episode:
             return False

@@ -22,7 +22,7 @@ from carla_td3.env.route import Route
 from carla_td3.evaluation import video
 from carla_td3.evaluation.drivers import TD3_DRIVER, Driver, compared
 from carla_td3.evaluation.metrics import Evaluation, table, write_csv, write_json
-from carla_td3.evaluation.onlooker import Album, Onlooker
+from carla_td3.evaluation.observed_driver import Album, ObservedDriver
 from carla_td3.evaluation.routes import Steps
 from carla_td3.evaluation.runner import EvaluationRunner
 from carla_td3.evaluation.video import VideoSummary
@@ -96,7 +96,7 @@ class RunEvaluations:
             self._say(Driving(driver=driver, route=route, routes=len(routes)))
 
         def beside(name: str, driver: Driver) -> Driver:
-            return Onlooker(name, driver, told, album if name == TD3_DRIVER else None)
+            return ObservedDriver(name, driver, told, album if name == TD3_DRIVER else None)
 
         found = yield from self._runner.compare(names, routes, beside)
         if order.final:

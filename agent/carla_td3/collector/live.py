@@ -38,7 +38,7 @@ JPEG_QUALITY = 85
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ActorShape:
     """An actor and its constant properties."""
 
     actor: Any
@@ -55,7 +55,7 @@ class LiveView:
         with contextlib.suppress(OSError):
             run.live.mkdir(exist_ok=True)
         self._next_s = 0.0
-        self._actors: list[_Shown] = []
+        self._actors: list[_ActorShape] = []
         self._actors_s = float("-inf")
         self._mapped: object = None
         self._route: tuple[Route | None, list[list[float]]] = (None, [])
@@ -141,7 +141,7 @@ def _pose(x_m: float, y_m: float, yaw_deg: float) -> list[float]:
     return [round(x_m, 2), round(y_m, 2), round(yaw_deg, 1)]
 
 
-def _actors(env: DrivingEnv) -> list[_Shown]:
+def _actors(env: DrivingEnv) -> list[_ActorShape]:
     """Return all vehicles, walkers and lights except the car itself."""
     kinds = {"vehicle.": "vehicle", "walker.": "walker", "traffic.traffic_light": "light"}
     assert env.car is not None
@@ -150,11 +150,11 @@ def _actors(env: DrivingEnv) -> list[_Shown]:
         kind = next((kind for start, kind in kinds.items() if actor.type_id.startswith(start)), None)
         if kind is not None and actor.id != env.car.actor.id:
             extent = actor.bounding_box.extent
-            found.append(_Shown(actor, kind, round(extent.x, 2), round(extent.y, 2)))
+            found.append(_ActorShape(actor, kind, round(extent.x, 2), round(extent.y, 2)))
     return found
 
 
-def _around(env: DrivingEnv, actors: list[_Shown], state: DriverState) -> dict[str, list[Any]]:
+def _around(env: DrivingEnv, actors: list[_ActorShape], state: DriverState) -> dict[str, list[Any]]:
     """Return the actors near the car: ``others`` with pose and half size, ``lights`` with their state."""
     snapshot = env.session.world.get_snapshot()
     others: list[Any] = []

@@ -22,7 +22,7 @@ from carla_run.locks import HeldError, Lock
 FILE = "carla-td3-simulator-{host}-{port}.lock"
 
 
-class Occupied(ExitError):  # noqa: N818 (a state of the world, not a mistake)
+class SimulatorOccupied(ExitError):  # noqa: N818 (a state of the world, not a mistake)
     """Another environment drives this simulator; the message is one sentence for a person (exit code 69)."""
 
     code = Exit.NO_SIMULATOR
@@ -39,14 +39,14 @@ class Claim:
     """A claim that is held until ``release``, until nothing refers to it any more, or until its process ends.
 
     Raises:
-        Occupied: another environment has the simulator.
+        SimulatorOccupied: another environment has the simulator.
     """
 
     def __init__(self, host: str, port: int) -> None:
         try:
             lock: Lock | None = Lock(_path(host, port), of_all_users=True)
         except HeldError as held:
-            raise Occupied(host, port, held.holder) from None
+            raise SimulatorOccupied(host, port, held.holder) from None
         except OSError:  # without a writable folder there can be no lock
             lock = None
         self._giving_back = weakref.finalize(self, partial(_release, lock, os.getpid()))

@@ -62,11 +62,11 @@ class Drive:
         self._events(hazards.NOTHING)
 
     @property
-    def around(self) -> World:
+    def world(self) -> World:
         """Return the other actors around the car and the lights in the newest frame; read once per step at most."""
         if self._around is None:
             try:
-                self._around = replace(self._scene.surroundings.world(), stop_signs=self._stops.asking)
+                self._around = replace(self._scene.surroundings.world(), stop_signs=self._stops.active)
             except SimulatorLost:
                 self._around = World()  # read again in the next step
         return self._around
@@ -76,7 +76,7 @@ class Drive:
         """Return the hazards on the route ahead in the newest frame."""
         if self._hazards is None:
             state = self.episode.state
-            self._hazards = hazards.hazards(state.route, state.place, self.motion, self.around)
+            self._hazards = hazards.hazards(state.route, state.place, self.motion, self.world)
         return self._hazards
 
     def step(self, steer: float, pedal: float) -> float:
@@ -90,12 +90,12 @@ class Drive:
         ahead = self.hazards if self._config.traffic.can_be_blocked else hazards.NOTHING
         try:
             if self.episode.steps % self._second == 0:
-                self._change(ahead)
-            self._see(self._car.drive(*applied))
+                self._change_surroundings(ahead)
+            self._read_frame(self._car.drive(*applied))
             events = self._events(ahead)
         except SimulatorLost:
             self._around, self._hazards = World(), hazards.NOTHING
-            self.episode.lose(applied[0])
+            self.episode.end_lost(applied[0])
             raise
         return self.episode.advance(self.motion, applied, events)
 
@@ -106,13 +106,13 @@ class Drive:
         seen: Observation = {"image": self._stack.image, "vector": vector}
         if self._expert is not None:
             walkers, vehicles = (
-                hazards.by_bearing(self.motion, who) for who in (self.around.walkers, self.around.vehicles)
+                hazards.by_bearing(self.motion, who) for who in (self.world.walkers, self.world.vehicles)
             )
             advised = self._expert.act(seen, state)
             seen["privileged"] = privileged.vector(self.hazards, walkers, vehicles, state, advised)
         return seen
 
-    def _change(self, ahead: Hazards) -> None:
+    def _change_surroundings(self, ahead: Hazards) -> None:
         """Let pedestrians step out and restless lights change, once per simulated second."""
         state = self.episode.state
         if self._scene.walkers is not None:
@@ -120,7 +120,7 @@ class Drive:
         if traffic_lights.can_stop(ahead, state.speed_mps):
             self._scene.cycles.redraw(self._rng)
 
-    def _see(self, motion: Motion) -> None:
+    def _read_frame(self, motion: Motion) -> None:
         self.picture = self._car.sensors.picture(motion.frame)
         self._stack.add(self.picture)
         self.motion, self._around, self._hazards = motion, None, None

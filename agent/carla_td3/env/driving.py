@@ -147,11 +147,11 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
         Raises:
             BlockedStart: something stands where the given route starts, or at the start of each drawn one.
-            ConfigError, Occupied: see ``Session.connect`` and ``Walkers``.
+            ConfigError, SimulatorOccupied: see ``Session.connect`` and ``Walkers``.
             NoSimulator: no simulator within the patience, or it died at each of a few attempts.
         """
         super().reset(seed=seed)
-        self._drive = self._begun(**(options or {}))
+        self._drive = self._start(**(options or {}))
         return self._drive.observation(), self._drive.episode.info()
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -162,7 +162,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         try:
             reward = self.drive.step(*_checked(action))
         except SimulatorLost as loss:
-            self._lose()
+            self._forget_simulator()
             self.loss, reward = str(loss), 0.0
         terminated = episode.terminated
         return self.drive.observation(), reward, terminated, episode.end is not None and not terminated, episode.info()
@@ -176,12 +176,12 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     def _connected(self) -> None:
         if not self.session.connected:
-            self._lose()
+            self._forget_simulator()
             self.session.connect()
         if self._scene is None:
             self._scene = Scene(self.session, self.config, self._seed)
 
-    def _begun(
+    def _start(
         self,
         route: Route | None = None,
         limit_s: float | None = None,
@@ -192,30 +192,30 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         wanted = conditions.draw(self.config, self.np_random) if seed is None else conditions.of_seed(self.config, seed)
         for _ in range(1 if route else STARTS_A_RESET):
             try:
-                return self._begun_though_lost(route, wanted, Rules(limit_s, continue_after_infractions))
+                return self._start_with_retries(route, wanted, Rules(limit_s, continue_after_infractions))
             except BlockedStart as blocked:
                 last = blocked
         raise last
 
-    def _begun_though_lost(self, route: Route | None, wanted: Conditions, rules: Rules) -> Drive:
+    def _start_with_retries(self, route: Route | None, wanted: Conditions, rules: Rules) -> Drive:
         """Return a drive on the given or a drawn route; retry the same route if the simulator dies."""
         for _ in range(LOSSES_A_RESET):
             try:
                 route = route or self.planner.sample(self.np_random, self.config.route)
                 scene = self.scene
-                self._people(route, wanted)
+                self._populate(route, wanted)
                 scene.set(route, wanted)
                 return Drive(scene, self.config, route, rules, self.np_random)
             except SimulatorLost as loss:
-                self._lose()
+                self._forget_simulator()
                 last = loss
         raise NoSimulator(f"The simulator at {self.session.address} was lost {LOSSES_A_RESET} times in a row: {last}")
 
-    def _people(self, route: Route, wanted: Conditions) -> None:
+    def _populate(self, route: Route, wanted: Conditions) -> None:
         assert self._scene is not None
         self._scene.populate(route, wanted)
 
-    def _lose(self) -> None:
+    def _forget_simulator(self) -> None:
         """Drop every reference to a lost simulator."""
         if self._scene is not None:
             self._scene.abandon()

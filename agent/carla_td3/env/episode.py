@@ -133,7 +133,7 @@ class Episode:
         self.end = self._decide(hit, passed)
         if self.end in ("off_road", "blocked", "red_light"):
             self.record.add(self.end, self.state.place.s_m, self.time_s)
-        step = reward.Step(
+        step = reward.RewardStep(
             seconds=self._seconds,
             progress_m=self.state.place.s_m - before.place.s_m,
             gained_m=self._best_s_m - best_s_m,
@@ -153,7 +153,7 @@ class Episode:
         self.terms = reward.terms(step, self._config.reward)
         return sum(self.terms.values())
 
-    def lose(self, wheel: float) -> None:
+    def end_lost(self, wheel: float) -> None:
         """End the drive because the simulator was lost. Of the current step, only the wheel's position is taken."""
         self.end = "simulator_lost"
         self.state = replace(self.state, wheel=wheel)
@@ -198,10 +198,10 @@ class Episode:
         self._acceleration = ax, ay
         self._best_s_m = max(self._best_s_m, self.state.place.s_m)
         self.record.keep_pace(motion.speed_mps, events.traffic_mps, self.route_completion)
-        if self._gets_on(motion):
+        if self._makes_progress(motion):
             self._counted_s_m, self._got_on_step = self._best_s_m, self.steps
 
-    def _gets_on(self, motion: Motion) -> bool:
+    def _makes_progress(self, motion: Motion) -> bool:
         """Return whether the car makes progress. If something may hold it up, creeping is enough."""
         if self._config.traffic.can_be_blocked and motion.speed_mps >= BLOCKED_MPS:
             return True

@@ -43,11 +43,11 @@ def vector(seen: Hazards, walkers_m: FloatArray, vehicles_m: FloatArray, state: 
         advised: the expert's action.
     """
     place = state.place.lateral_m / state.place.half_lane_m, state.heading_error / (math.pi / 2.0)
-    told = _told(seen, walkers_m, vehicles_m, (*place, state.speed_mps / SPEED_SCALE_MPS), advised)
+    told = _numbers(seen, walkers_m, vehicles_m, (*place, state.speed_mps / SPEED_SCALE_MPS), advised)
     return np.clip(np.array(list(told.values()), np.float32), -BOUND, BOUND)
 
 
-def _told(
+def _numbers(
     seen: Hazards, walkers_m: FloatArray, vehicles_m: FloatArray, own: tuple[float, float, float], advised: Action
 ) -> dict[str, float]:
     light = seen.light if seen.light_gap_m <= LIGHT_SEEN_M else Light.NONE
@@ -82,6 +82,6 @@ def _near(gap: float, reach: float) -> float:
     return max(0.0, 1.0 - gap / reach)
 
 
-_NOBODY = np.full(len(_MIDDLES), np.inf)
-NAMES = tuple(_told(NOTHING, _NOBODY, _NOBODY, (0.0, 0.0, 0.0), np.zeros(2, np.float32)))
+_NO_ACTORS = np.full(len(_MIDDLES), np.inf)
+NAMES = tuple(_numbers(NOTHING, _NO_ACTORS, _NO_ACTORS, (0.0, 0.0, 0.0), np.zeros(2, np.float32)))
 SIZE = len(NAMES)

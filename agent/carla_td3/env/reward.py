@@ -1,10 +1,10 @@
 """The reward: a sum of named terms, in one of two forms (``reward.form``).
 
-Pure: a ``Step`` in, terms out. Only progress along the route (by arc length, so that neither shortcuts nor circles pay)
-and the route's end are rewarded. In the **sum**, each fault has its own cost. In the **product**, after CaRL
-(2504.17838), faults reduce the reward of progress, so that bad driving is never worth more than standing, and serious
-faults end the drive. It compares the speed with the one that the road ahead allows, which falls to 0 before a hazard as
-in Roach (2108.08265). Waiting for a good reason costs nothing in either form.
+Pure: a ``RewardStep`` in, terms out. Only progress along the route (by arc length, so that neither shortcuts nor
+circles pay) and the route's end are rewarded. In the **sum**, each fault has its own cost. In the **product**, after
+CaRL (2504.17838), faults reduce the reward of progress, so that bad driving is never worth more than standing, and
+serious faults end the drive. It compares the speed with the one that the road ahead allows, which falls to 0 before a
+hazard as in Roach (2108.08265). Waiting for a good reason costs nothing in either form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TTC_S = 2.0
 
 
 @dataclass(frozen=True)
-class Step:
+class RewardStep:
     """Events of one step of ``seconds``."""
 
     seconds: float
@@ -46,12 +46,12 @@ class Step:
     blocked: bool = False
 
 
-def terms(step: Step, config: RewardConfig) -> dict[str, float]:
+def terms(step: RewardStep, config: RewardConfig) -> dict[str, float]:
     """Return the weighted terms, by the names in ``RewardConfig``."""
     return (_sum if config.form == "sum" else _product)(step, config)
 
 
-def _sum(step: Step, config: RewardConfig) -> dict[str, float]:
+def _sum(step: RewardStep, config: RewardConfig) -> dict[str, float]:
     """``progress`` lies in [-weight, weight]; ``finish`` is ≥ 0; all others are ≤ 0."""
     target = config.target_speed_mps
     advance = step.progress_m / (target * step.seconds)
@@ -68,7 +68,7 @@ def _sum(step: Step, config: RewardConfig) -> dict[str, float]:
     }
 
 
-def _product(step: Step, config: RewardConfig) -> dict[str, float]:
+def _product(step: RewardStep, config: RewardConfig) -> dict[str, float]:
     """``progress`` lies in [0, weight]; ``finish`` is ≥ 0; all others are ≤ 0, and end the drive."""
     target = config.target_speed_mps
     faults = {
@@ -87,7 +87,7 @@ def _product(step: Step, config: RewardConfig) -> dict[str, float]:
     }
 
 
-def _faults(step: Step, config: RewardConfig) -> dict[str, float]:
+def _faults(step: RewardStep, config: RewardConfig) -> dict[str, float]:
     """Return the faults in holding the line, each ≤ 0."""
     pace = min(step.speed_mps / config.target_speed_mps, 1.0)
     return {

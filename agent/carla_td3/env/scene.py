@@ -70,7 +70,7 @@ class Scene:
         asked, start = self._config.traffic, (float(route.points[0, 0]), float(route.points[0, 1]))
         seed = self._seed if wanted.seed is None else wanted.seed
         if wanted.seed is not None or self._replaced:
-            self._send_off(route, seed)
+            self._reset_actors(route, seed)
         self._replaced = wanted.seed is not None
         self.car = self.car or Car(self.session, self._config.camera, route)
         if most(asked.vehicles) > 0:
@@ -113,7 +113,7 @@ class Scene:
             self.car.abandon()
         vars(self).clear()
 
-    def _send_off(self, route: Route, seed: int) -> None:
+    def _reset_actors(self, route: Route, seed: int) -> None:
         """Remove all actors but the car, and move it to the route's start: no other could be spawned where it stood."""
         there = [others for others in (self.walkers, self.traffic) if others is not None]
         for others in there:

@@ -18,7 +18,7 @@ import carla
 
 from carla_run.exits import Exit, ExitError
 from carla_td3.config import ConfigError, SimulatorConfig
-from carla_td3.env.claim import Claim, Occupied
+from carla_td3.env.claim import Claim, SimulatorOccupied
 from carla_td3.env.lifeline import Lifeline
 
 ROLE_PREFIX = "td3-"
@@ -122,7 +122,7 @@ class Session:
 
         Raises:
             NoSimulator: nothing usable answered within ``patience_s``.
-            Occupied: another environment has the simulator.
+            SimulatorOccupied: another environment has the simulator.
             ConfigError: the simulator answers but doesn't have the wanted map.
         """
         if self.on_connect is not None:
@@ -257,7 +257,7 @@ class Session:
             for port in self._ports or (self.config.port,):
                 try:
                     claim = Claim(self.config.host, port)
-                except Occupied as occupied:
+                except SimulatorOccupied as occupied:
                     last = occupied
                 else:
                     self.config = self.config.model_copy(update={"port": port})

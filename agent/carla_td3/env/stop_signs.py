@@ -49,7 +49,7 @@ class StopSignWatch:
         self._stood = False
 
     @property
-    def asking(self) -> tuple[StopBox, ...]:
+    def active(self) -> tuple[StopBox, ...]:
         """All but the one at which the car has just stopped."""
         return tuple(hold for hold in self._holds if not (self._stood and hold is self._inside))
 

@@ -30,7 +30,7 @@ LIGHTS = {
 class _Box:
     """Bounding box of a vehicle or walker, relative to its origin."""
 
-    walks: bool
+    is_walker: bool
     x_m: float
     half_length_m: float
     half_width_m: float
@@ -79,7 +79,7 @@ class Surroundings:
             around = []
             for actor in snapshot:
                 if actor.id not in self._boxes:
-                    self._learn()
+                    self._read_new_actors()
                 box = self._boxes.setdefault(actor.id, None)
                 if box is not None:
                     pose = actor.get_transform()
@@ -90,10 +90,10 @@ class Surroundings:
                 for light, x, y, yaw in self._lines
                 if abs(x - here.x) <= RANGE_M and abs(y - here.y) <= RANGE_M
             ]
-        groups = [_others([one for one in around if one[0].walks is walks]) for walks in (False, True)]
+        groups = [_others([one for one in around if one[0].is_walker is is_walker]) for is_walker in (False, True)]
         return World(groups[0], groups[1], tuple(lines))
 
-    def _learn(self) -> None:
+    def _read_new_actors(self) -> None:
         """Read the properties of actors that are new since the last call."""
         for actor in self._session.world.get_actors():
             if actor.id not in self._boxes:
@@ -102,9 +102,9 @@ class Surroundings:
                 self._boxes[actor.id] = _box(actor, kind == "walker") if solid else None
 
 
-def _box(actor: Any, walks: bool) -> _Box:
+def _box(actor: Any, is_walker: bool) -> _Box:
     box = actor.bounding_box
-    return _Box(walks, box.location.x, box.extent.x, box.extent.y)
+    return _Box(is_walker, box.location.x, box.extent.x, box.extent.y)
 
 
 def _near(there: Any, here: Any) -> bool:

@@ -17,7 +17,7 @@ from carla_td3.env.session import ROLE_PREFIX, Session
 
 ROLE = f"{ROLE_PREFIX}traffic"
 CLEARANCE_M = 12.0
-MOST_SEED = 2**31 - 1
+MAX_SEED = 2**31 - 1
 
 
 class Traffic:
@@ -49,14 +49,14 @@ class Traffic:
     def reseed(self, seed: int) -> None:
         """Make the cars spawned from now on a function of this seed."""
         self._rng = np.random.default_rng(seed)
-        self._manager.set_random_device_seed(int(self._rng.integers(MOST_SEED)))
+        self._manager.set_random_device_seed(int(self._rng.integers(MAX_SEED)))
 
     def resize(self, count: int, start: tuple[float, float]) -> None:
         """Remove the last cars, or add some, none of them at the start (x, y); fewer are added if the map is full.
 
         Cars at the start, or too far from it, move to free spawn points.
         """
-        self._make_way(start)
+        self._clear_start(start)
         if count == self._wanted and len(self._living()) == len(self.cars):
             return  # also if the map is full: looking for room each time costs a call per place
         self._remove_from(count)
@@ -68,7 +68,7 @@ class Traffic:
         self._remove_from(0)
         self._wanted = 0
 
-    def _make_way(self, start: tuple[float, float]) -> None:
+    def _clear_start(self, start: tuple[float, float]) -> None:
         here = {i: car.get_transform().location for i, car in self._session.seen(self.cars).items()}
         misplaced = [car for car in self.cars if car.id in here and not self._may_be(here[car.id], start)]
         if not misplaced:

@@ -20,7 +20,7 @@ from carla_td3.env.session import ROLE_PREFIX, Session
 
 ROLE = f"{ROLE_PREFIX}walker"
 CONTROLLER = "controller.ai.walker"
-MOST_SEED = 2**31 - 1
+MAX_SEED = 2**31 - 1
 # A place on the mesh may be taken or be too near to another one; sometimes CARLA's mesh gives no place at all.
 ROUNDS = 5
 WALKING = 1
@@ -66,7 +66,7 @@ class Walkers:
         with self._session.answered():
             # Whether a walker crosses roads is decided when it is added, so the share must be set first.
             self._session.world.set_pedestrians_cross_factor(self._crossing)
-            self._session.world.set_pedestrians_seed(int(self._rng.integers(MOST_SEED)))
+            self._session.world.set_pedestrians_seed(int(self._rng.integers(MAX_SEED)))
         # New places each time: drawing them uses the client's random state, which is then the same for the same seed.
         self._pool = [self._anywhere() for _ in range(POOL)] if self._within_m is not None else []
         self._spots = [self._anywhere() for _ in range(SPOTS)] if self._step_out > 0.0 else []
@@ -153,7 +153,7 @@ class Walkers:
         looks = sorted(library.filter("walker.pedestrian.*"), key=lambda blueprint: str(blueprint.id))
         people: list[int] = []
         for _ in range(ROUNDS):
-            batch = [self._newcomer(looks) for _ in range(count - len(people))]
+            batch = [self._new_walker(looks) for _ in range(count - len(people))]
             people += [person for person in self._applied(batch) if person is not None]
         brain = library.find(CONTROLLER)
         brains = self._applied([carla.command.SpawnActor(brain, carla.Transform(), person) for person in people])
@@ -161,7 +161,7 @@ class Walkers:
         self._session.destroy([person for person, controller in pairs if controller is None])
         return [(person, controller) for person, controller in pairs if controller is not None]
 
-    def _newcomer(self, looks: list[Any]) -> Any:
+    def _new_walker(self, looks: list[Any]) -> Any:
         blueprint = looks[self._rng.integers(len(looks))]
         blueprint.set_attribute("role_name", ROLE)
         if blueprint.has_attribute("is_invincible"):

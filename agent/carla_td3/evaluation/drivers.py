@@ -40,9 +40,9 @@ EXPERT_SHOVED = "expert-shoved"
 Range = tuple[float, float]
 SHOVED_EVERY_S = 6.0
 """Mean time between two disturbances of each kind: steering, pedal and attention."""
-SHOVED_WHEEL: tuple[Range, Range] = (0.3, 0.8), (0.05, 0.2)
+SHOVED_STEER: tuple[Range, Range] = (0.3, 0.8), (0.05, 0.2)
 """Range of durations in seconds, and of sizes as a share of the full range."""
-SHOVED_FOOT: tuple[Range, Range] = (0.5, 1.5), (0.3, 0.9)
+SHOVED_PEDAL: tuple[Range, Range] = (0.5, 1.5), (0.3, 0.9)
 LAPSE: tuple[Range, Range] = (0.5, 2.5), (1.0, 1.0)
 """Range of durations of a lapse of attention, in seconds. Its size is always 1: the pedal ignores all hazards."""
 SHOVED_FROM_MPS = 2.0
@@ -60,7 +60,7 @@ class Driver(Protocol):
         ...
 
 
-class Stop:
+class StopDriver:
     """Stands still with the brake on: a baseline that a reward must not favour."""
 
     def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
@@ -90,7 +90,7 @@ class PolicyDriver:
         return self._policy.act(observation["image"], observation["vector"], observation.get("privileged"))
 
 
-class Greyed:
+class GreyedDriver:
     """A driver that sees a grey picture."""
 
     def __init__(self, other: Driver) -> None:
@@ -101,7 +101,7 @@ class Greyed:
         return self._other.act({**observation, "image": np.full_like(observation["image"], GREY)}, state)
 
 
-class Shuffled:
+class ShuffledDriver:
     """A driver that sees a random one of its recent pictures."""
 
     def __init__(self, other: Driver, rng: np.random.Generator) -> None:
@@ -116,7 +116,7 @@ class Shuffled:
         return self._other.act({**observation, "image": shown}, state)
 
 
-class Noisy:
+class NoisyDriver:
     """A driver with noise on its actions."""
 
     def __init__(self, other: Driver, noise: GaussianNoise) -> None:
@@ -128,7 +128,7 @@ class Noisy:
         return self._noise(self._other.act(observation, state))
 
 
-class Shoved:
+class ShovedDriver:
     """A driver whose steering and pedal are disturbed now and then, and that sometimes doesn't look.
 
     Args:
@@ -146,21 +146,23 @@ class Shoved:
     ) -> None:
         self._other, self._blind = other, blind
         self._range = (actuators or ActionRateConfig()).steer_range
-        self._wheel, self._foot, self._lapse = (_Pull(delta_s, rng, *of) for of in (SHOVED_WHEEL, SHOVED_FOOT, LAPSE))
+        self._steer, self._pedal, self._lapse = (
+            _Disturbance(delta_s, rng, *of) for of in (SHOVED_STEER, SHOVED_PEDAL, LAPSE)
+        )
 
     def act(self, observation: Observation, state: DriverState) -> Action:
         """Return the driver's action with disturbances."""
         steer, pedal = self._other.act(observation, state)
-        wheel, foot, lapse = self._wheel.next(), self._foot.next(), self._lapse.next()
+        steer_error, pedal_error, lapse = self._steer.next(), self._pedal.next(), self._lapse.next()
         if state.speed_mps < SHOVED_FROM_MPS:
-            foot = 0.0
+            pedal_error = 0.0
         elif lapse:
             pedal = self._blind.act(observation, state)[1]
-        pulled = np.array((steer + wheel / self._range, pedal + foot), np.float32)
+        pulled = np.array((steer + steer_error / self._range, pedal + pedal_error), np.float32)
         return pulled.clip(-1.0, 1.0)
 
 
-class _Pull:
+class _Disturbance:
     """A disturbance: constant for a moment, to either side, then none for a while."""
 
     def __init__(self, delta_s: float, rng: np.random.Generator, lasts_s: Range, strength: Range) -> None:
@@ -197,18 +199,18 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
     pid, expert = PidPurePursuit(target_mps, actuators=actuators), Expert(target_mps, delta_s, ahead, actuators)
     drivers: dict[str, Driver] = {
-        "stop": Stop(),
+        "stop": StopDriver(),
         "random": RandomDriver(rng),
         "pid": pid,
         EXPERT: expert,
-        EXPERT_NOISY: Noisy(expert, noise),
-        EXPERT_SHOVED: Shoved(expert, pid, delta_s, rng, actuators),
+        EXPERT_NOISY: NoisyDriver(expert, noise),
+        EXPERT_SHOVED: ShovedDriver(expert, pid, delta_s, rng, actuators),
     }
     if policy is not None:
         own = PolicyDriver(policy)
-        drivers |= {TD3_DRIVER: own, TD3_GREYED: Greyed(own), TD3_SHUFFLED: Shuffled(own, rng)}
+        drivers |= {TD3_DRIVER: own, TD3_GREYED: GreyedDriver(own), TD3_SHUFFLED: ShuffledDriver(own, rng)}
     if name in drivers:
         return drivers[name]
     known = ", ".join((*BY_POLICY, *BASELINES, *EXPERTS))
-    missing = "needs --checkpoint" if name in BY_POLICY else f"is unknown, expected one of {known}"
+    missing = "needs --checkpoint or --pretrained" if name in BY_POLICY else f"is unknown, expected one of {known}"
     raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)

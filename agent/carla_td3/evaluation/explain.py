@@ -16,7 +16,7 @@ from carla_td3.evaluation.drivers import GREY
 from carla_td3.td3.networks import Encoder, Policy
 from carla_td3.td3.replay.frames import BLOCK
 
-Heat = NDArray[np.float32]
+Heatmap = NDArray[np.float32]
 
 PATCH, STRIDE = 12, 6
 """Side of a greyed square in pixels, and the distance between two of them."""
@@ -31,7 +31,7 @@ def gradients(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float
     return np.stack(found)
 
 
-def occlusion(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32], planes: int) -> Heat:
+def occlusion(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32], planes: int) -> Heatmap:
     """Return how far the action moves, |steering| + |pedal|, when a patch about each pixel is greyed; (S, S).
 
     Args:
@@ -57,7 +57,7 @@ def occlusion(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float
     return np.divide(total, np.maximum(count, 1.0), dtype=np.float32)
 
 
-def heats(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32], planes: int) -> dict[str, Heat]:
+def heatmaps(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32], planes: int) -> dict[str, Heatmap]:
     """Return the heat maps to show, (S, S) each, over the front view's ``planes``, by name."""
     steer, pedal = (_strength(each, policy.stack.planes, planes) for each in gradients(policy, image, vector))
     return {
@@ -67,11 +67,11 @@ def heats(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32],
     }
 
 
-def _strength(gradient: NDArray[np.float32], of: int, planes: int) -> Heat:
+def _strength(gradient: NDArray[np.float32], of: int, planes: int) -> Heatmap:
     """Return the front view's part of a gradient (C, S, S), summed over planes and frames and slightly blurred."""
     size = gradient.shape[-1]
     front = np.abs(gradient.reshape(-1, of, size, size)[:, :planes]).sum(axis=(0, 1))
-    blurred: Heat = functional.avg_pool2d(torch.from_numpy(front)[None], 3, 1, 1)[0].numpy()
+    blurred: Heatmap = functional.avg_pool2d(torch.from_numpy(front)[None], 3, 1, 1)[0].numpy()
     return blurred
 
 

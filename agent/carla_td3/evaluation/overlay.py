@@ -1,7 +1,7 @@
 """The overlay on a driver's picture and beside it: the route ahead, speed, pedals, reward, lights, other actors.
 
-Pictures are (height, width, 3) uint8, blue first; the data of one step is a :class:`Seen`. The evaluation's video and
-the visual test use it. Owns layout and colours. Encodes nothing and writes no file.
+Pictures are (height, width, 3) uint8, blue first; the data of one step is an :class:`OverlayData`. The evaluation's
+video and the visual test use it. Owns layout and colours. Encodes nothing and writes no file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from carla_td3.env.route_line import FloatArray, turned
 
 Picture = NDArray[np.uint8]
 Colour = tuple[int, int, int]
-Heat = NDArray[np.float32]
+Heatmap = NDArray[np.float32]
 """(S, S), ≥ 0: how much each pixel of the agent's front view matters."""
 
 MARGIN = 10
@@ -48,7 +48,7 @@ SUBPIXEL = 4
 
 
 @dataclass(frozen=True)
-class Seen:
+class OverlayData:
     """The data drawn for one step."""
 
     state: DriverState
@@ -68,11 +68,13 @@ class Seen:
     """Memory by process."""
 
     @classmethod
-    def of(cls, env: DrivingEnv, action: Iterable[float], reward: float, info: Mapping[str, Any], **more: Any) -> Seen:
+    def of(
+        cls, env: DrivingEnv, action: Iterable[float], reward: float, info: Mapping[str, Any], **more: Any
+    ) -> OverlayData:
         """Return what to draw for an environment that was just stepped with this result; ``more``: other fields."""
         return cls(
             state=env.state,
-            world=env.drive.around,
+            world=env.drive.world,
             hazards=env.hazards,
             action=action,
             completion=info["route_completion"],
@@ -82,7 +84,7 @@ class Seen:
         )
 
 
-class Town:
+class TownMap:
     """The lanes of a map, for the view from above.
 
     Args:
@@ -111,7 +113,7 @@ def views(frame: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
     return [picture for _, picture in sorted(pictures, key=itemgetter(0))]
 
 
-def filmed(picture: Picture, own: Sequence[Picture], seen: Seen, town: Town) -> Picture:
+def filmed(picture: Picture, own: Sequence[Picture], seen: OverlayData, town: TownMap) -> Picture:
     """Draw into a chase camera's picture and return it: the agent's views, the town, title, speed, route."""
     height, width = picture.shape[:2]
     left = width - INSET - MARGIN
@@ -132,20 +134,20 @@ def filmed(picture: Picture, own: Sequence[Picture], seen: Seen, town: Town) -> 
 
 
 def composed(
-    front: Picture, lens: CameraConfig, seen: Seen, town: Town, heats: Mapping[str, Heat] | None = None
+    front: Picture, lens: CameraConfig, seen: OverlayData, town: TownMap, heatmaps: Mapping[str, Heatmap] | None = None
 ) -> Picture:
     """Return the visual test's picture, with the size of ``size_of``.
 
     Args:
         front: square, of any size, through ``lens``.
-        heats: heat maps by name, at most three; drawn over the front view.
+        heatmaps: by name, at most three; drawn over the front view.
     """
-    width, height = size_of(bool(heats))
+    width, height = size_of(bool(heatmaps))
     picture = np.full((height, width, 3), GROUND, np.uint8)
     view = _sized(front, FRONT, cv2.INTER_CUBIC)
-    for row, (name, heat) in enumerate((heats or {}).items()):
+    for row, (name, heat) in enumerate((heatmaps or {}).items()):
         tile = picture[row * HEAT : (row + 1) * HEAT, FRONT : FRONT + HEAT]
-        tile[:] = heated(_sized(view, HEAT, cv2.INTER_AREA), heat)
+        tile[:] = with_heatmap(_sized(view, HEAT, cv2.INTER_AREA), heat)
         _write(tile, name, 6, HEAT - 8, 0.42)
     _route_ahead(view, lens, seen.state)
     _write(view, seen.title, MARGIN, 36, 1.0, 2)
@@ -162,7 +164,7 @@ def size_of(explained: bool) -> tuple[int, int]:
     return FRONT + SIDE_WIDTH + (HEAT if explained else 0), FRONT
 
 
-def heated(picture: Picture, heat: Heat) -> Picture:
+def with_heatmap(picture: Picture, heat: Heatmap) -> Picture:
     """Return the darkened picture with the heat map as light: dark where it is 0, brightest at its maximum."""
     height, width = picture.shape[:2]
     part = (heat / max(float(heat.max()), 1e-12)).astype(np.float32)
@@ -215,7 +217,7 @@ def _route_ahead(view: Picture, lens: CameraConfig, state: DriverState) -> None:
     cv2.addWeighted(painted, 0.4, view, 0.6, 0.0, dst=view)
 
 
-def _from_above(into: Picture, seen: Seen, town: Town) -> None:
+def _from_above(into: Picture, seen: OverlayData, town: TownMap) -> None:
     """Draw roads, route, lights and other actors around the car, which points up."""
     height, width = into.shape[:2]
     scale, state = width / (2.0 * AROUND_M), seen.state
@@ -241,7 +243,7 @@ def _from_above(into: Picture, seen: Seen, town: Town) -> None:
     cv2.rectangle(into, (0, 0), (width - 1, height - 1), SOFT, 1)
 
 
-def _figures(into: Picture, seen: Seen) -> None:
+def _figures(into: Picture, seen: OverlayData) -> None:
     """Write speed, light, pedals, step and memory, one below the other."""
     _write(into, f"{3.6 * seen.state.speed_mps:.0f} km/h", MARGIN, 34, 0.9, 2)
     y = 60
@@ -260,7 +262,7 @@ def _figures(into: Picture, seen: Seen) -> None:
         _write(into, text, MARGIN, y, 0.45)
 
 
-def _rewards(into: Picture, seen: Seen) -> None:
+def _rewards(into: Picture, seen: OverlayData) -> None:
     """Write the step's reward and each of its terms, with a bar about 0."""
     _write(into, f"reward {seen.reward:+.2f}", 0, 34, 0.6)
     for row, (name, value) in enumerate(seen.terms.items()):
@@ -271,7 +273,7 @@ def _rewards(into: Picture, seen: Seen) -> None:
         _bar(into, 118, y - 9, 70, 9, 0.5 + min(0.0, share) / 2.0, 0.5 + max(0.0, share) / 2.0, colour)
 
 
-def _pedals(seen: Seen) -> list[tuple[str, float, float, Colour]]:
+def _pedals(seen: OverlayData) -> list[tuple[str, float, float, Colour]]:
     """Return the bars of steering, throttle and brake: name, both ends as shares, and colour."""
     steer, pedal = (float(value) for value in seen.action)
     wheel = 0.5 + steer / 2.0

@@ -98,7 +98,7 @@ def traffic_seed(seed: int, route: Route) -> int:
 
 
 @dataclass(frozen=True)
-class Step:
+class DriveStep:
     """An action and its result."""
 
     action: Action
@@ -107,7 +107,7 @@ class Step:
     info: dict[str, Any]
 
 
-def steps(env: DrivingEnv, driver: Driver, begun: tuple[Observation, dict[str, Any]]) -> Iterator[Step]:
+def steps(env: DrivingEnv, driver: Driver, begun: tuple[Observation, dict[str, Any]]) -> Iterator[DriveStep]:
     """Drive to the end, and yield each step.
 
     Args:
@@ -122,7 +122,7 @@ def steps(env: DrivingEnv, driver: Driver, begun: tuple[Observation, dict[str, A
         observation, reward, _, _, info = env.step(action)
         if info["simulator_lost"]:
             raise SimulatorLost(env.loss)
-        yield Step(action, observation, reward, info)
+        yield DriveStep(action, observation, reward, info)
 
 
 def drive(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None) -> Steps[RouteResult]:

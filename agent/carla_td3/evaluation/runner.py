@@ -71,7 +71,7 @@ class EvaluationRunner:
         """Let each driver drive the same routes and return the figures, in the given order.
 
         Args:
-            beside: wraps a driver so that it is observed, see ``onlooker``.
+            beside: wraps a driver so that it is observed, see ``observed_driver``.
             kept: see ``evaluate``.
 
         Raises:

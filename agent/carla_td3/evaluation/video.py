@@ -27,7 +27,7 @@ from carla_td3.env.sensors import FrameCamera
 from carla_td3.env.session import BlockedStart, SimulatorLost
 from carla_td3.evaluation import overlay
 from carla_td3.evaluation.drivers import Driver
-from carla_td3.evaluation.overlay import Seen, Town
+from carla_td3.evaluation.overlay import OverlayData, TownMap
 from carla_td3.evaluation.routes import Steps, steps
 
 Picture = NDArray[np.uint8]
@@ -136,10 +136,10 @@ def _drive(
     camera = FrameCamera(env.session, env.car.actor, pose, width=WIDTH, height=HEIGHT, fov_deg=FOV_DEG)
     try:
         camera.wait_for_first()
-        town = Town(env.planner.lanes)
+        town = TownMap(env.planner.lanes)
         for step in steps(env, driver, env.reset(options=options)):
             picture = camera.image(env.frame)[:, :, :3].copy()
-            seen = Seen.of(env, step.action, step.reward, step.info, title=title)
+            seen = OverlayData.of(env, step.action, step.reward, step.info, title=title)
             own = overlay.views(env.picture, env.config.camera)
             yield overlay.filmed(picture, own, seen, town), step.info["distance_m"]
     finally:

@@ -61,10 +61,10 @@ class Ready(_Message):
     steps: int
 
 
-class Rests(_Message):
+class ReachedLastEpisode(_Message):
     """The last episode before ``until_episode`` is over: this collector drives no more."""
 
-    kind: Literal["rests"] = "rests"
+    kind: Literal["reached_last_episode"] = "reached_last_episode"
 
 
 class Rehearsed(_Message):
@@ -166,7 +166,9 @@ class Ended(_Message):
 
 
 Order = Configure | Evaluate | Stop | Kill
-Report = Ready | Rests | Rehearsed | EpisodeEnded | Driving | Evaluated | Placed | ChunkLost | Failed | Ended
+Report = (
+    Ready | ReachedLastEpisode | Rehearsed | EpisodeEnded | Driving | Evaluated | Placed | ChunkLost | Failed | Ended
+)
 _MESSAGE: TypeAdapter[Order | Report] = TypeAdapter(Annotated[Order | Report, Field(discriminator="kind")])
 
 

@@ -21,7 +21,7 @@ from carla_td3.env.observation import Observation
 from carla_td3.env.route_line import Route
 from carla_td3.env.sensors import FrameCamera
 from carla_td3.evaluation import overlay
-from carla_td3.evaluation.overlay import Seen, Town
+from carla_td3.evaluation.overlay import OverlayData, TownMap
 from carla_td3.layered_yaml import read
 
 PATIENCE_S = 5.0
@@ -67,7 +67,7 @@ class RegisteredEnv(DrivingEnv):
         self.metadata = {**self.metadata, "render_fps": round(1.0 / address.fixed_delta_s)}
         self.render_mode = render_mode
         self._viewing: FrameCamera | None = None
-        self._town: Town | None = None
+        self._town: TownMap | None = None
         self._last: tuple[Action, float, dict[str, Any]] = np.zeros(2, np.float32), 0.0, {}
 
     def reset(
@@ -77,7 +77,7 @@ class RegisteredEnv(DrivingEnv):
         observation, info = super().reset(seed=seed, options=options)
         self._last = np.zeros(2, np.float32), 0.0, info
         if self.render_mode is not None:
-            self._town = Town(self.planner.lanes)
+            self._town = TownMap(self.planner.lanes)
         return observation, info
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -95,15 +95,15 @@ class RegisteredEnv(DrivingEnv):
         if self.render_mode is None:
             gymnasium.logger.warn('render() shows nothing: give gymnasium.make render_mode="rgb_array".')
             return None
-        seen = Seen.of(self, *self._last, step=self.drive.episode.steps)
+        seen = OverlayData.of(self, *self._last, step=self.drive.episode.steps)
         assert self._viewing is not None
         assert self._town is not None
         picture = overlay.composed(self._viewing.last[:, :, :3], self.config.camera, seen, self._town)
         return np.ascontiguousarray(picture[:, :, ::-1])
 
-    def _people(self, route: Route, wanted: Conditions) -> None:
+    def _populate(self, route: Route, wanted: Conditions) -> None:
         before = self.car
-        super()._people(route, wanted)
+        super()._populate(route, wanted)
         if self.render_mode is not None and self.car is not None and self.car is not before:
             self._viewing = self.car.add_view(overlay.FRONT)
 

@@ -58,7 +58,7 @@ def read_gpu_memory(device: int = 0) -> GpuMemory:
     """Return the present memory of a GPU; ``device`` is CUDA's index, which CUDA_VISIBLE_DEVICES affects."""
     free, total = _of_the_driver(device) or _of_the_context(device) or (None, None)
     here = _allocated(device)
-    problem = "" if free is not None or here is not None else str(cuda.look())
+    problem = "" if free is not None or here is not None else str(cuda.cuda_status())
     return GpuMemory(device, free, total, here, problem)
 
 
@@ -83,7 +83,7 @@ def _of_the_driver(device: int) -> tuple[float, float] | None:
     except ImportError:
         return None
     index = Nvml.index_of(visible_name(device))
-    card = None if index is None else Nvml.once(index).card
+    card = None if index is None else Nvml.read_once(index).card
     return None if card is None else (card.free_mib, card.total_mib)
 
 

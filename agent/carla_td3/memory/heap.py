@@ -22,17 +22,17 @@ _NEVER = 2**30
 _LARGE = 2**18
 """Bytes: once memory has run out, an allocation of at least this size that doesn't fit the heap is mapped separately.
 """
-SET_ASIDE = 64 * 2**20
+RESERVED_BYTES = 64 * 2**20
 """Bytes of reserved addresses, never touched: they take no RAM."""
 
-_aside: list[mmap.mmap] = []
+_reserved: list[mmap.mmap] = []
 
 
 def keep() -> bool:
     """Let this process reuse freed memory instead of giving it back; return whether the C library accepted that."""
     with contextlib.suppress(OSError):
-        if not _aside:
-            _aside.append(mmap.mmap(-1, SET_ASIDE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        if not _reserved:
+            _reserved.append(mmap.mmap(-1, RESERVED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     mallopt = _function("mallopt")
     return mallopt is not None and all(mallopt(which, _NEVER) for which in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD))
 
@@ -42,8 +42,8 @@ def give_back() -> None:
     mallopt = _function("mallopt")
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE)
-    while _aside:
-        _aside.pop().close()
+    while _reserved:
+        _reserved.pop().close()
     trim()
 
 

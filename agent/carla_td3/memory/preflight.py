@@ -18,7 +18,7 @@ from carla_run.exits import Exit
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
 from carla_td3.config import AgentConfig, ConfigError
-from carla_td3.cuda import Seen, on_cuda, seen_for, torch_device
+from carla_td3.cuda import CudaStatus, cuda_status_for, on_cuda, torch_device
 from carla_td3.exits import AgentError
 from carla_td3.memory import allocator, free, previous_crash
 from carla_td3.memory.allocator import Choice, Settings
@@ -137,7 +137,7 @@ class MemoryReport:
         return None if phases is None else _mib(self.fit.estimate.total(pool, phases))
 
 
-def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryReport:
+def report(config: AgentConfig, run: RunPaths, seen: CudaStatus | None) -> MemoryReport:
     """Compare what a configuration needs with what is free for a run in this directory.
 
     ``device: auto`` means the GPU, or the CPU if only the CPU can hold it.
@@ -145,7 +145,7 @@ def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryRepor
     Args:
         config: as given.
         run: its replay and checkpoints count as free, and its watermarks are shown.
-        seen: PyTorch's view of CUDA here (``carla_td3.cuda.look``); None if device is cpu.
+        seen: PyTorch's view of CUDA here (``carla_td3.cuda.cuda_status``); None if device is cpu.
 
     Raises:
         ConfigError: CUDA is asked for and isn't there.
@@ -161,7 +161,7 @@ def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryRepor
 def report_of_any(config: AgentConfig, run: RunPaths) -> MemoryReport:
     """Like :func:`report`, but if CUDA is missing, return the figures anyway, with that as the refusal."""
     try:
-        return report(config, run, seen_for(config.device))
+        return report(config, run, cuda_status_for(config.device))
     except ConfigError as error:
         return replace(report_without_gpu(config, run), refusal=str(error))
 
@@ -175,7 +175,7 @@ def report_without_gpu(config: AgentConfig, run: RunPaths) -> MemoryReport:
 
 
 def _report(config: AgentConfig, run: RunPaths, cuda: bool) -> MemoryReport:
-    config = _settled(config, run, cuda)
+    config = _with_precision(config, run, cuda)
     return _compared(config, run, cuda, free.read(run.path, cuda, config.memory.per_process_memory_fraction))
 
 
@@ -184,7 +184,7 @@ def _compared(config: AgentConfig, run: RunPaths, cuda: bool, room: Free) -> Mem
     return MemoryReport(fit, fit.refusal, not_on_cuda=None, measured_mib={} if beat is None else beat.peaks_mib)
 
 
-def _settled(config: AgentConfig, run: RunPaths, cuda: bool) -> AgentConfig:
+def _with_precision(config: AgentConfig, run: RunPaths, cuda: bool) -> AgentConfig:
     """Return the configuration with ``td3.precision: auto`` resolved as this run did before, else for this machine.
 
     Raises:
@@ -207,7 +207,7 @@ def _shown(size: int | None) -> str:
 
 
 @dataclass(frozen=True)
-class Admitted:
+class PreflightResult:
     """Where a run computes, and its configuration: as given, except ``td3.micro_batch`` and an auto precision."""
 
     device: torch.device
@@ -216,11 +216,11 @@ class Admitted:
     """Resolved ``td3.precision``: float32, bfloat16 or float16."""
     gave_way: str = ""
     """Event that made one of them smaller than asked for; empty if none did."""
-    cuda: Seen | None = None
+    cuda: CudaStatus | None = None
     """PyTorch's view of CUDA here; None if device is cpu."""
 
 
-def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admitted:
+def run_preflight(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> PreflightResult:
     """Decide whether and where a run fits, before anything is allocated and after ``allocator.prepare``.
 
     Logs the events ``allocator`` and ``footprint``; ``no_cuda``, ``device`` or ``micro_batch_lowered`` if they apply.
@@ -229,7 +229,7 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
         AgentError: the configuration can't fit (exit 71); the event ``cannot_fit`` has the numbers, and what would fit.
         ConfigError: CUDA isn't there, or the GPU doesn't compute in ``td3.precision``.
     """
-    seen = seen_for(config.device)
+    seen = cuda_status_for(config.device)
     if seen is not None and not seen.available:
         log_by(log, NoCuda(cause=str(seen), reason=seen.cuda, device=config.device, pool=seen.pool))
     found, gave_way = report(config, run, seen), ""
@@ -250,7 +250,7 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
     if found.not_on_cuda is not None:
         gave_way = "device"
         log(gave_way, found.not_on_cuda, device="cpu")
-    return Admitted(torch_device(found.fit.cuda), found.fit.config, found.computes_in, gave_way, seen)
+    return PreflightResult(torch_device(found.fit.cuda), found.fit.config, found.computes_in, gave_way, seen)
 
 
 def _shortage(found: MemoryReport, refusal: str) -> CannotFit:

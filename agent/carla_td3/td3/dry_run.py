@@ -44,7 +44,7 @@ def dry_run(algorithm: Algorithm, batch_size: int, attempt: Attempt) -> Peaks:
     Raises:
         AgentError: it does not fit (exit 71).
     """
-    batch = throw_away(algorithm, batch_size)
+    batch = zero_batch(algorithm, batch_size)
 
     def named(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
@@ -56,7 +56,7 @@ def dry_run(algorithm: Algorithm, batch_size: int, attempt: Attempt) -> Peaks:
     return _peaks(algorithm.executor.device)
 
 
-def throw_away(algorithm: Algorithm, rows: int) -> Batch:
+def zero_batch(algorithm: Algorithm, rows: int) -> Batch:
     """Return a batch of zeros."""
     stack = algorithm.stack
     frames = stack.frames + stack.new(algorithm.config.n_step)

@@ -182,10 +182,10 @@ class Executor:
 
     def update_targets(self, tau: float, attempt: Attempt) -> None:
         """Update the targets in place: θ' ← τ θ + (1 - τ) θ'."""
-        attempt("targets", lambda _: self._follow(0.0 if self.is_dry else tau), 1)
+        attempt("targets", lambda _: self._polyak_update(0.0 if self.is_dry else tau), 1)
 
     @torch.no_grad()
-    def _follow(self, tau: float) -> None:
+    def _polyak_update(self, tau: float) -> None:
         torch._foreach_lerp_(*self._targets.pairs(), tau)
 
     @contextlib.contextmanager

@@ -165,5 +165,5 @@ def _master(parameter: nn.Parameter) -> nn.Parameter:
 
 
 def _gradient(parameter: Tensor) -> Tensor:
-    assert parameter.grad is not None, "a step follows backward"
+    assert parameter.grad is not None, "step() needs gradients: call backward() first"
     return parameter.grad

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from carla_run import pulse
+from carla_run import heartbeat_writer
 from carla_run.heartbeat import (
     CollectorBeat,
     CollectorFigures,
@@ -51,7 +51,7 @@ class Vitals:
     exit_code: int | None = None
 
 
-class Pulse(pulse.Pulse):
+class HeartbeatWriter(heartbeat_writer.HeartbeatWriter):
     """The thread, with the learner's figures."""
 
     def __init__(self, run: RunPaths, vitals: Vitals, statuses: Sequence[Status], memory: Watermarks) -> None:

@@ -34,7 +34,7 @@ from carla_run.exits import Exit, ExitError
 from carla_run.files import sync, write_synced
 from carla_run.readers import inner
 from carla_td3.config import AgentConfig
-from carla_td3.pins import before
+from carla_td3.pins import legacy_values
 
 _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
 _PATTERN = "step-*"
@@ -160,7 +160,7 @@ def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
 
 
 def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    meant = before(AgentConfig)
+    meant = legacy_values(AgentConfig)
     for name in sorted({*saved, *wanted}):
         # Through JSON, because tuples come back as lists.
         ours, theirs = json.loads(json.dumps({**meant, **wanted}.get(name))), {**meant, **saved}.get(name)

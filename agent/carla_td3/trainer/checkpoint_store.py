@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from carla_run.heartbeat import Phase
-from carla_run.listener import Standing
+from carla_run.listener import Progress
 from carla_td3.trainer.checkpoint import CheckpointError
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.pacing import Counters
@@ -39,13 +39,13 @@ class CheckpointStore:
         return replace(self._counters, steps=self._learner.steps, updates=self._learner.updates)
 
     @property
-    def standing(self) -> Standing:
+    def progress(self) -> Progress:
         """Steps, updates, and the checkpoint if it holds them all."""
         counters = self.counters
         saved = counters.saved_updates == counters.updates
-        return Standing(counters.steps, counters.updates, self._learner.checkpoint if saved else None)
+        return Progress(counters.steps, counters.updates, self._learner.checkpoint if saved else None)
 
-    def note(self, **changes: bool | int) -> None:
+    def update_counters(self, **changes: bool | int) -> None:
         """Change counters that only the loop knows."""
         self._counters = replace(self._counters, **changes)  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ class CheckpointStore:
         except CheckpointError:
             return  # the event log says so
 
-    def save_what_is_new(self, cause: str) -> None:
+    def save_if_changed(self, cause: str) -> None:
         """Write a checkpoint, unless the last one is of this moment, which may have a score.
 
         Raises:
@@ -97,7 +97,7 @@ class CheckpointStore:
         """
         try:
             if stopped or self._refused is not None:
-                self.save_what_is_new(cause)
+                self.save_if_changed(cause)
         except CheckpointError as error:
             lost = self.counters.updates - max(0, self.counters.saved_updates)
             kept = self._learner.checkpoint or "the replay only"

@@ -6,9 +6,9 @@ steps and updates: ``pacing`` does. Its states and transitions:
 
     off      → drives   start
     drives   → drives   it ended or hung; or its time in a town is over
-    drives   → rests    it ended ``collector.attempts`` times in a row without a step, and others may drive
+    drives   → waits    it ended ``collector.attempts`` times in a row without a step, and others may drive
     drives   → (error)  the same, but no other may drive: the run ends
-    rests    → drives   ``REST_S`` later
+    waits    → drives   ``RETRY_S`` later
     any      → off      retire, close
 """
 
@@ -30,9 +30,9 @@ from carla_td3.trainer.collector_process import CollectorProcess
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.reporter import Reporter
 from carla_td3.trainer.shares import settings_of
-from carla_td3.trainer.towns import Station, Towns
+from carla_td3.trainer.towns import Assignment, Towns
 
-REST_S = 60.0
+RETRY_S = 60.0
 """Seconds between two tries of a collector that failed too often, while others drive."""
 
 
@@ -67,13 +67,13 @@ class CollectorSupervisor:
         self._learner, self._store, self._reporter, self._events = learner, store, reporter, reporter.events
         self._others_may_drive = others_may_drive
         self._which: dict[str, Any] = {"collector": number} if config.training.collectors > 1 else {}
-        self._rests_until_s: float | None = None
-        self._began_at = self._fruitless = 0
+        self._retry_at_s: float | None = None
+        self._began_at = self._attempts_without_step = 0
         self._failed_at: int | None = None
         self._total_steps = config.training.total_steps
         self._towns = Towns.of(config, number)
-        self._station: Station | None = None
-        self._may_leave = False
+        self._assignment: Assignment | None = None
+        self._done_in_town = False
         """Whether the collector has nothing more to do in its town."""
         evaluates = config.evaluation.every_steps > 0 or config.evaluation.final_episodes > 0
         self._rehearsed = not evaluates or number > 0
@@ -83,7 +83,7 @@ class CollectorSupervisor:
         counters, wanted = self._store.counters, self._wanted
         if self._towns.config is not None:
             self._events.append("town", map=wanted.map, episodes=self._episodes, steps=counters.steps, **self._which)
-        self._station, self._may_leave, self._rests_until_s = wanted, False, None
+        self._assignment, self._done_in_town, self._retry_at_s = wanted, False, None
         self._began_at = self._steps
         settings = settings_of(self._config, self._number, wanted.map, self._began_at, counters.steps)
         self.process.start(settings, wanted.until_episode, rehearse=not self._rehearsed)
@@ -93,13 +93,13 @@ class CollectorSupervisor:
 
     def evaluate(self) -> None:
         """Order an evaluation of the present weights; if evaluations have their own map, by a collector on that map."""
-        self._store.note(evaluating=True)
-        if self._station == self._wanted:
+        self._store.update_counters(evaluating=True)
+        if self._assignment == self._wanted:
             self._order_evaluation()
         else:
             self._replace()
 
-    def hear(self, timeout_s: float = 0.0) -> None:
+    def handle_reports(self, timeout_s: float = 0.0) -> None:
         """Handle the collector's reports; wait up to ``timeout_s`` if there are none yet.
 
         Raises:
@@ -114,39 +114,39 @@ class CollectorSupervisor:
         Raises:
             AgentError: too many in a row finished no step, and no other collector drives.
         """
-        if self._rests_until_s is not None:
-            if time.monotonic() >= self._rests_until_s:
+        if self._retry_at_s is not None:
+            if time.monotonic() >= self._retry_at_s:
                 self.start()
         elif (ended := self.process.ended()) is not None:
-            self._follow(ended)
-        elif self._may_leave and self._station != self._wanted:
+            self._replace_ended(ended)
+        elif self._done_in_town and self._assignment != self._wanted:
             self._replace()
 
     def retire(self) -> None:
         """Let the collector give the simulator back and end; it isn't replaced."""
         self.process.stop(self._config.collector.stop_grace_s)
-        self.hear()
+        self.handle_reports()
         self.close()
 
     def close(self) -> None:
         """End the collector if it still runs, and forget it."""
         self.process.close()
-        self._reporter.memory.collector_pids[self._number] = self._rests_until_s = None
+        self._reporter.memory.collector_pids[self._number] = self._retry_at_s = None
 
     @property
-    def fails(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether it failed at its last report and has taken no step since."""
         return self._failed_at == self._steps
 
-    def _follow(self, ended: Ended) -> None:
+    def _replace_ended(self, ended: Ended) -> None:
         """Count a collector that ended, and start the next one: after a pause if too many in a row took no step."""
-        self.hear()
-        self._fruitless = 0 if self._steps > self._began_at else self._fruitless + 1
-        rests = self._fruitless >= self._config.collector.attempts
-        if rests and not self._goes_on_without():
+        self.handle_reports()
+        self._attempts_without_step = 0 if self._steps > self._began_at else self._attempts_without_step + 1
+        pauses = self._attempts_without_step >= self._config.collector.attempts
+        if pauses and not self._run_can_continue():
             raise AgentError(
-                f"The collector ended {self._fruitless} times in a row without a finished step (last: {ended.cause}): "
-                f"{self._log} has its output.",
+                f"The collector ended {self._attempts_without_step} times in a row without a finished step "
+                f"(last: {ended.cause}): {self._log} has its output.",
                 Exit.CRASH,
             )
         counted = self._reporter.vitals.collector_restarts
@@ -155,12 +155,12 @@ class CollectorSupervisor:
         said = ended.model_dump(exclude={"kind"})
         self._events.add(CollectorRestarted(**said, restarts=restarts, steps=steps, **self._which))
         self.process.close()
-        if rests:
-            self._rests_until_s = time.monotonic() + REST_S
+        if pauses:
+            self._retry_at_s = time.monotonic() + RETRY_S
         else:
             self.start()
 
-    def _goes_on_without(self) -> bool:
+    def _run_can_continue(self) -> bool:
         """Record that the collector can't continue; return whether the run can. All collectors may have the same
         problem.
         """
@@ -180,12 +180,12 @@ class CollectorSupervisor:
         return self._store.counters.evaluating and self._number == 0
 
     @property
-    def _wanted(self) -> Station:
+    def _wanted(self) -> Assignment:
         """The collector's station now; at the run's end it stays where it is."""
         if self._evaluating or not self._rehearsed:
             return self._towns.evaluating(self._episodes)
-        if self._station is not None and self._store.counters.steps >= self._total_steps:
-            return self._station
+        if self._assignment is not None and self._store.counters.steps >= self._total_steps:
+            return self._assignment
         return self._towns.driving(self._episodes)
 
     def _replace(self) -> None:
@@ -204,15 +204,15 @@ class CollectorSupervisor:
             self._take_evaluation(report)
         elif isinstance(report, messages.Failed):
             code = Exit(report.code)
-            if code is Exit.NO_SIMULATOR and not self._evaluating and self._goes_on_without():
+            if code is Exit.NO_SIMULATOR and not self._evaluating and self._run_can_continue():
                 return  # its process ends, and the next one tries again
             # A collector computes on the CPU, so it runs out of host memory.
             raise AgentError(report.sentence, code, MemoryPool.HOST if code is Exit.OUT_OF_MEMORY else None)
         elif isinstance(report, messages.Rehearsed):
-            self._rehearsed = self._may_leave = True
+            self._rehearsed = self._done_in_town = True
             self._events.append("evaluation_rehearsed", **report.model_dump(exclude={"kind"}))
-        elif isinstance(report, messages.Rests):
-            self._may_leave = True
+        elif isinstance(report, messages.ReachedLastEpisode):
+            self._done_in_town = True
         elif isinstance(report, messages.Ready):
             self._learner.open_ring(self._number)
             self._events.append("collector_ready", pid=self.process.pid, steps=report.steps, **self._which)
@@ -221,11 +221,11 @@ class CollectorSupervisor:
             self._events.append(event, **report.model_dump(exclude={"kind"}), collector=self._number)
 
     def _take_evaluation(self, report: messages.Evaluated) -> None:
-        self._fruitless = 0  # it took no steps, but it did work
-        self._may_leave = True
+        self._attempts_without_step = 0  # it took no steps, but it did work
+        self._done_in_town = True
         self._reporter.take(report)
         self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))
         judged = self._store.counters.updates if report.final else -1
-        self._store.note(evaluating=False, evaluated_at=report.step, finally_evaluated=judged)
+        self._store.update_counters(evaluating=False, evaluated_at=report.step, finally_evaluated=judged)
         # No update has happened meanwhile, so the score belongs to these weights.
         self._store.save_if_possible("evaluated", report.score)

@@ -21,7 +21,7 @@ from carla_td3.trainer.collector_supervisor import CollectorSupervisor
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.remote import Cluster
 from carla_td3.trainer.reporter import Reporter
-from carla_td3.trainer.shares import Standing, step_limits
+from carla_td3.trainer.shares import CollectorProgress, step_limits
 
 DRIVING = frozenset({CollectorState.STEPPING, CollectorState.WAITING, CollectorState.EVALUATING})
 """States of a collector that has its simulator."""
@@ -65,7 +65,7 @@ class Fleet:
     def allow(self, steps: int) -> None:
         """Set the number of steps that the run may take."""
         standings = [
-            Standing(own, pace.step_limit, status.state in DRIVING)
+            CollectorProgress(own, pace.step_limit, status.state in DRIVING)
             for own, pace, status in zip(self._learner.collector_steps, self._paces, self._statuses, strict=True)
         ]
         limits = step_limits(steps - self._learner.steps_of_others, standings, self._most)
@@ -101,7 +101,7 @@ class Fleet:
         """Order an evaluation of the present weights."""
         self._supervisors[0].evaluate()
 
-    def hear(self, timeout_s: float = 0.0) -> None:
+    def handle_reports(self, timeout_s: float = 0.0) -> None:
         """Handle the collectors' reports; wait up to ``timeout_s`` if there are none yet.
 
         Raises:
@@ -112,7 +112,7 @@ class Fleet:
             select.select(channels, [], [], timeout_s)
             timeout_s = 0.0
         for supervisor in self._supervisors:
-            supervisor.hear(timeout_s)
+            supervisor.handle_reports(timeout_s)
 
     def watch(self) -> None:
         """Replace collectors that ended, hang, or have nothing more to do in their towns.
@@ -141,7 +141,7 @@ class Fleet:
     def _others_may_drive(self, number: int) -> bool:
         """Return whether any other collector may drive, as far as is known."""
         at_work = self._supervisors[: self._at_work]
-        return any(not other.fails for at, other in enumerate(at_work) if at != number)
+        return any(not other.is_failing for at, other in enumerate(at_work) if at != number)
 
 
 def _at_work(config: AgentConfig) -> int:

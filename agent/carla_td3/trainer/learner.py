@@ -23,7 +23,7 @@ from carla_td3.exchange.weights import WeightsFile, flatten
 from carla_td3.exits import is_out_of_memory
 from carla_td3.memory import free, heap, snapshot
 from carla_td3.memory.recovery import Recovery, Shortage
-from carla_td3.pins import Pin, before, pinned
+from carla_td3.pins import Pin, legacy_values, pinned
 from carla_td3.seeding import Purpose, derived_seed
 from carla_td3.td3.algorithm import configured
 from carla_td3.td3.dry_run import dry_run
@@ -76,16 +76,16 @@ class Learner:
             config.td3.batch_size,
             config.td3.micro_batch,
             self._algorithm.executor.release,
-            self._tell_shortage,
+            self._log_shortage,
             device_is_full=self.device_is_full,
-            last_resort=self._leave_for_the_cpu if on_cuda and config.device == "auto" else None,
+            last_resort=self._move_to_cpu if on_cuda and config.device == "auto" else None,
         )
         self._counters = Counters(steps=0, updates=0)
         self._last_pacing: Pacing | None = None
         self.checkpoint: str | None = None
         """Name of the last checkpoint, ``step-…``; None before the first."""
-        self._told_precision = False
-        self._tell_precision()
+        self._logged_precision = False
+        self._log_precision()
         if checkpoint.exists(run.path):
             self._restore()
         policy = flatten(self._algorithm.policy_state())
@@ -187,7 +187,7 @@ class Learner:
         Raises:
             AgentError: not even a micro-batch of 1 fits (exit 71).
         """
-        assert self._replay is not None, "an update is owed only once there are steps"
+        assert self._replay is not None, "an update is due only once there are steps"
         begun_s = time.perf_counter()
         batch = self._batches.draw(self._replay, self.updates)
         self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
@@ -247,15 +247,15 @@ class Learner:
         )
         self.checkpoint = written.name
 
-    def _tell_precision(self) -> None:
+    def _log_precision(self) -> None:
         """Log once that this device computes in another precision than the configured one."""
         asked, computed = self._config.td3.precision, self._algorithm.executor.precision
         sentence = arithmetic.only_emulated(asked, computed)
-        if sentence and not self._told_precision:
-            self._told_precision = True
+        if sentence and not self._logged_precision:
+            self._logged_precision = True
             self._events.append("precision", sentence, asked=asked, computed=computed, device=str(self.device))
 
-    def _tell_shortage(self, shortage: Shortage) -> None:
+    def _log_shortage(self, shortage: Shortage) -> None:
         account = asdict(shortage)
         written = snapshot.write(self._run.memory, self.device, account)
         following = HOST if shortage.action == "moved" else self.device
@@ -265,7 +265,7 @@ class Learner:
         if shortage.action in ("halved", "moved"):
             self.gave_way = "out_of_memory"
 
-    def _leave_for_the_cpu(self) -> None:
+    def _move_to_cpu(self) -> None:
         self._move(HOST, self._config)
 
     def _move_if_it_fits(self, device: torch.device, config: AgentConfig) -> None:
@@ -281,7 +281,7 @@ class Learner:
         self._limit(device)
         self._algorithm.executor.move(device, config.memory.offload if device.type == "cuda" else ())
         self._losses.move(device)
-        self._tell_precision()
+        self._log_precision()
 
     def _limit(self, device: torch.device) -> None:
         """Limit the allocator to ``memory.per_process_memory_fraction`` before it allocates anything."""
@@ -299,7 +299,7 @@ class Learner:
         self.checkpoint = found.path.name
         updates, values = self._algorithm.updates, found.values
         self._last_pacing = Pacing.from_plain(values.get("pacing"))
-        owed = Pacing.of(self._config, self._last_pacing, found.step).owed(found.step)
+        owed = Pacing.of(self._config, self._last_pacing, found.step).updates_due(found.step)
         self._counters = Counters(
             steps=found.step,
             updates=updates,
@@ -321,5 +321,5 @@ def _use_threads(config: AgentConfig) -> None:
 
 def architecture(config: AgentConfig) -> dict[str, Any]:
     """Return the configuration values that a checkpoint's loader must share, except those that its absence implies."""
-    meant = before(AgentConfig)
+    meant = legacy_values(AgentConfig)
     return {key: value for key, value in pinned(config, Pin.WEIGHTS).items() if key not in meant or value != meant[key]}

@@ -13,13 +13,13 @@ from rich.console import Console
 from carla_run.events import Failed, MemoryPool
 from carla_run.exits import Exit
 from carla_run.heartbeat import Phase, read_heartbeat
-from carla_run.listener import Standing
+from carla_run.listener import Progress
 from carla_run.memory.errors import gpu_is_lost
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
 from carla_td3.exchange.status import Status
 from carla_td3.exits import AgentError, exhausted_pool, exit_code
-from carla_td3.memory.preflight import Admitted
+from carla_td3.memory.preflight import PreflightResult
 from carla_td3.trainer.announcement import announce
 from carla_td3.trainer.checkpoint_store import CheckpointStore
 from carla_td3.trainer.fleet import Fleet
@@ -37,7 +37,7 @@ DRAINED_WAIT_S = 0.05
 class TrainingLoop:
     """A run from its start, or its last checkpoint, to its end."""
 
-    def __init__(self, admitted: Admitted, run: RunPaths, out: Console, stop: StopRequests) -> None:
+    def __init__(self, admitted: PreflightResult, run: RunPaths, out: Console, stop: StopRequests) -> None:
         self._config = config = admitted.config
         self._run = run
         self._stop = stop
@@ -70,7 +70,7 @@ class TrainingLoop:
             AgentError: the run can't continue; the last checkpoint holds what was learned.
         """
         announce(self._events, self._run, self._config, self._counters)
-        self._requests.begin(self.standing)
+        self._requests.begin(self.progress)
         with self._reporter.running():
             try:
                 if self._stop.signal is None:  # else it came while this process was starting
@@ -101,13 +101,13 @@ class TrainingLoop:
         self._record("finished", "nothing was left to do")
 
     @property
-    def standing(self) -> Standing:
+    def progress(self) -> Progress:
         """Steps, updates, and the checkpoint if it holds them all."""
-        return self._store.standing
+        return self._store.progress
 
     def checkpoint(self, cause: str) -> None:
         """Write a checkpoint, unless the last one is of this moment."""
-        self._store.save_what_is_new(cause)
+        self._store.save_if_changed(cause)
 
     def drain(self, cause: str) -> None:
         """Write a checkpoint, let the collectors give the simulators back, and wait until :meth:`resume`.
@@ -120,15 +120,15 @@ class TrainingLoop:
         self.checkpoint(cause)
         self._reporter.tell(self._counters, Phase.DRAINING)
         self._fleet.stop()
-        self._fleet.hear()
+        self._fleet.handle_reports()
         self._fleet.close()
-        self._store.note(drained=True)
+        self._store.update_counters(drained=True)
         self._record("drained", cause)
 
     def resume(self, cause: str) -> None:
         """Start collectors after a drain; the phase says whether they find simulators."""
         if self._counters.drained:
-            self._store.note(drained=False)
+            self._store.update_counters(drained=False)
             self._record("drain_ended", cause)
             self._fleet.start()
 
@@ -161,10 +161,10 @@ class TrainingLoop:
                 return Exit.FINISHED
             self._reporter.tell(counters, phase(self._plan, counters, action))
             self._perform(action)
-            self._fleet.hear(self._wait_s(action))
+            self._fleet.handle_reports(self._wait_s(action))
             if not self._counters.drained:
                 self._fleet.watch()
-            self._requests.obey(self)
+            self._requests.serve_next(self)
         return Exit.STOPPED
 
     def _wait_s(self, action: Action) -> float:
@@ -185,13 +185,13 @@ class TrainingLoop:
                 self._learner.publish()
         elif action is Action.RESET:
             self._learner.reset()
-            self._store.note(final_from=self._learner.updates)
+            self._store.update_counters(final_from=self._learner.updates)
         elif action is Action.SAVE:
             self._store.save_if_possible("interval")
-        elif action is Action.SECURE:
+        elif action is Action.SAVE_UNSAVED:
             last = self._counters.steps >= self._plan.total_steps
             self._store.save_if_possible("last update" if last else "before the evaluation")
-        elif action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+        elif action in (Action.EVALUATE, Action.FINAL_EVALUATION):
             self._learner.publish()
             self._fleet.evaluate()
 
@@ -212,7 +212,7 @@ class TrainingLoop:
         self._reporter.tell(self._counters, word)
         self._reporter.vitals.exit_code = code
         self._record(word, self._stopped_by)
-        self._requests.end(self.standing)
+        self._requests.end(self.progress)
 
     def _fail(self, error: Exception, code: Exit) -> None:
         """Report why the run ends; if only the simulator is missing, save what was learned."""
@@ -223,4 +223,4 @@ class TrainingLoop:
         self._events.add(Failed(cause=str(error), exit_code=code, error=kind, pool=pool, gpu_lost=lost, steps=steps))
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
             self._store.save_if_possible("no simulator")
-        self._requests.end(self.standing, failure=str(error))
+        self._requests.end(self.progress, failure=str(error))

@@ -26,10 +26,10 @@ class Action(Enum):
     RESET = "reset"
     """Reset the networks, for the final updates."""
     EVALUATE = "evaluate"
-    EVALUATE_FINALLY = "evaluate finally"
+    FINAL_EVALUATION = "final evaluation"
     SAVE = "save"
     """Save, because the interval is over."""
-    SECURE = "secure"
+    SAVE_UNSAVED = "save unsaved"
     """Save what was learned since the last checkpoint, before the phase changes."""
     FINISH = "finish"
 
@@ -42,7 +42,7 @@ class Pacing:
     steps: int
     """The schedule's first step: the warm-up's end, or where the ratio changed."""
     updates: int = 0
-    """Updates owed up to there."""
+    """Updates that the earlier schedule called for."""
     spent: int = 0
     """Final updates of an earlier end, which no step called for, if the run was extended since."""
 
@@ -53,12 +53,12 @@ class Pacing:
         return cls(ratio, config.training.warmup_steps) if last is None else last.continued(ratio, steps)
 
     def continued(self, ratio: Fraction, steps: int) -> Pacing:
-        """Return the pacing from ``steps`` on: updates owed stay owed, and earlier steps call for no more."""
+        """Return the pacing from ``steps`` on: updates due stay due, and earlier steps call for no more."""
         if ratio == self.ratio:
             return self
-        return replace(self, ratio=ratio, steps=max(steps, self.steps), updates=self.owed(steps))
+        return replace(self, ratio=ratio, steps=max(steps, self.steps), updates=self.updates_due(steps))
 
-    def beyond(self, final: int) -> Pacing:
+    def extended(self, final: int) -> Pacing:
         """Return the pacing of a run that is extended beyond an end with this many final updates."""
         return replace(self, updates=self.updates + final, spent=self.spent + final)
 
@@ -74,7 +74,7 @@ class Pacing:
         """Return it as plain data."""
         return {"ratio": str(self.ratio), "steps": self.steps, "updates": self.updates, "spent": self.spent}
 
-    def owed(self, steps: int) -> int:
+    def updates_due(self, steps: int) -> int:
         """Return how many updates this many steps call for."""
         return self.updates + floor(self.ratio * max(0, steps - self.steps))
 
@@ -95,7 +95,7 @@ class Plan:
     max_lead_steps: int
     lockstep: bool
     evaluate_every_steps: int
-    evaluate_finally: bool
+    final_evaluation: bool
     checkpoint_every_steps: int
 
     @classmethod
@@ -105,7 +105,7 @@ class Plan:
             **config.training.model_dump(include={field.name for field in fields(cls)}),
             pacing=pacing,
             evaluate_every_steps=config.evaluation.every_steps,
-            evaluate_finally=config.evaluation.final_episodes > 0,
+            final_evaluation=config.evaluation.final_episodes > 0,
         )
 
 
@@ -142,20 +142,20 @@ def resumed(counters: Counters, pacing: Pacing, total_steps: int) -> tuple[Count
     """
     if counters.final_from < 0 or counters.saved_steps >= total_steps:
         return counters, pacing
-    return replace(counters, final_from=-1), pacing.beyond(counters.updates - counters.final_from)
+    return replace(counters, final_from=-1), pacing.extended(counters.updates - counters.final_from)
 
 
-def updates_owed(plan: Plan, counters: Counters) -> int:
-    """Return how many updates are owed now: by the steps, and after the reset also by the end."""
+def due_updates(plan: Plan, counters: Counters) -> int:
+    """Return how many updates are due now: by the steps, and after the reset also by the end."""
     if counters.final_from >= 0:
         return counters.final_from + plan.final_updates
-    return plan.pacing.owed(min(counters.steps, plan.total_steps))
+    return plan.pacing.updates_due(min(counters.steps, plan.total_steps))
 
 
 def learning_rate(plan: Plan, counters: Counters) -> float:
     """Return the learning-rate factor of the next update."""
     begun = counters.final_from >= 0
-    regular = counters.final_from if begun else max(counters.updates, plan.pacing.owed(plan.total_steps))
+    regular = counters.final_from if begun else max(counters.updates, plan.pacing.updates_due(plan.total_steps))
     spent = plan.pacing.spent
     return learning_rate_factor(plan.annealing, counters.updates - spent, regular + plan.final_updates - spent)
 
@@ -199,11 +199,11 @@ def decide(plan: Plan, counters: Counters) -> Action:
         return Action.WAIT
     if _save_due(plan, counters):
         return Action.SAVE
-    behind = counters.updates < updates_owed(plan, counters)
+    behind = counters.updates < due_updates(plan, counters)
     evaluation = next_evaluation(plan, counters.evaluated_at)
     due = evaluation is not None and evaluation <= counters.steps < plan.total_steps
     if due and not (plan.lockstep and behind):
-        return Action.SECURE if _unsaved(counters) else Action.EVALUATE
+        return Action.SAVE_UNSAVED if _unsaved(counters) else Action.EVALUATE
     if behind:
         return Action.UPDATE
     if counters.steps < plan.total_steps:
@@ -215,9 +215,9 @@ def phase(plan: Plan, counters: Counters, action: Action) -> Phase:
     """Return the run's present phase."""
     if counters.drained:
         return Phase.DRAINED
-    if counters.evaluating or action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+    if counters.evaluating or action in (Action.EVALUATE, Action.FINAL_EVALUATION):
         return Phase.EVALUATING
-    if action in (Action.SAVE, Action.SECURE):
+    if action in (Action.SAVE, Action.SAVE_UNSAVED):
         return Phase.SAVING
     if counters.steps < plan.warmup_steps:
         return Phase.WARMING
@@ -228,13 +228,13 @@ def _last_actions(plan: Plan, counters: Counters) -> Action:
     if plan.final_updates and counters.final_from < 0:
         return Action.RESET
     if _unsaved(counters):
-        return Action.SECURE
-    if plan.evaluate_finally and not _is_judged(plan, counters):
-        return Action.EVALUATE_FINALLY
+        return Action.SAVE_UNSAVED
+    if plan.final_evaluation and not _is_evaluated(plan, counters):
+        return Action.FINAL_EVALUATION
     return Action.FINISH
 
 
-def _is_judged(plan: Plan, counters: Counters) -> bool:
+def _is_evaluated(plan: Plan, counters: Counters) -> bool:
     return counters.finally_evaluated == counters.updates and counters.evaluated_at >= plan.total_steps
 
 

@@ -69,7 +69,7 @@ class Cluster:
     def start(self, ours: Channel, theirs: socket.socket) -> RemoteCollector:
         """Start a collector; the driver serves the other end of its channel."""
         try:
-            socket.send_fds(self._driver(), [b"life"], [theirs.fileno()])
+            socket.send_fds(self._driver(), [b"collector"], [theirs.fileno()])
         except OSError:  # the driver has ended meanwhile: this collector ends too, because its socket closes
             self.close()
         return RemoteCollector(ours, self.kill)

@@ -18,7 +18,7 @@ from carla_td3.config import AgentConfig
 from carla_td3.exchange.messages import Driving, EpisodeEnded, Evaluated
 from carla_td3.exchange.status import Status
 from carla_td3.memory.watermarks import Watermarks
-from carla_td3.telemetry.heartbeat import Pulse, Vitals
+from carla_td3.telemetry.heartbeat import HeartbeatWriter, Vitals
 from carla_td3.telemetry.metrics import Episodes, Metrics
 from carla_td3.telemetry.progress import ProgressLine, Shown
 from carla_td3.trainer.learner import Learner
@@ -54,7 +54,7 @@ class Reporter:
         self._metrics.hyperparameters(config.model_dump(mode="json"))
         self._progress = ProgressLine(config.training.total_steps, out)
         self.memory = Watermarks(learner.device)
-        self._heartbeat = Pulse(run, self.vitals, statuses, self.memory)
+        self._heartbeat = HeartbeatWriter(run, self.vitals, statuses, self.memory)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

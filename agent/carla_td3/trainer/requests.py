@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from carla_run.listener import Listener, Standing
+from carla_run.listener import Listener, Progress
 from carla_run.requests import RequestKind, Result
 from carla_td3 import config, layered_yaml
 from carla_td3.config import AgentConfig, ConfigError, dump
@@ -28,7 +28,7 @@ class Training(Protocol):
     """Requests that a training can serve. ``cause`` is for its events."""
 
     @property
-    def standing(self) -> Standing:
+    def progress(self) -> Progress:
         """Its counters now."""
 
     def checkpoint(self, cause: str) -> None:
@@ -50,18 +50,18 @@ class Training(Protocol):
 class Requests(Listener):
     """The requests of one training."""
 
-    def obey(self, training: Training) -> None:
+    def serve_next(self, training: Training) -> None:
         """Do what is newly asked for, if anything; a stop is answered at the end of the run."""
-        request = self.take(training.standing)
+        request = self.take(training.progress)
         if request is None:
             return
         try:
             _ACTIONS[request.kind](training, request.values, f"request {request.id}")
         except (ConfigError, CheckpointError) as error:
-            self.answer(request, Result.REFUSED, str(error), training.standing)
+            self.answer(request, Result.REFUSED, str(error), training.progress)
         else:
             if request.kind is not RequestKind.STOP:
-                self.answer(request, Result.OK, _DONE[request.kind], training.standing)
+                self.answer(request, Result.OK, _DONE[request.kind], training.progress)
 
 
 def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:

@@ -44,7 +44,7 @@ def ring_capacity(config: AgentConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CollectorProgress:
     """State of one collector."""
 
     steps: int
@@ -55,7 +55,7 @@ class Standing:
     """Whether it has its simulator."""
 
 
-def step_limits(allowed: int, collectors: Sequence[Standing], most: int) -> list[int]:
+def step_limits(allowed: int, collectors: Sequence[CollectorProgress], most: int) -> list[int]:
     """Return each collector's step limit; together they allow as many steps as the run may take.
 
     The collector with the fewest steps left gets the first. Steps left to a collector aren't taken back, because it may

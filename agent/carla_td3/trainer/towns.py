@@ -16,7 +16,7 @@ SEED = "{seed}"
 
 
 @dataclass(frozen=True)
-class Station:
+class Assignment:
     """Place and end of a collector's work."""
 
     map: str | None
@@ -48,20 +48,20 @@ class Towns:
         names = () if towns is None else _named(towns.maps)
         return cls(towns, config.simulator.map, names, collector, config.training.collectors)
 
-    def driving(self, episodes: int) -> Station:
+    def driving(self, episodes: int) -> Assignment:
         """Return the station of the collector's next episode after this many of its episodes."""
         if self.config is None:
-            return Station(self.map)
+            return Assignment(self.map)
         turn = episodes // self.config.every_episodes
         index = self.first + turn * self.stride
         name = self.names[index % len(self.names)].replace(SEED, str(self.config.first_seed + index))
-        return Station(name, (turn + 1) * self.config.every_episodes)
+        return Assignment(name, (turn + 1) * self.config.every_episodes)
 
-    def evaluating(self, episodes: int) -> Station:
+    def evaluating(self, episodes: int) -> Assignment:
         """Return the station of evaluations: without a map of their own, the present one."""
         if self.config is None or self.config.evaluation_map is None:
             return self.driving(episodes)
-        return Station(self.config.evaluation_map, 0)
+        return Assignment(self.config.evaluation_map, 0)
 
 
 def _named(maps: Sequence[str]) -> list[str]:

@@ -56,7 +56,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Look:
+class NvmlReading:
     """Result of reading a GPU.
 
     Attributes:
@@ -77,7 +77,7 @@ class Nvml:
         self._open = False
         self._seen = False
 
-    def read(self) -> Look:
+    def read(self) -> NvmlReading:
         """Return the GPU's present state.
 
         After an error the next call connects again, to find a GPU that comes back. A GPU that could be read once and no
@@ -87,7 +87,7 @@ class Nvml:
             if not self._open:
                 pynvml.nvmlInit()
                 self._open = True
-            look = self._look()
+            look = self._read_card()
         except pynvml.NVMLError as error:
             self.close()
             return self._failed(error)
@@ -118,7 +118,7 @@ class Nvml:
             return 0
 
     @classmethod
-    def once(cls, index: int) -> Look:
+    def read_once(cls, index: int) -> NvmlReading:
         """Read a GPU once, and close the connection to the driver."""
         nvml = cls(index)
         try:
@@ -141,20 +141,20 @@ class Nvml:
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
 
-    def _look(self) -> Look:
+    def _read_card(self) -> NvmlReading:
         handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
         total, free, used = _memory(handle)
         held, problem = _processes(handle)
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         sentence = f"The driver doesn't report which processes hold GPU {self.index}'s memory ({problem})."
-        return Look(Gpu.OK, Card(uuid, total, free, used, held), sentence if problem else "")
+        return NvmlReading(Gpu.OK, Card(uuid, total, free, used, held), sentence if problem else "")
 
-    def _failed(self, error: pynvml.NVMLError) -> Look:
+    def _failed(self, error: pynvml.NVMLError) -> NvmlReading:
         gpu = _verdict(error.value, self.index, self._seen)
         if gpu is Gpu.NONE and error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-            return Look(gpu)
+            return NvmlReading(gpu)
         advice = _WHAT_TO_DO.get(error.value, "nvidia-smi may show more")
-        return Look(gpu, None, f"GPU {self.index} can't be read (NVML: {str(error).rstrip('.')}); {advice}.")
+        return NvmlReading(gpu, None, f"GPU {self.index} can't be read (NVML: {str(error).rstrip('.')}); {advice}.")
 
 
 @contextlib.contextmanager

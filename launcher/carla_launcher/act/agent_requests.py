@@ -11,7 +11,7 @@ from carla_run import requests
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
-from carla_run.requests import Answer, Asker
+from carla_run.requests import Answer, Requester
 
 
 class AgentRequests:
@@ -31,7 +31,7 @@ class AgentRequests:
         Raises:
             OSError: the run directory can't be written.
         """
-        return requests.write_request(self._run, kind, values, Asker.LAUNCHER)
+        return requests.write_request(self._run, kind, values, Requester.LAUNCHER)
 
     def answer(self, number: int) -> Answer | None:
         """Return the answer to a request; None while there is none."""

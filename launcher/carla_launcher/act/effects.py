@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from carla_launcher.act.agent_requests import AgentRequests
 from carla_launcher.act.runtime import Runtime
 from carla_launcher.decide.detectors.causes import Finding
-from carla_launcher.decide.detectors.drive import Drive
+from carla_launcher.decide.detectors.drive import DriveDetector
 from carla_launcher.decide.detectors.expectations import BandKey
 from carla_launcher.decide.holders import Holders
 from carla_launcher.decide.ladder import Ladder, Needs
@@ -57,7 +57,7 @@ class Forecast:
         ladder: the steps of each pool.
         base: values of the agent's configuration without any step, by dotted key.
         needs: takes overrides, returns the agent's predicted peak as far as known; never blocks.
-        ask_ahead: requests the peaks of overrides that ``needs`` will be asked for; waits for them if told to.
+        request_sizes: requests the peaks of overrides that ``needs`` will be asked for; waits for them if told to.
         bands: takes overrides and the simulator's quality, returns what simulator and agent should hold.
         on_cpu: returns the forecast for an agent on the CPU.
         program: the agent's program file.
@@ -67,7 +67,7 @@ class Forecast:
     ladder: Ladder = field(default_factory=dict)
     base: Mapping[str, Any] = field(default_factory=dict)
     needs: Needs = lambda _overrides: {}
-    ask_ahead: Callable[[Sequence[Mapping[str, Any]], bool], None] = lambda _overrides, _wait: None
+    request_sizes: Callable[[Sequence[Mapping[str, Any]], bool], None] = lambda _overrides, _wait: None
     bands: Callable[[Mapping[str, Any], str | None], Mapping[BandKey, float]] = lambda _overrides, _quality: {}
     on_cpu: Callable[[], Forecast] | None = None
     program: ProgramFile = field(default_factory=ProgramFile)
@@ -79,7 +79,7 @@ class Watched:
     """The observer and the detectors of one further simulator."""
 
     monitor: SimulatorMonitor
-    drive: Drive
+    drive: DriveDetector
 
 
 @dataclass(frozen=True)

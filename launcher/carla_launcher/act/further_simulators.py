@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from carla_launcher.act.effects import Effects, Watched
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.program import Life, Script, SupervisedProcess
+from carla_launcher.act.program import ProgramState, Script, SupervisedProcess
 from carla_launcher.act.runtime import Child, Role
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide import policy
@@ -22,14 +22,14 @@ from carla_run.events import LauncherEvent
 from carla_run.heartbeat import CollectorState
 
 
-class _Further:
+class _FurtherSimulator:
     """One simulator: its program, its observer and detectors, and its open finding."""
 
     def __init__(self, program: SupervisedProcess, watched: Watched) -> None:
         self.program, self.watched = program, watched
         self.found: Finding | None = None
 
-    def look(self, seen: Observation, quality: str | None) -> Life | Finding | None:
+    def look(self, seen: Observation, quality: str | None) -> ProgramState | Finding | None:
         """Advance the program's state by one transition."""
 
         def probe(now_s: float, child: Child | None) -> tuple[SimulatorSeen, Finding | None]:
@@ -48,7 +48,7 @@ class FurtherSimulators:
         self._interval_s, self._journal, self._say = config.watch.interval_s, journal, effects.say
         limit = simulator.start_limit(config.simulator)
         self._all = [
-            _Further(
+            _FurtherSimulator(
                 SupervisedProcess(
                     effects.runtime, Role.SIMULATOR, config.simulator, number, start_limit=limit, draw=effects.draw
                 ),
@@ -80,19 +80,19 @@ class FurtherSimulators:
             elif program.child is not None and program.last.quality != quality:
                 self._drop(each, "its quality changes")
             if program.child is not None or program.number < count:
-                self._moved(each, each.look(seen, quality), seen.time_s)
+                self._record_change(each, each.look(seen, quality), seen.time_s)
 
-    def _moved(self, each: _Further, moved: Life | Finding | None, now_s: float) -> None:
+    def _record_change(self, each: _FurtherSimulator, moved: ProgramState | Finding | None, now_s: float) -> None:
         program = each.program
         match moved:
             case Finding() as finding:
                 self._failed(each, finding, program.fail(finding, now_s))
-            case Life.STARTING if program.child is not None:
+            case ProgramState.STARTING if program.child is not None:
                 each.watched.drive.forget()  # the last simulator's failures don't count for this one
                 self._tell(
                     LauncherEvent.FURTHER_SIMULATOR_STARTED, each, "", pid=program.child.pid, log=str(program.child.log)
                 )
-            case Life.UP:
+            case ProgramState.UP:
                 took_s = round(now_s - program.started_s, 2)
                 self._tell(LauncherEvent.FURTHER_SIMULATOR_HEALTHY, each, "", took_s=took_s)
                 self._say(f"{program.name} answers and ticks after {took_s:.1f} s")
@@ -111,13 +111,13 @@ class FurtherSimulators:
             each.program.forget()
             each.watched.monitor.close()
 
-    def _failed(self, each: _Further, finding: Finding, wait_s: float) -> None:
+    def _failed(self, each: _FurtherSimulator, finding: Finding, wait_s: float) -> None:
         """Record that it is restarted, or that a restart won't help."""
         program = each.program
         if each.found is None:
             each.found = replace(finding, owner=program.name, incident=self._journal.open_incident())
             self._journal.found(each.found)
-        if program.life is Life.GIVEN_UP:
+        if program.state is ProgramState.GIVEN_UP:
             self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, finding.sentence)
             again = "it isn't restarted"
         else:
@@ -126,20 +126,20 @@ class FurtherSimulators:
             again = f"it is restarted in {wait_s:.1f} s"
         self._say(f"{program.name}: {finding.sentence}; {again}, other collectors continue")
 
-    def _over(self, each: _Further) -> None:
+    def _over(self, each: _FurtherSimulator) -> None:
         if each.found is not None:
             self._journal.over(each.found)
             each.found = None
 
-    def _drop(self, each: _Further, cause: str) -> None:
+    def _drop(self, each: _FurtherSimulator, cause: str) -> None:
         """Kill it if it runs, and record the cause."""
-        lived = each.program.lives
+        lived = each.program.is_running
         each.program.forget()
         if lived:
             self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, cause)
             self._over(each)
 
-    def _tell(self, event: LauncherEvent, each: _Further, cause: str, **fields: object) -> None:
+    def _tell(self, event: LauncherEvent, each: _FurtherSimulator, cause: str, **fields: object) -> None:
         incident = "" if each.found is None else each.found.incident
         self._journal.event(event, cause, incident=incident, simulator=each.program.number, **fields)
 

@@ -18,12 +18,12 @@ from carla_launcher.decide.choose import Context
 from carla_launcher.decide.decisions import Degrade
 from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.decide.detectors.expectations import BandKey
-from carla_launcher.decide.ladder import LadderPosition, Step, Taken, kind_of, overrides
+from carla_launcher.decide.ladder import AppliedRung, LadderPosition, RungStep, kind_of, overrides
 from carla_launcher.decide.restore import Hold, fits_without_last
 from carla_launcher.decide.room import taken_from_simulator
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import OwnerKind, PoolKind, Provenance
-from carla_launcher.rungs.rung import Act, summed
+from carla_launcher.rungs.rung import RungAction, summed
 from carla_launcher.sizes import CPU, CUDA, DEVICE
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Heartbeat
@@ -104,7 +104,7 @@ class LadderState:
             kind = kind_of(step, stands.ladder, decision.kind).value
             rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
             if step.stays:
-                taken.append(Taken(step.rung, kind, decision.cause, dict(step.values), step.quality))
+                taken.append(AppliedRung(step.rung, kind, decision.cause, dict(step.values), step.quality))
         self._journal.change(taken=tuple(taken))
         for rung, kind, freed_mib in rows:
             self._journal.event(LauncherEvent.RUNG_TAKEN, decision.cause, rung=rung, kind=kind, frees_mib=freed_mib)
@@ -115,7 +115,7 @@ class LadderState:
             self._journal.event(LauncherEvent.RESTORE_FAILED, hold_s=self._hold.hold_s)
         self._remember_hold()
 
-    def restore(self) -> tuple[Taken, dict[str, Any]]:
+    def restore(self) -> tuple[AppliedRung, dict[str, Any]]:
         """Restore the last step; return it, and its keys' values without it."""
         *before, taken = self._journal.state.taken
         self._journal.change(taken=tuple(before))
@@ -129,10 +129,10 @@ class LadderState:
         beat = self._present_heartbeat(seen)
         return {} if beat is None else given_up(beat, self._expected, self._forecast.program)
 
-    def adopt(self, values: dict[str, Any], step: int) -> Taken:
+    def adopt(self, values: dict[str, Any], step: int) -> AppliedRung:
         """Record values that the agent lowered by itself, at this training step, as a rung."""
         kind = PoolKind.VRAM if self._expected.get(DEVICE) == CUDA else PoolKind.RAM
-        taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
+        taken = AppliedRung(self._rung_with(values), kind.value, "the agent ran out of memory", values)
         self._journal.change(taken=(*self._journal.state.taken, taken))
         self.degraded()
         self._journal.event(LauncherEvent.RUNG_ADOPTED, taken.cause, rung=str(taken), kind=taken.kind, step=step)
@@ -152,7 +152,7 @@ class LadderState:
         self._journal.event(LauncherEvent.PLANNED_WITHOUT_CUDA, cause, reason=beat.cuda)
         lasting = replace(self._forecast, base={**self._forecast.base, DEVICE: CPU})
         self._forecast = lasting if self._forecast.on_cpu is None else self._forecast.on_cpu()
-        self.look_ahead()
+        self.request_sizes()
         return why
 
     @property
@@ -166,19 +166,19 @@ class LadderState:
     def _present_heartbeat(self, seen: Observation) -> Heartbeat | None:
         """Return the heartbeat if it is of a started agent on the present rung."""
         beat = seen.agent.beat
-        current = beat is not None and self.beats_tell_of_now and beat.phase != "starting"
+        current = beat is not None and self.heartbeats_are_current and beat.phase != "starting"
         return beat if current else None
 
     def changed(self) -> None:
         """Record a change: memory is judged again once it has settled."""
         self._changed_s = self._run.now_s
-        self._hold.begin_again()
+        self._hold.reset()
         self._journal.save()
-        self.look_ahead()
+        self.request_sizes()
 
-    def look_ahead(self, wait: bool = False) -> None:
+    def request_sizes(self, wait: bool = False) -> None:
         """Request the agent's sizes for the next steps, before a decision needs them."""
-        self._forecast.ask_ahead(self._position.within_reach(), wait)
+        self._forecast.request_sizes(self._position.within_reach(), wait)
 
     def plan_bands(self) -> None:
         """Set the bands of simulator and agent for the present rung."""
@@ -193,7 +193,7 @@ class LadderState:
         self._journal.change(planned_bands_mib=shown)
         self._journal.event(LauncherEvent.PLANNED_BANDS, "planned for the present rung", bands_mib=shown)
 
-    def foresee(self, seen: Observation) -> None:
+    def save_possible_savings(self, seen: Observation) -> None:
         """Save at intervals what each rung would free, for status and page: its next step, and its last one."""
         if self._run.now_s - self._saved_s < self._config.memory.timeline_s:
             return
@@ -214,7 +214,7 @@ class LadderState:
             self._journal.save()
 
     @property
-    def beats_tell_of_now(self) -> bool:
+    def heartbeats_are_current(self) -> bool:
         """Return whether heartbeats are surely newer than the last change."""
         return self._run.now_s - self._changed_s >= BEATS_SETTLE_S
 
@@ -223,11 +223,11 @@ class LadderState:
         """Return whether memory has settled since the last change."""
         return self._run.now_s - self._changed_s >= self._config.restore.settle_s
 
-    def undone_by(self, taken: Taken) -> tuple[Act, ...]:
+    def acts_to_restore(self, taken: AppliedRung) -> tuple[RungAction, ...]:
         """Return the actions that restore a step; the ladder may have changed since the step was taken."""
         found = next((step for step in self._steps() if step.rung == taken.rung and step.stays), None)
         if found is None:
-            return (Act.FRESH_SIMULATOR,) if taken.quality else (Act.FRESH_AGENT,)
+            return (RungAction.FRESH_SIMULATOR,) if taken.quality else (RungAction.FRESH_AGENT,)
         return found.does.acts
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
@@ -236,7 +236,7 @@ class LadderState:
 
     # Measures
 
-    def simulator_is_new(self, fresh: bool = True) -> None:
+    def reset_simulator_figures(self, fresh: bool = True) -> None:
         """Forget the last simulator's figures. An adopted simulator isn't fresh."""
         self._fresh_known = False
         self._young_mib, self._doubted = {}, not fresh
@@ -255,7 +255,7 @@ class LadderState:
         The watermark is that of its first minutes, since later growth is a leak that later runs must not plan with. It
         is saved once a leak in these minutes would have been found.
         """
-        simulator_age_s = self._run.simulator.well_for_s(self._run.now_s)
+        simulator_age_s = self._run.simulator.up_for_s(self._run.now_s)
         young = simulator_age_s <= self._config.simulator.restarts.stable_after_s
         for kind in (PoolKind.VRAM, PoolKind.RAM):
             held = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
@@ -274,7 +274,7 @@ class LadderState:
 
     def _measure_command(self, seen: Observation) -> None:
         """Keep the most that the program held with the values that hold, where nothing else says what it takes."""
-        settled_s = min(self._run.agent.well_for_s(self._run.now_s), self._run.now_s - self._changed_s)
+        settled_s = min(self._run.agent.up_for_s(self._run.now_s), self._run.now_s - self._changed_s)
         if self._forecast.measured is None or not self._run.warm or settled_s < self._config.restore.settle_s:
             return
         pools = {kind: seen.memory.of(kind) for kind in (PoolKind.VRAM, PoolKind.RAM)}
@@ -309,12 +309,12 @@ class LadderState:
 
     def doubt(self, findings: tuple[Finding, ...], seen: Observation | None = None) -> None:
         """Mark the figures of a program that leaked, grew or ran out of memory: later runs don't plan with them."""
-        self._doubted = self._doubted or any(policy.spoils(each, "simulator") for each in findings)
+        self._doubted = self._doubted or any(policy.invalidates_figures(each, "simulator") for each in findings)
         if self._forecast.measured is not None:
             if seen is not None:
                 self._wanted_more(findings, seen)
             return
-        for finding in (each for each in findings if policy.spoils(each, "agent")):
+        for finding in (each for each in findings if policy.invalidates_figures(each, "agent")):
             if not self._journal.state.agent_figures_doubted:
                 self._journal.change(agent_figures_doubted=finding.sentence)
                 self._journal.save()
@@ -330,14 +330,14 @@ class LadderState:
                     peaks[kind.value] = {**of_kind, name: round(mib, 1)}
             self._journal.change(simulator_peak_mib=peaks)
 
-    def foreign_process_in_the_way(self, seen: Observation) -> Finding | None:
+    def blocking_foreign_process(self, seen: Observation) -> Finding | None:
         """Return a finding if a foreign process took the memory that a new simulator needs; otherwise None."""
         one = {kind: mib / self.simulators for kind, mib in self._fresh_mib.items()}
         return taken_from_simulator(one, seen.memory, self._effects.holders, self._spec.cards)
 
     def may_restore(self, seen: Observation, findings: tuple[Finding, ...]) -> bool:
         """Return whether the hold time is over in which memory sufficed without the last step."""
-        if self._hold.passed(self._run.now_s, self._config.restore):
+        if self._hold.passed_probation(self._run.now_s, self._config.restore):
             self._remember_hold()
             self._journal.event(LauncherEvent.RESTORE_STANDS, hold_s=self._hold.hold_s)
         taken, beat = self._journal.state.taken, seen.agent.beat
@@ -351,7 +351,7 @@ class LadderState:
     def _remember_hold(self) -> None:
         self._journal.change(hold_s=self._hold.hold_s)
 
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[RungStep]:
         return [step for steps in self._forecast.ladder.values() for step in steps]
 
     def _rung_with(self, values: dict[str, Any]) -> str:

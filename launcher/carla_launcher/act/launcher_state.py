@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from carla_launcher.decide.ladder import Taken
+from carla_launcher.decide.ladder import AppliedRung
 from carla_run.files import open_to_read
 from carla_run.paths import RunPaths
 from carla_run.readers import last_lines, number, object_of
@@ -100,7 +100,7 @@ class LauncherState:
     state: str = "init"
     simulator: ProcessState | None = None
     agent: ProcessState | None = None
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[AppliedRung, ...] = ()
     hold_s: float | None = None
     simulator_failures: int = 0
     simulator_restarts: int = 0
@@ -127,21 +127,21 @@ STATE = TypeAdapter(LauncherState)
 
 
 @dataclass(frozen=True)
-class Recalled:
+class PreviousLauncher:
     """The state that the last launcher of a run left.
 
     Attributes:
         state: the state with which the next launcher starts: steps, hold times and watermarks stay.
         killed: the last launcher was killed, since it recorded no end.
-        open_to: which other users could have written the file, a clause; empty if none could.
+        writable_by_others: which other users could have written the file, a clause; empty if none could.
     """
 
     state: LauncherState
     killed: bool
-    open_to: str
+    writable_by_others: str
 
 
-def recall(run: RunPaths) -> Recalled | None:
+def read_previous(run: RunPaths) -> PreviousLauncher | None:
     """Return the state that the last launcher of this run left; None if there was none.
 
     Raises:
@@ -166,7 +166,9 @@ def recall(run: RunPaths) -> Recalled | None:
     again = replace(state, pid=os.getpid(), state="init", incidents=incidents, incident=incident)
     stood = (state.standstill or _last_sign(run, state, incident)) if killed else None
     fresh = replace(again, exit_code=None, reason="", findings=(), standstill=stood)
-    return Recalled(fresh, killed, open_to(run.launcher_state, saved) or open_to(run.path, folder))
+    return PreviousLauncher(
+        fresh, killed, writable_by_others(run.launcher_state, saved) or writable_by_others(run.path, folder)
+    )
 
 
 def _last_sign(run: RunPaths, state: LauncherState, incident: str) -> Standstill | None:
@@ -197,7 +199,7 @@ def plain(state: LauncherState) -> dict[str, Any]:
     return found
 
 
-def open_to(path: Path, status: os.stat_result) -> str:
+def writable_by_others(path: Path, status: os.stat_result) -> str:
     """Return which other users could have written a file or changed a folder, as a clause; empty if none could."""
     if status.st_uid != os.geteuid():
         return f"{path} belongs to user {status.st_uid}, not to the launcher's user {os.geteuid()}"

@@ -12,7 +12,7 @@ from carla_run.files import read_whole
 from carla_run.locks import is_held, taken_by
 from carla_run.paths import RunPaths
 
-LOOK_S = 0.1
+POLL_S = 0.1
 PROC = Path("/proc")
 
 
@@ -25,7 +25,7 @@ def await_leftovers(run: RunPaths, limit_s: float) -> bool:
     while is_held(run.launcher_lock):
         if time.monotonic() >= deadline_s or owner_of(run.launcher_lock) is not None:
             return False
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return True
 
 

@@ -61,7 +61,7 @@ class Monitor:
         hung = ["collector" for each in failed if each.cause is Cause.COLLECTOR_HANG]
         incident = self._journal.under_repair or next((each.incident for each in failed), "")
         run = self._run
-        run.standstills.look(seen.agent.beat, run.agent.started_s, [*run.wanting, *hung], incident)
+        run.standstills.look(seen.agent.beat, run.agent.started_s, [*run.missing, *hung], incident)
 
     @property
     def last(self) -> Observation:
@@ -129,7 +129,7 @@ class Monitor:
         beat = seen.agent.beat
         self._journal.memory(
             {
-                "state": self._run.stands.value,
+                "state": self._run.state.value,
                 "phase": None if beat is None else beat.phase,
                 "step": None if beat is None else beat.step,
                 "updates": None if beat is None else beat.updates,

@@ -33,7 +33,7 @@ Probe = Callable[[float, "Child | None"], tuple[SimulatorSeen, "Finding | None"]
 """Takes the time and a program, returns its observed state, and a finding if it has failed."""
 
 
-class Life(Enum):
+class ProgramState(Enum):
     """State of a program."""
 
     STOPPED = "stopped"
@@ -43,7 +43,7 @@ class Life(Enum):
     GIVEN_UP = "given_up"
 
 
-class Move(Enum):
+class Transition(Enum):
     """A transition that is reported to the run."""
 
     ADOPTED = "adopted"
@@ -60,7 +60,7 @@ class SupervisedProcess:
     """A program that is started, watched, stopped and started again.
 
     Attributes:
-        life: the state of the program.
+        state: of the program.
         child: its process or container; after its end it is kept until ``forget``.
         last: options of the last start.
         started_s: time of the last start or adoption, by the same clock as ``now_s``.
@@ -78,7 +78,7 @@ class SupervisedProcess:
         failures: int = 0,
         start_limit: tuple[str, float] = ("", float("inf")),
         draw: Callable[[], float] = lambda: 0.0,
-        tell: Callable[[SupervisedProcess, Move, str], None] = lambda _program, _move, _cause: None,
+        tell: Callable[[SupervisedProcess, Transition, str], None] = lambda _program, _move, _cause: None,
     ) -> None:
         """Start nothing yet.
 
@@ -93,7 +93,7 @@ class SupervisedProcess:
             tell: hears of each move before it is made (of ``STARTED`` and ``STOPPED``, after that), with its cause.
         """
         self.role, self.number, self.failures, self.start_limit = role, number, failures, start_limit
-        self.life, self.last = Life.STOPPED, Start(role, number=number)
+        self.state, self.last = ProgramState.STOPPED, Start(role, number=number)
         self.child: Child | None = None
         self.started_s = self.due_s = self._up_s = 0.0
         self._runtime, self._limits, self._draw, self._tell = runtime, limits, draw, tell
@@ -104,27 +104,27 @@ class SupervisedProcess:
         return f"{self.role.value} {self.number}" if self.number else self.role.value
 
     @property
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether it was started and hasn't ended."""
         return self.child is not None and self.child.poll() is None
 
     @property
     def ended(self) -> Ended | None:
-        """Return how it ended; None if it wasn't started, or lives."""
+        """Return how it ended; None if it wasn't started, or still runs."""
         return None if self.child is None else self.child.poll()
 
     @property
     def is_up(self) -> bool:
         """Return whether it is up and hasn't ended."""
-        return self.life is Life.UP and self.ended is None
+        return self.state is ProgramState.UP and self.ended is None
 
     def pids(self) -> frozenset[int]:
         """Return the ids of all its processes now."""
         return frozenset() if self.child is None else self.child.pids()
 
-    def well_for_s(self, now_s: float) -> float:
+    def up_for_s(self, now_s: float) -> float:
         """Return for how long it has been up."""
-        return now_s - self._up_s if self.life is Life.UP else 0.0
+        return now_s - self._up_s if self.state is ProgramState.UP else 0.0
 
     def last_output(self, lines: int = 1) -> str:
         """Return the last lines of its log."""
@@ -140,20 +140,20 @@ class SupervisedProcess:
         """
         if self._runtime is not None:
             self.last = Start(self.role, quality, resume, self.number)
-            self._tell(self, Move.STARTS, "")
+            self._tell(self, Transition.STARTS, "")
             self.child = self._runtime.start(self.last)
-            self._tell(self, Move.STARTED, "")
-        self.life, self.started_s = Life.STARTING, now_s
+            self._tell(self, Transition.STARTED, "")
+        self.state, self.started_s = ProgramState.STARTING, now_s
 
     def adopt(self, child: Child, now_s: float) -> None:
         """Take over a program that an earlier launcher left; whether it is up is still unknown."""
-        self.child, self.life, self.started_s = child, Life.STARTING, now_s
+        self.child, self.state, self.started_s = child, ProgramState.STARTING, now_s
 
-    def up(self, now_s: float) -> None:
+    def mark_up(self, now_s: float) -> None:
         """Record that it is up."""
-        self.life, self._up_s = Life.UP, now_s
+        self.state, self._up_s = ProgramState.UP, now_s
 
-    def look(self, now_s: float, quality: str | None, probe: Probe) -> Life | Finding | None:
+    def look(self, now_s: float, quality: str | None, probe: Probe) -> ProgramState | Finding | None:
         """Move on by one transition; return it, or why it has failed, or None where nothing moved.
 
         A failed one is its owner's to put away: it may look at what is left of it first.
@@ -163,26 +163,26 @@ class SupervisedProcess:
             quality: for a start.
             probe: asked from the start on.
         """
-        if self.life in (Life.STOPPED, Life.BACKING_OFF):
+        if self.state in (ProgramState.STOPPED, ProgramState.BACKING_OFF):
             return self._start_if_due(now_s, quality)
-        if self.life is Life.GIVEN_UP:
+        if self.state is ProgramState.GIVEN_UP:
             return None
         seen, found = probe(now_s, self.child)
-        if found is not None or self.life is Life.UP:
+        if found is not None or self.state is ProgramState.UP:
             return found
         if seen.healthy:
-            self.up(now_s)
-            return Life.UP
+            self.mark_up(now_s)
+            return ProgramState.UP
         return self._late(now_s - self.started_s, seen.problem)
 
-    def _start_if_due(self, now_s: float, quality: str | None) -> Life | Finding | None:
+    def _start_if_due(self, now_s: float, quality: str | None) -> ProgramState | Finding | None:
         if now_s < self.due_s:
             return None
         try:
             self.start(now_s, quality)
         except StartError as error:
             return Finding(Cause.SIMULATOR_NOT_READY, str(error), exit_code=error.code)
-        return Life.STARTING
+        return ProgramState.STARTING
 
     def _late(self, waited_s: float, problem: str) -> Finding | None:
         key, limit_s = self.start_limit
@@ -198,42 +198,42 @@ class SupervisedProcess:
         wait_s = limits.longest_delay_s if wait_s is None else wait_s
         self.forget()
         self.back_off(now_s + wait_s)
-        self.life = Life.GIVEN_UP if finding.cause is Cause.MISCONFIGURATION else self.life
+        self.state = ProgramState.GIVEN_UP if finding.cause is Cause.MISCONFIGURATION else self.state
         return wait_s
 
     def back_off(self, until_s: float) -> None:
         """Schedule its next start."""
-        self.life, self.due_s = Life.BACKING_OFF, until_s
+        self.state, self.due_s = ProgramState.BACKING_OFF, until_s
 
     def count_failure(self, now_s: float) -> int:
         """Count a failure; return the number of failures in a row."""
-        self.failures = failures_in_a_row(self.failures, self.well_for_s(now_s), self._limits.restarts)
+        self.failures = failures_in_a_row(self.failures, self.up_for_s(now_s), self._limits.restarts)
         return self.failures
 
     def stop(self, now_s: Callable[[], float], cut_short: Callable[[], bool]) -> Script:
         """Ask it to end; kill it after its grace period, or once that is cut short."""
         if self.child is None:
             return
-        self._tell(self, Move.ENDS, "")
+        self._tell(self, Transition.ENDS, "")
         self.child.terminate()
         until_s = now_s() + self._limits.stop_grace_s
-        while self.lives:
+        while self.is_running:
             twice = cut_short()
             if twice or now_s() >= until_s:
                 self.kill("a second request to stop" if twice else "its grace period is over")
             else:
                 yield
-        self.life = Life.STOPPED
-        self._tell(self, Move.STOPPED, "")
+        self.state = ProgramState.STOPPED
+        self._tell(self, Transition.STOPPED, "")
 
     def kill(self, cause: str = "") -> None:
         """Kill it if it runs; without a cause this isn't reported."""
-        if self.child is not None and self.lives:
+        if self.child is not None and self.is_running:
             if cause:
-                self._tell(self, Move.KILLED, cause)
+                self._tell(self, Transition.KILLED, cause)
             self.child.kill()
 
     def forget(self, cause: str = "") -> None:
         """Kill it if it runs, and forget it."""
         self.kill(cause)
-        self.child, self.life = None, Life.STOPPED
+        self.child, self.state = None, ProgramState.STOPPED

@@ -29,12 +29,12 @@ from carla_launcher.decide.decisions import (
 )
 from carla_launcher.decide.detectors import vulkan
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.ladder import Step, merged_values
+from carla_launcher.decide.ladder import RungStep, merged_values
 from carla_launcher.decide.restarts import failures_in_a_row
 from carla_launcher.decide.room import missing_for_agent, wait_command
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import PoolKind
-from carla_launcher.rungs.rung import Act
+from carla_launcher.rungs.rung import RungAction
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 
@@ -79,7 +79,7 @@ class Repairs:
 
     def _leaks_in_a_row(self, program: str) -> int:
         """Return the number of restarts for leaks in a row, counting one now."""
-        well_s = self._run.program(program).well_for_s(self._run.now_s)
+        well_s = self._run.program(program).up_for_s(self._run.now_s)
         before = self._journal.state.leak_restarts.get(program, 0)
         return failures_in_a_row(before, well_s, self._config.memory.leak_restarts)
 
@@ -116,28 +116,28 @@ class Repairs:
             counted = {**self._journal.state.leak_restarts, program: self._leaks_in_a_row(program)}
             self._journal.change(leak_restarts=counted)
 
-    def have_simulator(self) -> Script:
+    def ensure_simulator(self) -> Script:
         """Wait until a simulator answers and ticks; restart it within the budget."""
         before = self._journal.state.incident
         while True:
-            yield from self._let_foreign_processes_go()
+            yield from self._wait_for_foreign_processes()
             fresh = self._run.simulator.child is None
-            failed = yield from self._run.bring_simulator()
+            failed = yield from self._run.start_simulator()
             if failed is None:
                 break
             yield from self._start_failed(failed)
         self.ever_healthy = True
-        self._ladder.simulator_is_new(fresh)
+        self._ladder.reset_simulator_figures(fresh)
         seen = self._monitor.look()
         self._monitor.fresh = False  # this look is handled, and the one before was of another simulator
         for fatal in (each for each in self._monitor.findings if each.cause in policy.FATAL):
             yield from self.perform(self.decide(fatal, seen), fatal.incident)
         self._journal.handle(before)
 
-    def _let_foreign_processes_go(self) -> Script:
+    def _wait_for_foreign_processes(self) -> Script:
         """Wait while foreign processes hold the memory that a new simulator needs, since it would crash again."""
         seen = self._monitor.look()
-        while self._run.simulator_is_dead and (taken := self._ladder.foreign_process_in_the_way(seen)):
+        while self._run.simulator_is_dead and (taken := self._ladder.blocking_foreign_process(seen)):
             self._set_incident(self._monitor.incident_of(taken))
             self._monitor.remark(taken, WAITS)
             yield
@@ -147,7 +147,7 @@ class Repairs:
         """Set the incident of what follows: the present one, else this one, else a new one."""
         self._journal.handle(self._journal.state.incident or incident or self._journal.open_incident())
 
-    def give_way(self, finding: Finding) -> None:
+    def degrade_before_start(self, finding: Finding) -> None:
         """Take steps before any program starts, since the whole last launcher was killed for lack of memory.
 
         Raises:
@@ -157,13 +157,13 @@ class Repairs:
             case Stop(ending):
                 raise RunOverError(ending)
             case Degrade() as decision:
-                self._begin_with(decision)
+                self._take_before_start(decision)
 
-    def _begin_with(self, decision: Degrade) -> None:
+    def _take_before_start(self, decision: Degrade) -> None:
         self._ladder.take(decision)
         self._say(f"{decision.cause}: starts with {_in_words(decision.steps)}")
 
-    def have_room(self) -> Script:
+    def ensure_memory(self) -> Script:
         """Wait until the agent's memory is free, with steps down if needed."""
         since_s, seen, before = self._run.now_s, self._monitor.look(), self._journal.state.incident
         while (short := self._missing_for_agent(seen)) is not None:
@@ -171,12 +171,12 @@ class Repairs:
             self._set_incident(self._monitor.incident_of(finding))
             deficit = Deficit(kind, finding.deficit_mib, finding.pool)
             if steps := self._ladder.context(seen).choose(deficit, lasting=True):
-                self._begin_with(Degrade(steps, kind, finding.sentence))
+                self._take_before_start(Degrade(steps, kind, finding.sentence))
                 continue
             self._monitor.remark(finding, WAITS)
             first = self._journal.state.agent_restarts == 0  # a run that has begun waits without a limit
             if first and self._run.now_s - since_s >= self._config.memory.foreign_patience_s:
-                raise RunOverError(Ending(Exit.OUT_OF_MEMORY, f"{finding.sentence}{_way_to_wait(finding, seen)}"))
+                raise RunOverError(Ending(Exit.OUT_OF_MEMORY, f"{finding.sentence}{_wait_hint(finding, seen)}"))
             yield
             seen = self._monitor.last
         self._journal.handle(before)
@@ -207,24 +207,24 @@ class Repairs:
         yield from self._run.back_off(self._run.agent)
         fresh = self._run.spec.wants_fresh_simulator and self._run.simulator.started_s < self._run.agent.started_s
         if self._run.simulator_is_dead or fresh or (simulator_too and self._run.spec.simulator.ours):
-            self._run.lose_simulator("the agent gets a fresh one" if fresh else "it failed")
-            yield from self.have_simulator()
-        yield from self.have_room()
+            self._run.discard_simulator("the agent gets a fresh one" if fresh else "it failed")
+            yield from self.ensure_simulator()
+        yield from self.ensure_memory()
         self.start_agent(resume=True)
 
     def _checkpoint_and_stop_agent(self, cause: str) -> Script:
         if self._run.agent_listens:
-            yield from self._run.ask("checkpoint")
+            yield from self._run.request("checkpoint")
         yield from self._run.stop_agent(cause)
 
     def _start_failed(self, failed: Finding) -> Script:
         seen = self._monitor.look()
-        finding = self._named(failed)
+        finding = self._with_reason(failed)
         self._set_incident(finding.incident)
         decision = self.decide(finding, seen)
         if not self.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
             self._show_log()
-        self._run.lose_simulator()
+        self._run.discard_simulator()
         self._journal.event(
             LauncherEvent.SIMULATOR_FAILED, finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
         )
@@ -233,7 +233,7 @@ class Repairs:
                 self._restart_simulator(cause, delay_s)
             case Degrade(steps, _, cause):
                 self._ladder.take(decision)
-                if any(Act.FRESH_AGENT in step.does.acts for step in steps) and self._run.agent.lives:
+                if any(RungAction.FRESH_AGENT in step.does.acts for step in steps) and self._run.agent.is_running:
                     yield from self._run.stop_agent(cause)
                     self._agent_stopped = True
             case _:
@@ -243,7 +243,7 @@ class Repairs:
         if (child := self._run.simulator.child) is not None:
             self._say(f"the end of {child.log}:\n{self._run.simulator.last_output(LOG_LINES_SHOWN)}")
 
-    def _named(self, failed: Finding) -> Finding:
+    def _with_reason(self, failed: Finding) -> Finding:
         """Return the cause of a failed start by log or kernel, else that the simulator wasn't ready."""
         last_words, code = self._run.simulator.last_output().rstrip("."), failed.exit_code
         said = f": {last_words}" if last_words else ""
@@ -262,22 +262,22 @@ class Repairs:
 
     def _replace_simulator(self, cause: str, failed: bool, delay_s: float = 0.0) -> Script:
         if not self._run.spec.reconnects:
-            yield from self._take_agent_along(cause, failed)
+            yield from self._stop_agent_with_simulator(cause, failed)
         elif not failed and self._run.agent_listens:
             yield from self._run.drain(cause)
         self._run.enter(State.APPLYING)
         if failed:
-            self._run.lose_simulator()
+            self._run.discard_simulator()
         else:
             yield from self._run.stop_simulator()
         self._restart_simulator(cause, delay_s)
-        yield from self.have_simulator()
+        yield from self.ensure_simulator()
         if self._agent_stopped:
             yield from self.replace_agent(cause, failed=True)
         elif self._run.drained:
             yield from self._run.resume()
 
-    def _take_agent_along(self, cause: str, failed: bool) -> Script:
+    def _stop_agent_with_simulator(self, cause: str, failed: bool) -> Script:
         """End an agent that can't go on in another simulator; it is started again once there is one."""
         if failed:
             yield from self._run.stop_agent(cause)
@@ -296,23 +296,23 @@ class Repairs:
         self._ladder.degraded()
         self._say(f"{cause}: degrades by {_in_words(steps)}")
         acts = {act for step in steps for act in step.does.acts}
-        yield from self._do(acts, merged_values({}, *(step.values for step in steps)), cause)
+        yield from self._perform_acts(acts, merged_values({}, *(step.values for step in steps)), cause)
 
     def _restore(self) -> Script:
         taken, back = self._ladder.restore()
         self._say(f"memory is free again: {taken} is restored")
-        yield from self._do(self._ladder.undone_by(taken), back, f"restores {taken}")
+        yield from self._perform_acts(self._ladder.acts_to_restore(taken), back, f"restores {taken}")
 
-    def _do(self, acts: Collection[Act], values: dict[str, object], cause: str) -> Script:
+    def _perform_acts(self, acts: Collection[RungAction], values: dict[str, object], cause: str) -> Script:
         """Do the actions of rungs, with at most one restart of each program; a program that has ended is restarted."""
-        if Act.FRESH_SIMULATOR in acts or self._run.simulator_is_dead:
-            if Act.FRESH_AGENT in acts:
+        if RungAction.FRESH_SIMULATOR in acts or self._run.simulator_is_dead:
+            if RungAction.FRESH_AGENT in acts:
                 yield from self._checkpoint_and_stop_agent(cause)
             yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
             if not self._run.spec.reconnects:
                 return  # the agent was started again with it
-        if Act.FRESH_AGENT in acts or not self._run.agent.lives:
-            yield from self.replace_agent(cause, failed=not self._run.agent.lives)
+        if RungAction.FRESH_AGENT in acts or not self._run.agent.is_running:
+            yield from self.replace_agent(cause, failed=not self._run.agent.is_running)
         elif values:
             yield from self._apply(values, cause)
 
@@ -320,12 +320,12 @@ class Repairs:
         """Let the running agent apply values; if it can't, restart it with them."""
         self._run.enter(State.APPLYING)
         with contextlib.suppress(StartError):  # the error is recorded, and the running agent applies the values anyway
-            self._run.lay()
+            self._run.write_overrides()
         if self._run.agent_listens:
-            answer = yield from self._run.ask("apply", values)
+            answer = yield from self._run.request("apply", values)
             if answer is not None and answer.ok:
                 return
-        yield from self.replace_agent(cause, failed=not self._run.agent.lives)
+        yield from self.replace_agent(cause, failed=not self._run.agent.is_running)
 
     def _missing_for_agent(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
         reserve_mib = self._config.memory.reserve_mib
@@ -333,12 +333,12 @@ class Repairs:
         return missing_for_agent(needs_mib, reserve_mib, seen.memory, holders, self._run.spec.cards)
 
 
-def _way_to_wait(finding: Finding, seen: Observation) -> str:
+def _wait_hint(finding: Finding, seen: Observation) -> str:
     pool = seen.memory.pool(finding.pool)
     if pool is None or pool.free.mib is None or pool.kind is PoolKind.DISK:
         return ""
     return f"; `{wait_command(pool, pool.free.mib + finding.deficit_mib)}` waits until that is free"
 
 
-def _in_words(steps: Sequence[Step]) -> str:
+def _in_words(steps: Sequence[RungStep]) -> str:
     return ", ".join(f"{step} ({step.cost})" for step in steps)

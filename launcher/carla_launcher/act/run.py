@@ -1,8 +1,9 @@
-"""A run: its state and journal, and its programs, each started, asked and stopped by a script that waits by yielding.
+"""A run: its state, its journal and its programs. Generators start the programs, send requests and stop them; they wait
+by yielding.
 
-Owns which ends were asked for, and the order in which things happen to a program: what is recorded comes before what is
-done, so that a launcher that is killed in between is followed by one that knows the intention. Decides nothing: why
-something is restarted, and whether, comes from above.
+Owns which ends were requested, and the order of actions: each action is recorded before it is taken. So if the launcher
+is killed in between, the next launcher knows the intention. Decides nothing: the caller decides what is restarted, and
+why.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from carla_launcher.act.effects import Effects, State
 from carla_launcher.act.further_simulators import FurtherSimulators
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.launcher_state import ProcessState
-from carla_launcher.act.program import Life, Move, Script, SupervisedProcess, Waiting
+from carla_launcher.act.program import ProgramState, Script, SupervisedProcess, Transition, Waiting
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, StartError
 from carla_launcher.act.standstills import Standstills
@@ -31,20 +32,20 @@ WAITING_S = 10.0
 """Interval between two lines that say what the launcher waits for."""
 EVENTS = {
     Role.SIMULATOR: {
-        Move.ADOPTED: LauncherEvent.SIMULATOR_ADOPTED,
-        Move.STARTS: LauncherEvent.SIMULATOR_STARTS,
-        Move.STARTED: LauncherEvent.SIMULATOR_STARTED,
-        Move.KILLED: LauncherEvent.SIMULATOR_KILLED,
-        Move.STOPPED: LauncherEvent.SIMULATOR_STOPPED,
-        Move.RESTART: LauncherEvent.SIMULATOR_RESTART,
+        Transition.ADOPTED: LauncherEvent.SIMULATOR_ADOPTED,
+        Transition.STARTS: LauncherEvent.SIMULATOR_STARTS,
+        Transition.STARTED: LauncherEvent.SIMULATOR_STARTED,
+        Transition.KILLED: LauncherEvent.SIMULATOR_KILLED,
+        Transition.STOPPED: LauncherEvent.SIMULATOR_STOPPED,
+        Transition.RESTART: LauncherEvent.SIMULATOR_RESTART,
     },
     Role.AGENT: {
-        Move.ADOPTED: LauncherEvent.AGENT_ADOPTED,
-        Move.STARTS: LauncherEvent.AGENT_STARTS,
-        Move.STARTED: LauncherEvent.AGENT_STARTED,
-        Move.KILLED: LauncherEvent.AGENT_KILLED,
-        Move.STOPPED: LauncherEvent.AGENT_STOPPED,
-        Move.RESTART: LauncherEvent.AGENT_RESTART,
+        Transition.ADOPTED: LauncherEvent.AGENT_ADOPTED,
+        Transition.STARTS: LauncherEvent.AGENT_STARTS,
+        Transition.STARTED: LauncherEvent.AGENT_STARTED,
+        Transition.KILLED: LauncherEvent.AGENT_KILLED,
+        Transition.STOPPED: LauncherEvent.AGENT_STOPPED,
+        Transition.RESTART: LauncherEvent.AGENT_RESTART,
     },
 }
 
@@ -53,13 +54,13 @@ class Run:
     """One run.
 
     Attributes:
-        stands: its state.
+        state: of the run.
         drained: the agent waits for ``resume``.
         warm: the agent has finished its warm-up, and answers requests.
     """
 
     def __init__(self, spec: RunSpec, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
-        self.stands = State.INIT
+        self.state = State.INIT
         self.drained = self.warm = False
         self.spec, self.config, self.effects, self.journal = spec, config, effects, journal
         self.say = effects.say
@@ -70,10 +71,10 @@ class Run:
             config.simulator,
             failures=before.simulator_failures,
             start_limit=kind.start_limit(config.simulator),
-            tell=self._told,
+            tell=self._on_transition,
         )
         self.agent = SupervisedProcess(
-            effects.runtime, Role.AGENT, config.agent, failures=before.agent_failures, tell=self._told
+            effects.runtime, Role.AGENT, config.agent, failures=before.agent_failures, tell=self._on_transition
         )
         self.further = FurtherSimulators(kind, config, effects, journal)
         self.standstills = Standstills(journal)
@@ -92,15 +93,15 @@ class Run:
     @property
     def agent_listens(self) -> bool:
         """Return whether the agent answers requests: it runs, and has finished its warm-up."""
-        return self.agent.lives and self.warm
+        return self.agent.is_running and self.warm
 
     @property
     def simulator_is_dead(self) -> bool:
         """Return whether a simulator must be started here."""
-        return self.spec.simulator.ours and not self.simulator.lives
+        return self.spec.simulator.ours and not self.simulator.is_running
 
     @property
-    def wanting(self) -> list[str]:
+    def missing(self) -> list[str]:
         """Return what training waits for: programs that aren't up, or ``resume`` after a drain."""
         there = {
             "simulator": self.simulator.is_up,
@@ -115,9 +116,9 @@ class Run:
 
     def enter(self, state: State) -> None:
         """Record the run's state and its programs' process ids. A container's id is known only after its start."""
-        if state is self.stands:
+        if state is self.state:
             return
-        self.stands = state
+        self.state = state
         self.journal.change(state=state.value)
         for program in (self.simulator, self.agent):
             shown: ProcessState | None = getattr(self.journal.state, program.name)
@@ -133,19 +134,19 @@ class Run:
             if child is not None:
                 program.adopt(child, self.now_s)
                 self._record(program)
-                self._tell(program, Move.ADOPTED, "left by an earlier launcher", pid=child.pid)
+                self._log_transition(program, Transition.ADOPTED, "left by an earlier launcher", pid=child.pid)
                 self.say(f"takes over the {program.name} that an earlier launcher started, process {child.pid}")
         if self.simulator.child is not None and before is not None and before.quality != self.quality:
-            self.lose_simulator()
+            self.discard_simulator()
         if self.agent.child is not None:
-            self.agent.up(self.now_s)
+            self.agent.mark_up(self.now_s)
             self.standstills.went_on(self.journal.state.incident)
 
     def count_restart(self, program: SupervisedProcess, cause: str, delay_s: float) -> None:
         """Count a restart of simulator or agent. The restart itself follows after the delay."""
         key = f"{program.name}_restarts"
         self.journal.change(**{key: getattr(self.journal.state, key) + 1})
-        self._tell(program, Move.RESTART, cause, delay_s=round(delay_s, 2))
+        self._log_transition(program, Transition.RESTART, cause, delay_s=round(delay_s, 2))
 
     def count_failure(self, program: SupervisedProcess) -> int:
         """Count a failure of simulator or agent, and return how many there were in a row."""
@@ -155,28 +156,28 @@ class Run:
 
     # Records about simulator and agent
 
-    def _told(self, program: SupervisedProcess, move: Move, cause: str) -> None:
+    def _on_transition(self, program: SupervisedProcess, move: Transition, cause: str) -> None:
         child, ended = program.child, program.ended
-        if move in (Move.ENDS, Move.KILLED) and child is not None:
+        if move in (Transition.ENDS, Transition.KILLED) and child is not None:
             self.effects.observer.expect_end(child)
         match move:
-            case Move.STARTS:
+            case Transition.STARTS:
                 self._record(program)
-                self._tell(program, move, **self._start_in_figures(program))
-            case Move.STARTED if child is not None:
+                self._log_transition(program, move, **self._start_in_figures(program))
+            case Transition.STARTED if child is not None:
                 self._record(program)
-                self._tell(program, move, pid=child.pid, log=str(child.log))
+                self._log_transition(program, move, pid=child.pid, log=str(child.log))
                 where = f" at {self.spec.address}" if program is self.simulator else ""
-                self.say(f"{program.name} starts{where}, process {child.pid or 'to come'}, log {child.log}")
-            case Move.ENDS:
+                self.say(f"{program.name} starts{where}, process {child.pid or 'not known yet'}, log {child.log}")
+            case Transition.ENDS:
                 self.journal.save()
-            case Move.KILLED:
-                self._tell(program, move, cause)
+            case Transition.KILLED:
+                self._log_transition(program, move, cause)
                 self.say(f"the {program.name} is killed: {cause}")
-            case Move.STOPPED:
-                self._tell(program, move, exit_code=ended.code if ended else None)
+            case Transition.STOPPED:
+                self._log_transition(program, move, exit_code=ended.code if ended else None)
 
-    def _tell(self, program: SupervisedProcess, move: Move, cause: str = "", **numbers: Any) -> None:
+    def _log_transition(self, program: SupervisedProcess, move: Transition, cause: str = "", **numbers: Any) -> None:
         self.journal.event(EVENTS[program.role][move], cause, **numbers)
 
     def _start_in_figures(self, program: SupervisedProcess) -> dict[str, Any]:
@@ -192,10 +193,10 @@ class Run:
 
     # The simulator
 
-    def bring_simulator(self) -> Waiting[Finding | None]:
+    def start_simulator(self) -> Waiting[Finding | None]:
         """Start the simulator when it is due, unless it already runs. Return None when it answers and ticks.
 
-        If it fails, return the finding; then call :meth:`lose_simulator` to end what still runs.
+        If it fails, return the finding; then call :meth:`discard_simulator` to end what still runs.
         """
         simulator, said_s, health = self.simulator, self.now_s, Health()
 
@@ -208,14 +209,14 @@ class Run:
             return SimulatorSeen(True, healthy=health.ok, problem=health.problem), None
 
         if not self.spec.sees_simulator:  # on a cluster each node has its own simulator; or the run has none
-            simulator.up(self.now_s)
+            simulator.mark_up(self.now_s)
             return None
         yield from self.back_off(simulator)
         self.enter(State.STARTING_SIMULATOR)
-        while (moved := simulator.look(self.now_s, self.quality, probe)) is not Life.UP:
+        while (moved := simulator.look(self.now_s, self.quality, probe)) is not ProgramState.UP:
             if isinstance(moved, Finding):
                 return moved
-            if moved is Life.STARTING:
+            if moved is ProgramState.STARTING:
                 said_s = self.now_s
                 continue
             if self.now_s - said_s >= WAITING_S:
@@ -228,13 +229,13 @@ class Run:
         self.say(f"simulator {health.version} answers and ticks after {took_s:.1f} s")
         return None
 
-    def lose_simulator(self, cause: str = "it failed") -> None:
-        """Kill a simulator that failed or is to be replaced, if it runs, and forget it."""
+    def discard_simulator(self, cause: str = "it failed") -> None:
+        """Kill a simulator that failed or will be replaced, if it still runs, and forget it."""
         self.simulator.forget(cause)
 
     def stop_simulator(self) -> Script:
         """Stop the simulator. Kill it after its grace period, or at a second request to stop."""
-        if self.simulator.lives:
+        if self.simulator.is_running:
             self.enter(State.STOPPING_SIMULATOR)
             yield from self.simulator.stop(lambda: self.now_s, self.cut_short)
         self.simulator.forget()
@@ -248,13 +249,13 @@ class Run:
             StartError: it can't be started.
         """
         self.enter(State.WARMING)
-        self.lay()
+        self.write_overrides()
         self.agent.forget()
         self.agent.start(self.now_s, resume=resume)
-        self.agent.up(self.now_s)
+        self.agent.mark_up(self.now_s)
         self.drained = self.warm = False
 
-    def lay(self) -> None:
+    def write_overrides(self) -> None:
         """Write the values of the rungs taken so far, for the agent's next start.
 
         Raises:
@@ -265,10 +266,10 @@ class Run:
         except OSError as error:
             self.journal.event(LauncherEvent.OVERRIDES_FAILED, str(error))
             raise StartError(
-                f"The values for the agent can't be written ({error.strerror}): free some disk."
+                f"The agent's overrides.yaml can't be written ({error.strerror}): free disk space in the run's folder."
             ) from error
 
-    def ask(self, kind: str, values: Mapping[str, Any] | None = None) -> Waiting[Answer | None]:
+    def request(self, kind: str, values: Mapping[str, Any] | None = None) -> Waiting[Answer | None]:
         """Send the agent a request and return its answer; None if it ended or didn't answer in time."""
         requests = self.effects.requests
         try:
@@ -278,7 +279,7 @@ class Run:
             return None
         self.journal.event(LauncherEvent.REQUEST, kind=kind, id=number, values=dict(values or {}))
         deadline_s = self.now_s + self.config.agent.answer_limit_s
-        while self.agent.lives and self.now_s < deadline_s:
+        while self.agent.is_running and self.now_s < deadline_s:
             if (answer := requests.answer(number)) is not None:
                 event, said = LauncherEvent.REQUEST_ANSWERED, answer.sentence
                 self.journal.event(event, said, kind=kind, id=number, ok=answer.ok)
@@ -293,18 +294,18 @@ class Run:
         """Let the agent write a checkpoint and release the simulator; it then waits for ``resume``."""
         self.enter(State.DRAINING)
         self.journal.event(LauncherEvent.DRAINING, cause)
-        answer = yield from self.ask("drain")
+        answer = yield from self.request("drain")
         self.drained = answer is not None and answer.ok
 
     def resume(self) -> Script:
         """Let a drained agent drive again."""
-        if self.agent.lives:
-            yield from self.ask("resume")
+        if self.agent.is_running:
+            yield from self.request("resume")
         self.drained = False
 
     def stop_agent(self, cause: str) -> Script:
         """Let the agent write a checkpoint and end; kill it after its grace period, or at a second request to stop."""
-        if self.agent.lives:
+        if self.agent.is_running:
             self.enter(State.DRAINING)
             grace_s = self.config.agent.stop_grace_s
             self.journal.event(LauncherEvent.AGENT_ASKED_TO_STOP, cause, grace_s=grace_s)

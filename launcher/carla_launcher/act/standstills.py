@@ -41,13 +41,13 @@ class Standstills:
         self._moving_s: float | None = None
         """Time since which training progresses at every look."""
 
-    def look(self, beat: Heartbeat | None, agent: float, wanting: Collection[str], incident: str) -> None:
+    def look(self, beat: Heartbeat | None, agent: float, missing: Collection[str], incident: str) -> None:
         """Record a look.
 
         Args:
             beat: the agent's newest heartbeat.
             agent: start time of the agent, which distinguishes it from the next.
-            wanting: the programs that training waits for.
+            missing: the programs that training waits for.
             incident: the present incident; empty if there is none.
         """
         if self.over:
@@ -55,22 +55,22 @@ class Standstills:
         now_s, before = self._journal.time_s, (self._agent, self._last)
         moves = self._moves(beat, agent)
         self._moving_s = (self._moving_s or now_s) if moves else None
-        if (stood := self._journal.state.standstill) is not None:
-            self._journal.change(standstill=_grown(stood, now_s, wanting, incident))
-            if self._moving_s is not None and (not wanting or now_s - self._moving_s >= SURELY_S):
+        if (standstill := self._journal.state.standstill) is not None:
+            self._journal.change(standstill=_grown(standstill, now_s, missing, incident))
+            if self._moving_s is not None and (not missing or now_s - self._moving_s >= SURELY_S):
                 self._end(self._moving_s, goes_on=True)
         elif moves:
             self._moved_s, self._pause = now_s, None
-        elif self._moved_s is not None and (wanting or self._pause is not None):
-            self._pause = _grown(self._pause or _pause(self._moved_s, *before), now_s, wanting, incident)
+        elif self._moved_s is not None and (missing or self._pause is not None):
+            self._pause = _grown(self._pause or _pause(self._moved_s, *before), now_s, missing, incident)
             if now_s - self._moved_s >= STILL_S:
                 self._journal.change(standstill=self._pause)
                 self._journal.save()
 
     def went_on(self, incident: str) -> None:
         """Record that the agent outlived its launcher, so that this incident caused no standstill."""
-        stood = self._journal.state.standstill
-        if stood is not None and stood.incidents == (incident,):
+        standstill = self._journal.state.standstill
+        if standstill is not None and standstill.incidents == (incident,):
             self._journal.change(standstill=None)
 
     def end(self) -> None:
@@ -79,29 +79,29 @@ class Standstills:
         self._end(until_s, goes_on=self._moving_s is not None)
 
     def _end(self, until_s: float, *, goes_on: bool) -> None:
-        stood = self._journal.state.standstill
-        if stood is None:
+        standstill = self._journal.state.standstill
+        if standstill is None:
             return
         self._moved_s, self._pause = until_s, None
         self._journal.change(standstill=None)
         self._journal.event(
             LauncherEvent.STOOD_STILL,
-            incident=next(reversed(stood.incidents), ""),
-            incidents=stood.incidents,
-            from_s=round(stood.from_s, 3),
+            incident=next(reversed(standstill.incidents), ""),
+            incidents=standstill.incidents,
+            from_s=round(standstill.from_s, 3),
             until_s=until_s,
-            down=stood.down,
+            down=standstill.down,
             goes_on=goes_on,
-            **self._lost(stood),
+            **self._lost(standstill),
         )
 
-    def _lost(self, stood: Standstill) -> dict[str, Any]:
+    def _lost(self, standstill: Standstill) -> dict[str, Any]:
         """Return the steps and updates that were lost, by the next agent's first heartbeat; None if unknown."""
         first = self._first
-        had, has = (stood.step, stood.updates), (stood.step, stood.updates)
-        if self._agent != stood.agent and first is not None:
+        had, has = (standstill.step, standstill.updates), (standstill.step, standstill.updates)
+        if self._agent != standstill.agent and first is not None:
             has = first.step, first.updates
-        elif "agent" in stood.down:
+        elif "agent" in standstill.down:
             has = None, None
         lost = [None if a is None or b is None else max(0, a - b) for a, b in zip(had, has, strict=True)]
         return dict(zip(("steps_lost", "updates_repeated"), lost, strict=True))
@@ -122,10 +122,10 @@ def _pause(from_s: float, agent: float, last: Heartbeat | None) -> Standstill:
     return Standstill((), from_s, {}, agent, step, updates)
 
 
-def _grown(stood: Standstill, now_s: float, wanting: Collection[str], incident: str) -> Standstill:
-    down = {each: (stood.down.get(each, (now_s,))[0], now_s) for each in wanting}
-    others = tuple(each for each in stood.incidents if each != incident)
-    return replace(stood, down={**stood.down, **down}, incidents=(*others, incident) if incident else others)
+def _grown(standstill: Standstill, now_s: float, missing: Collection[str], incident: str) -> Standstill:
+    down = {each: (standstill.down.get(each, (now_s,))[0], now_s) for each in missing}
+    others = tuple(each for each in standstill.incidents if each != incident)
+    return replace(standstill, down={**standstill.down, **down}, incidents=(*others, incident) if incident else others)
 
 
 def _done(beat: Heartbeat) -> tuple[int, int, int]:

@@ -46,13 +46,13 @@ class Supervisor:
         self._exits = forecast.program.exits
         self._repairs = Repairs(run, self._monitor, self._ladder)
         self._gate = EpisodeGate()
-        self._script: Script = self._life()
-        self._leaving = False
+        self._script: Script = self._main_script()
+        self._shutting_down = False
 
     @property
     def state(self) -> State:
         """State of the run."""
-        return self._run.stands
+        return self._run.state
 
     def run(self) -> Ending:
         """Run to the end and return it. All programs have ended then, even after an exception."""
@@ -69,29 +69,31 @@ class Supervisor:
         """Look if it is time, and make one move; blocks at most for a health check or a kill."""
         if self.state is State.STOPPED:
             return
-        if self._effects.stop.count > 0 and not self._leaving:
+        if self._effects.stop.count > 0 and not self._shutting_down:
             self._journal.handle("")
-            self._leave(Ending(Exit.STOPPED, f"stopped on request ({self._effects.stop.cause})"))
+            self._begin_shutdown(Ending(Exit.STOPPED, f"stopped on request ({self._effects.stop.cause})"))
         self._monitor.look_if_due()
-        if not self._leaving and self.state is not State.INIT:
+        if not self._shutting_down and self.state is not State.INIT:
             self._run.further.look(self._monitor.last, self._run.quality, self._ladder.simulators)
         try:
             next(self._script)
         except StopIteration:
             self._stopped()
         except RunOverError as over:
-            self._leave(over.ending)
+            self._begin_shutdown(over.ending)
 
-    def _life(self) -> Script:
+    def _main_script(self) -> Script:
         self._run.adopt()
-        self._ladder.look_ahead(wait=True)
+        self._ladder.request_sizes(wait=True)
         before = self._run.spec.step_before
         if before is not None and before.out_of_memory:
-            self._repairs.give_way(Finding(Cause.AGENT_HOST_OOM, before.sentence, owner="agent", exit_code=before.code))
+            self._repairs.degrade_before_start(
+                Finding(Cause.AGENT_HOST_OOM, before.sentence, owner="agent", exit_code=before.code)
+            )
         self._ladder.plan_bands()
-        yield from self._repairs.have_simulator()
+        yield from self._repairs.ensure_simulator()
         if self._run.agent.child is None:
-            yield from self._repairs.have_room()
+            yield from self._repairs.ensure_memory()
             self._repairs.start_agent(self._run.spec.resume)
         elif self._effects.requests.started_with() != self._ladder.overrides:
             yield from self._repairs.replace_agent("the agent that still ran was started with other steps")
@@ -106,16 +108,16 @@ class Supervisor:
         if seen.agent.ended is not None:
             yield from self._agent_ended(seen.agent.ended)
             return
-        self._label(seen)
+        self._set_state(seen)
         self._ladder.measure(seen)
-        self._effects.holders.drives()
+        self._effects.holders.note_driving()
         self._ladder.plan_bands()
         if why := self._ladder.plan_without_cuda(seen):
             self._effects.say(f"the agent computes on the CPU, since {why}; the plan now expects that")
         if values := self._ladder.given_up(seen):
             self._adopt(values, 0 if seen.agent.beat is None else seen.agent.beat.step)
-        self._ladder.foresee(seen)
-        rests = self._ladder.beats_tell_of_now and _is_drained(seen)
+        self._ladder.save_possible_savings(seen)
+        rests = self._ladder.heartbeats_are_current and _is_drained(seen)
         if rests and not self._effects.requests.drained_by_person():
             yield from self._run.resume()
             return
@@ -132,7 +134,7 @@ class Supervisor:
         self._journal.handle(self._journal.under_repair or found or self._journal.open_incident())
         adopted = self._ladder.adopt(values, step)
         with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
-            self._run.lay()
+            self._run.write_overrides()
         self._journal.handle("")
         self._effects.say(f"the agent lowered its memory by itself: {adopted}")
 
@@ -154,7 +156,7 @@ class Supervisor:
         )
         return not waits or self._gate.is_open(self._run.now_s, seen.agent)
 
-    def _label(self, seen: Observation) -> None:
+    def _set_state(self, seen: Observation) -> None:
         """Set the run's state by the agent's phase and the findings."""
         beat, run, limit_s = seen.agent.beat, self._run, self._run.config.agent.warming_limit_s
         if run.warm:
@@ -167,16 +169,16 @@ class Supervisor:
             self._journal.unverified = ""
             words = f"is warm: {beat.device}, micro-batch {beat.micro_batch}" if beat.micro_batch else "makes progress"
             self._effects.say(f"the agent {words}")
-        elif run.agent.well_for_s(run.now_s) > limit_s:
+        elif run.agent.up_for_s(run.now_s) > limit_s:
             self._monitor.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
 
-    def _over(self, code: int) -> Ending | None:
+    def _ending_of(self, code: int) -> Ending | None:
         """Return the ending that an exit code of the agent means; None if it is started again."""
         end = self._exits.get(code)
         return None if end is None or end not in ENDS else Ending(*ENDS[end])
 
     def _agent_ended(self, ended: Ended) -> Script:
-        over = self._over(ended.code)
+        over = self._ending_of(ended.code)
         causes = policy.AGENT_FAILED if over else (Cause.GPU_LOST, *policy.AGENT_FAILED)
         failed = [each for each in policy.gravest(self._monitor.findings) if each.cause in causes]
         if not self._run.spec.reconnects and (failed or not over):
@@ -216,14 +218,14 @@ class Supervisor:
 
     # The way out
 
-    def _leave(self, ending: Ending) -> None:
-        self._leaving = self._run.standstills.over = True
+    def _begin_shutdown(self, ending: Ending) -> None:
+        self._shutting_down = self._run.standstills.over = True
         self.ending = ending
-        self._script = self._way_out(ending)
+        self._script = self._shutdown_script(ending)
 
-    def _way_out(self, ending: Ending) -> Script:
+    def _shutdown_script(self, ending: Ending) -> Script:
         run = self._run
-        lived = run.agent.lives
+        lived = run.agent.is_running
         if lived:
             grace_s = run.config.agent.stop_grace_s
             self._effects.say(
@@ -231,14 +233,14 @@ class Supervisor:
             )
             yield from run.stop_agent(ending.reason)
         if (ended := run.agent.ended) is not None:
-            self.ending = self._after(ended, ending, lived)
+            self.ending = self._final_ending(ended, ending, lived)
         self._ladder.doubt(self._monitor.findings)
-        if ending.code != Exit.OUT_OF_MEMORY and run.simulator.lives:
+        if ending.code != Exit.OUT_OF_MEMORY and run.simulator.is_running:
             self._ladder.keep_simulator_peak()
         yield from run.further.stop(lambda: run.now_s, run.cut_short)
         yield from run.stop_simulator()
 
-    def _after(self, ended: Ended, wanted: Ending, lived: bool) -> Ending:
+    def _final_ending(self, ended: Ended, wanted: Ending, lived: bool) -> Ending:
         """Return how the run ends once the agent has ended; ``lived``: it did when the run was to end.
 
         One that had failed before was about to be started again: what ends the run is the request, not that failure.
@@ -247,7 +249,7 @@ class Supervisor:
             return wanted
         if ended.code in KILLED:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent wrote no new checkpoint, the last one is valid")
-        if (over := self._over(ended.code)) and not self._ends_so_when_stopped(ended.code):
+        if (over := self._ending_of(ended.code)) and not self._may_mean_stopped(ended.code):
             return over
         if not lived:
             before = f"the agent had ended before ({exit_in_words(ended.code)}), its last checkpoint is valid"
@@ -256,7 +258,7 @@ class Supervisor:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")
         return Ending(ended.code, f"the agent crashed ({exit_in_words(ended.code)})")
 
-    def _ends_so_when_stopped(self, code: int) -> bool:
+    def _may_mean_stopped(self, code: int) -> bool:
         """Return whether a program may say by this code that it was stopped, and not that it has finished."""
         command = self._run.spec.command
         if command is None or command.file.done is not None or self._exits.get(code) is not End.FINISHED:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from carla_launcher.decide.fit import homes_of, lives_in
-from carla_launcher.decide.ladder import Ladder, LadderPosition, Step
+from carla_launcher.decide.fit import pools_of, uses_pool
+from carla_launcher.decide.ladder import Ladder, LadderPosition, RungStep
 from carla_launcher.observe.pools import Cards, OwnerKind, PoolKind, Reading
 from carla_launcher.rungs.rung import Freed, summed
 from carla_launcher.sizes import CPU, DEVICE
 from carla_run.memory.room import missing
 
-Steps = tuple[Step, ...]
+Steps = tuple[RungStep, ...]
 """Steps to be taken together, at most one per rung."""
 Shortage = Mapping[str, float]
 """MiB missing, by name of pool; 0 if it fits."""
@@ -97,7 +97,7 @@ class _Search:
         return steps
 
 
-def _with(steps: Steps, step: Step) -> Steps:
+def _with(steps: Steps, step: RungStep) -> Steps:
     return (*(each for each in steps if each.rung != step.rung), step)
 
 
@@ -163,13 +163,13 @@ class Context(LadderPosition):
 
     def held(self, kind: PoolKind, owner: OwnerKind) -> float:
         """Return what simulator or agent holds in the pool of this kind in which it holds most."""
-        return max((pool.held_by(owner) for pool in homes_of(owner, kind, self.reading, self.cards)), default=0.0)
+        return max((pool.held_by(owner) for pool in pools_of(owner, kind, self.reading, self.cards)), default=0.0)
 
     def _short_after(self, steps: Steps, target: str, deficit: Deficit) -> dict[str, float]:
         by_owner = self._frees(steps)
 
         def freed(name: str, kind: PoolKind) -> float:
-            lives = (mib for owner, mib in by_owner.items() if lives_in(owner, name, kind, self.cards))
+            lives = (mib for owner, mib in by_owner.items() if uses_pool(owner, name, kind, self.cards))
             return sum(mib.get(kind, 0.0) for mib in lives)
 
         # A pool that is below its reserve already has its own finding.

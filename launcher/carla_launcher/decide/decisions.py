@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_launcher.decide.ladder import Step, Taken
+from carla_launcher.decide.ladder import AppliedRung, RungStep
 from carla_launcher.observe.pools import PoolKind
 
 
@@ -56,7 +56,7 @@ class Degrade:
         kind: kind of the memory that is short.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[RungStep, ...]
     kind: PoolKind
     cause: str
 
@@ -65,7 +65,7 @@ class Degrade:
 class Restore:
     """Restore: undo the last step that was taken."""
 
-    taken: Taken
+    taken: AppliedRung
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from carla_launcher.decide.detectors.expectations import PHASES, BandKey
-from carla_launcher.decide.ladder import Ladder, Step, merged_values
+from carla_launcher.decide.ladder import Ladder, RungStep, merged_values
 from carla_launcher.observe.pools import (
     UNKNOWN,
     Cards,
@@ -59,7 +59,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Line:
+class PoolItem:
     """One item in the sum of a pool."""
 
     what: str
@@ -67,7 +67,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Sum:
+class PoolSum:
     """The items that would be in one pool, and its total.
 
     Attributes:
@@ -76,7 +76,7 @@ class Sum:
 
     pool: str
     kind: PoolKind
-    lines: tuple[Line, ...]
+    lines: tuple[PoolItem, ...]
     total: Figure
 
     @property
@@ -106,8 +106,8 @@ class Candidate:
     """
 
     quality: str | None
-    steps: tuple[Step, ...]
-    sums: tuple[Sum, ...]
+    steps: tuple[RungStep, ...]
+    sums: tuple[PoolSum, ...]
     agent: Sizes
     shown: str
 
@@ -136,7 +136,7 @@ class Candidate:
         """MiB missing in all pools together."""
         return sum(each.short_mib for each in self.sums)
 
-    def sum_of(self, pool: str) -> Sum:
+    def sum_of(self, pool: str) -> PoolSum:
         """Return the sum of a pool that was read."""
         return next(each for each in self.sums if each.pool == pool)
 
@@ -156,17 +156,17 @@ class Fits:
         self._pools = [pool for kind in _ORDER for pool in situation.reading.of(kind)]
 
     def judge(
-        self, choices: Sequence[tuple[Step, ...]], quality: str | None = None, device: str | None = None
+        self, choices: Sequence[tuple[RungStep, ...]], quality: str | None = None, device: str | None = None
     ) -> list[Candidate]:
         """Return a candidate for each tuple of steps. Steps may override ``quality`` and ``device``."""
         sizes = self._sizes_of([self._values(steps, device or self._situation.base[DEVICE]) for steps in choices])
         return [self._candidate(steps, found, quality) for steps, found in zip(choices, sizes, strict=True)]
 
     @staticmethod
-    def _values(steps: Sequence[Step], device: str) -> Values:
+    def _values(steps: Sequence[RungStep], device: str) -> Values:
         return merged_values({DEVICE: device}, *(step.values for step in steps))
 
-    def _candidate(self, steps: tuple[Step, ...], sizes: Sizes, quality: str | None) -> Candidate:
+    def _candidate(self, steps: tuple[RungStep, ...], sizes: Sizes, quality: str | None) -> Candidate:
         simulator, shown = self._situation.simulator, self._situation.elsewhere
         if simulator is not None:
             named = [step.quality for step in steps if step.quality]
@@ -175,7 +175,7 @@ class Fits:
         sums = () if sizes.refusal else tuple(self._sum(pool, sizes, quality, steps) for pool in self._pools)
         return Candidate(quality, steps, sums, sizes, shown)
 
-    def _sum(self, pool: Pool, sizes: Sizes, quality: str | None, steps: Sequence[Step]) -> Sum:
+    def _sum(self, pool: Pool, sizes: Sizes, quality: str | None, steps: Sequence[RungStep]) -> PoolSum:
         simulator, agent = self._simulator(pool, quality, steps), self._agent(pool, sizes, steps)
         # There is no reserve on a GPU that this run wouldn't use.
         kept = (
@@ -183,35 +183,35 @@ class Fits:
             if pool.kind is not PoolKind.VRAM or simulator or agent
             else 0.0
         )
-        reserve = [Line("reserve", estimated(kept))] if kept else []
-        return Sum(pool.name, pool.kind, (*simulator, *others_of(pool), *agent, *reserve), pool.total)
+        reserve = [PoolItem("reserve", estimated(kept))] if kept else []
+        return PoolSum(pool.name, pool.kind, (*simulator, *others_of(pool), *agent, *reserve), pool.total)
 
-    def _simulator(self, pool: Pool, quality: str | None, steps: Sequence[Step]) -> list[Line]:
+    def _simulator(self, pool: Pool, quality: str | None, steps: Sequence[RungStep]) -> list[PoolItem]:
         simulator = self._situation.simulator
         if simulator is None or quality is None or not self._has(pool, OwnerKind.SIMULATOR):
             return []
         figure = simulator.peak(quality, pool.kind)
         if ended := sum(step.simulators_mib.get(pool.kind, 0.0) for step in steps):
             figure = replace(figure, mib=round(max(0.0, (figure.mib or 0.0) - ended), 1))
-        return [Line(simulator.at(quality), figure)] if figure.mib else []
+        return [PoolItem(simulator.at(quality), figure)] if figure.mib else []
 
-    def _agent(self, pool: Pool, sizes: Sizes, steps: Sequence[Step]) -> list[Line]:
+    def _agent(self, pool: Pool, sizes: Sizes, steps: Sequence[RungStep]) -> list[PoolItem]:
         if not self._has(pool, OwnerKind.AGENT):
             return []
         unseen = sum(step.unseen_mib.get(pool.kind, 0.0) for step in steps)
         peak = sizes.figure(pool.kind)
         context = [sizes.context] if pool.kind is PoolKind.VRAM and sizes.context_mib else []
         own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - len(context) * sizes.context_mib - unseen), 1))
-        lines = [Line("CUDA context", figure) for figure in context]
+        lines = [PoolItem("CUDA context", figure) for figure in context]
         if pool.kind in sizes.unknown:
-            return [*lines, Line("agent at its peak", UNKNOWN)]
-        return [*lines, Line("agent at its peak", own)] if own.mib else lines
+            return [*lines, PoolItem("agent at its peak", UNKNOWN)]
+        return [*lines, PoolItem("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, owner: OwnerKind) -> bool:
-        return lives_in(owner, pool.name, pool.kind, self._situation.cards)
+        return uses_pool(owner, pool.name, pool.kind, self._situation.cards)
 
 
-def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool:
+def uses_pool(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool:
     """Return whether simulator or agent has its memory of a kind in this pool.
 
     Args:
@@ -225,9 +225,9 @@ def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool:
     return owner in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else _BOTH)
 
 
-def homes_of(owner: OwnerKind, kind: PoolKind, reading: Reading, cards: Cards) -> tuple[Pool, ...]:
+def pools_of(owner: OwnerKind, kind: PoolKind, reading: Reading, cards: Cards) -> tuple[Pool, ...]:
     """Return the pools in which simulator or agent has its memory of a kind."""
-    return tuple(pool for pool in reading.of(kind) if lives_in(owner, pool.name, kind, cards))
+    return tuple(pool for pool in reading.of(kind) if uses_pool(owner, pool.name, kind, cards))
 
 
 def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None) -> dict[BandKey, float]:
@@ -241,10 +241,10 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
     found: dict[BandKey, float] = {}
     simulator = situation.simulator
     for pool in situation.reading.pools:
-        if simulator is not None and lives_in(OwnerKind.SIMULATOR, pool.name, pool.kind, situation.cards):
+        if simulator is not None and uses_pool(OwnerKind.SIMULATOR, pool.name, pool.kind, situation.cards):
             peak = simulator.peak(quality or simulator.quality, pool.kind)
             found[OwnerKind.SIMULATOR.value, pool.name, ""] = peak.mib or 0.0
-        if agent is not None and lives_in(OwnerKind.AGENT, pool.name, pool.kind, situation.cards):
+        if agent is not None and uses_pool(OwnerKind.AGENT, pool.name, pool.kind, situation.cards):
             if pool.kind is PoolKind.DISK:
                 found[OwnerKind.AGENT.value, pool.name, ""] = agent.mib.get(pool.kind, 0.0)
                 continue
@@ -256,13 +256,13 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
     return {key: mib for key, mib in found.items() if mib > 0}
 
 
-def others_of(pool: Pool) -> list[Line]:
+def others_of(pool: Pool) -> list[PoolItem]:
     """Return the memory that other programs hold, by name, and the rest without a known process."""
     ours = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
-    lines = [Line(owner.name, owner.held) for owner in pool.owners if owner.kind not in ours]
+    lines = [PoolItem(owner.name, owner.held) for owner in pool.owners if owner.kind not in ours]
     if pool.total.mib is None or pool.free.mib is None:
         return lines
     if any(owner.held.mib is None for owner in pool.owners if owner.kind in ours):
         return lines  # the rest may be this run's own
     rest = pool.total.mib - pool.free.mib - sum(owner.held.mib or 0.0 for owner in pool.owners)
-    return [*lines, Line("others, unnamed", Figure(round(rest, 1), Provenance.ESTIMATED))] if rest >= 1 else lines
+    return [*lines, PoolItem("others, unnamed", Figure(round(rest, 1), Provenance.ESTIMATED))] if rest >= 1 else lines

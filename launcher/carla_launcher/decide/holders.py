@@ -67,7 +67,7 @@ class Holders:
                     held.pop(owner_key, None)
             record.pids[owner_key] = pids
 
-    def drives(self) -> None:
+    def note_driving(self) -> None:
         """Note that simulator and agent had the memory that they need at the last look."""
         for record in self._pools.values():
             held = sum(_foreign(record.now).values())
@@ -94,7 +94,7 @@ class Holders:
         least = record.least or {}
         return {owner_key[0]: (mib, mib - least.get(owner_key, 0.0)) for owner_key, mib in _foreign(record.now).items()}
 
-    def taker(self, pool: Pool) -> Owner | None:
+    def largest_taker(self, pool: Pool) -> Owner | None:
         """Return the foreign owner that took most since the first look; if none took any, the one that holds most."""
         known = self.foreign(pool.name)
         owners = [each for each in pool.owners if each.kind is OwnerKind.FOREIGN and each.held.mib]

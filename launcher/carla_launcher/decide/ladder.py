@@ -12,13 +12,13 @@ from typing import Any
 
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.rungs.one_simulator_less import OneSimulatorLess
-from carla_launcher.rungs.rung import Rung, Start, in_words, summed
-from carla_launcher.rungs.rung import Step as Step
+from carla_launcher.rungs.rung import InitialRun, Rung, in_words, summed
+from carla_launcher.rungs.rung import RungStep as RungStep
 from carla_launcher.sizes import DEVICE, Simulator, SizesOf, Values, key_of
 from carla_run.configuration.program_file import ProgramFile, ProgramRung
 from carla_run.exits import Exit, ExitError
 
-Ladder = Mapping[PoolKind, tuple[Step, ...]]
+Ladder = Mapping[PoolKind, tuple[RungStep, ...]]
 """The steps of each pool's ladder, first choice first."""
 Rungs = Mapping[PoolKind, Sequence[Rung]]
 Needs = Callable[[Mapping[str, Any]], Mapping[PoolKind, float]]
@@ -26,7 +26,7 @@ Needs = Callable[[Mapping[str, Any]], Mapping[PoolKind, float]]
 
 
 @dataclass
-class Taken:
+class AppliedRung:
     """A lasting step that was taken.
 
     Attributes:
@@ -45,7 +45,7 @@ class Taken:
         return in_words(self.rung, self.values, self.quality)
 
 
-def overrides(taken: Sequence[Taken]) -> dict[str, Any]:
+def overrides(taken: Sequence[AppliedRung]) -> dict[str, Any]:
     """Return the values that the taken steps set, for ``overrides.yaml``."""
     return merged_values({}, *(each.values for each in taken))
 
@@ -64,7 +64,7 @@ def _further(one: object, other: object) -> object:
     return other
 
 
-def kind_of(step: Step, ladder: Ladder, default: PoolKind = PoolKind.RAM) -> PoolKind:
+def kind_of(step: RungStep, ladder: Ladder, default: PoolKind = PoolKind.RAM) -> PoolKind:
     """Return the kind of the pool whose ladder has this step."""
     return next((kind for kind, steps in ladder.items() if any(each is step for each in steps)), default)
 
@@ -143,7 +143,7 @@ def build_ladder(rungs: Rungs, base: Values, simulator: Simulator | None, sizes_
     """
     start, *_ = variants = variants_of(rungs, base)
     found = dict(zip(map(key_of, variants), sizes_of(variants), strict=True))
-    begins = Start(base, simulator, lambda values: found[key_of({**start, **values})])
+    begins = InitialRun(base, simulator, lambda values: found[key_of({**start, **values})])
     return {kind: tuple(step for rung in ladder for step in rung.steps(kind, begins)) for kind, ladder in rungs.items()}
 
 
@@ -164,15 +164,15 @@ class LadderPosition:
     """
 
     ladder: Ladder
-    taken: Sequence[Taken]
+    taken: Sequence[AppliedRung]
     needs: Needs
 
-    def step_of(self, rung: str) -> Step | None:
+    def step_of(self, rung: str) -> RungStep | None:
         """Return the last step taken of a rung; None if none was taken, or if the ladder doesn't have it."""
         last = next((each for each in reversed(self.taken) if each.rung == rung), None)
         return None if last is None else next((step for step in self._same(rung) if _alike(step, last)), None)
 
-    def is_taken(self, step: Step) -> bool:
+    def is_taken(self, step: RungStep) -> bool:
         """Return whether a step, or a further one of the same rung, was taken already."""
         if not any(each.rung == step.rung for each in self.taken):
             return False
@@ -180,7 +180,7 @@ class LadderPosition:
         place = next((index for index, each in enumerate(same) if _alike(each, step)), None)
         return held is None or place is None or place <= same.index(held)
 
-    def relief(self, chosen: Sequence[Step]) -> dict[PoolKind, float]:
+    def relief(self, chosen: Sequence[RungStep]) -> dict[PoolKind, float]:
         """Return what the agent's steps free together in each pool, from the present position; negative if they cost.
 
         If the agent's sizes aren't known yet, the configured figures of each step are used.
@@ -195,7 +195,7 @@ class LadderPosition:
         more = (self._beyond_held(step, "unseen_mib") if known else self._configured(step) for step in steps)
         return summed(freed, *more)
 
-    def of_simulators(self, chosen: Sequence[Step]) -> dict[PoolKind, float]:
+    def of_simulators(self, chosen: Sequence[RungStep]) -> dict[PoolKind, float]:
         """Return the memory of the simulators that these steps end."""
         return summed(*(self._beyond_held(step, "simulators_mib") for step in chosen if step.simulators_mib))
 
@@ -222,7 +222,7 @@ class LadderPosition:
                 before.append(merged_values(before[-1], values[-1]))
         return list({key_of(each): each for each in found}.values())
 
-    def _configured(self, step: Step) -> dict[PoolKind, float]:
+    def _configured(self, step: RungStep) -> dict[PoolKind, float]:
         """Return what a step frees of the agent by the configured figures, with the steps before it of its rung."""
         same, held = self._same(step.rung), self.step_of(step.rung)
         first = 0 if held is None else same.index(held) + 1
@@ -231,16 +231,16 @@ class LadderPosition:
         all_freed = (each.frees_mib for each in (*same[first:last], step))
         return summed(*all_freed, {kind: -mib for kind, mib in ended.items()})
 
-    def _beyond_held(self, step: Step, figures: str) -> dict[PoolKind, float]:
+    def _beyond_held(self, step: RungStep, figures: str) -> dict[PoolKind, float]:
         held = self.step_of(step.rung)
         before: Mapping[PoolKind, float] = {} if held is None else getattr(held, figures)
         return summed(getattr(step, figures), {kind: -mib for kind, mib in before.items()})
 
-    def _same(self, rung: str) -> list[Step]:
+    def _same(self, rung: str) -> list[RungStep]:
         """Return a rung's steps, of the first ladder that has the rung."""
         found = ([step for step in steps if step.rung == rung] for steps in self.ladder.values())
         return next((steps for steps in found if steps), [])
 
 
-def _alike(step: Step, other: Step | Taken) -> bool:
+def _alike(step: RungStep, other: RungStep | AppliedRung) -> bool:
     return dict(step.values) == dict(other.values) and step.quality == other.quality

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from carla_launcher.decide.fit import Line, Situation, Sum
+from carla_launcher.decide.fit import PoolItem, PoolSum, Situation
 from carla_launcher.observe.pools import Gpu, Pool, PoolKind, Reading, estimated
 from carla_launcher.sizes import Sizes
 
@@ -48,7 +48,7 @@ class NodePlan:
 
     name: str
     collectors: int
-    sums: tuple[Sum, ...]
+    sums: tuple[PoolSum, ...]
 
     @property
     def fits(self) -> bool:
@@ -93,16 +93,16 @@ def node_plans(situation: Situation, parts: AgentParts, nodes: int, collectors: 
     return found
 
 
-def _sums(situation: Situation, parts: AgentParts, learns: bool, count: int, cards: int) -> tuple[Sum, ...]:
-    wanted: dict[PoolKind, list[Line]] = {PoolKind.RAM: [], PoolKind.VRAM: [], PoolKind.DISK: []}
+def _sums(situation: Situation, parts: AgentParts, learns: bool, count: int, cards: int) -> tuple[PoolSum, ...]:
+    wanted: dict[PoolKind, list[PoolItem]] = {PoolKind.RAM: [], PoolKind.VRAM: [], PoolKind.DISK: []}
     if learns:
         for kind, lines in wanted.items():
-            lines.append(Line("learner", parts.learner.figure(kind)))
-        wanted[PoolKind.RAM].append(Line("evaluation, with collector 0", estimated(parts.evaluation_mib)))
-    wanted[PoolKind.RAM].append(Line("Ray's own processes", estimated(RAY_NODE_MIB)))
+            lines.append(PoolItem("learner", parts.learner.figure(kind)))
+        wanted[PoolKind.RAM].append(PoolItem("evaluation, with collector 0", estimated(parts.evaluation_mib)))
+    wanted[PoolKind.RAM].append(PoolItem("Ray's own processes", estimated(RAY_NODE_MIB)))
     if count:
         both_mib = count * (parts.collector_mib + RAY_ACTOR_MIB)
-        wanted[PoolKind.RAM].append(Line(f"{count} × collector and its Ray worker", estimated(both_mib)))
+        wanted[PoolKind.RAM].append(PoolItem(f"{count} × collector and its Ray worker", estimated(both_mib)))
         wanted[PoolKind.RAM].append(_simulators(situation, PoolKind.RAM, count))
         wanted[PoolKind.VRAM].append(_simulators(situation, PoolKind.VRAM, -(-count // max(1, cards))))
     reserves: Mapping[PoolKind, float] = situation.reserve_mib
@@ -111,14 +111,14 @@ def _sums(situation: Situation, parts: AgentParts, learns: bool, count: int, car
         pool = next(iter(situation.reading.of(kind)), None)
         held = [line for line in lines if line.figure.mib]
         if pool is not None and held:
-            reserve = Line("reserve", estimated(reserves.get(kind, 0.0)))
-            found.append(Sum(pool.name, kind, (*held, reserve), pool.total))
+            reserve = PoolItem("reserve", estimated(reserves.get(kind, 0.0)))
+            found.append(PoolSum(pool.name, kind, (*held, reserve), pool.total))
     return tuple(found)
 
 
-def _simulators(situation: Situation, kind: PoolKind, count: int) -> Line:
+def _simulators(situation: Situation, kind: PoolKind, count: int) -> PoolItem:
     simulator = situation.simulator
     if simulator is None:
-        return Line("no simulator", estimated(0.0))
+        return PoolItem("no simulator", estimated(0.0))
     one = simulator.peaks.get(simulator.quality, {}).get(kind, estimated(0.0))
-    return Line(f"{count} × simulator ({simulator.quality})", estimated(count * (one.mib or 0.0)))
+    return PoolItem(f"{count} × simulator ({simulator.quality})", estimated(count * (one.mib or 0.0)))

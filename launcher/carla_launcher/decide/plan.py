@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from carla_launcher.decide.choose import Shortage, Steps, choose, lasting_steps
-from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum, lives_in, others_of
+from carla_launcher.decide.fit import Candidate, Fits, PoolSum, Situation, others_of, uses_pool
 from carla_launcher.decide.room import wait_command, who_holds
 from carla_launcher.observe.pools import Gpu, OwnerKind, PoolKind, Provenance, Reading
 from carla_launcher.sizes import CPU, CUDA, DEVICE, SizesOf
@@ -116,7 +116,7 @@ def _why_not(shown: Sequence[Candidate], situation: Situation) -> str:
         return f"{wanting}; {nearest} would fit, but no allowed rung leads there"
     nearer = f"; the nearest, {nearest}, is {_short(nearest)}" if nearest.short_mib < asked.short_mib else ""
     ways_out = f"{_held_by_others(nearest, situation)}{_ways_out(nearest, situation)}"
-    return f"{wanting}{nearer}; {ways_out}{_resting_on_estimates(nearest, situation)}{_resting_on_runs(nearest)}"
+    return f"{wanting}{nearer}; {ways_out}{_based_on_estimates(nearest, situation)}{_based_on_runs(nearest)}"
 
 
 def _held_by_others(nearest: Candidate, situation: Situation) -> str:
@@ -141,7 +141,7 @@ def _ways_out(nearest: Candidate, situation: Situation) -> str:
     return f"free some {' and some '.join([*memory, *disk])}, or choose a smaller {smaller or 'configuration'}"
 
 
-def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:
+def _based_on_estimates(nearest: Candidate, situation: Situation) -> str:
     """Return which estimates of the simulator's memory decided; empty if they were measured."""
     simulator, quality = situation.simulator, nearest.quality
     if simulator is None or quality is None:
@@ -149,7 +149,7 @@ def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:
     short = {
         each.kind: each.short_mib
         for each in nearest.sums
-        if each.short_mib and lives_in(OwnerKind.SIMULATOR, each.pool, each.kind, situation.cards)
+        if each.short_mib and uses_pool(OwnerKind.SIMULATOR, each.pool, each.kind, situation.cards)
     }
     peaks = {kind: simulator.peak(quality, kind) for kind in short}
     resting = [
@@ -165,7 +165,7 @@ def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:
     )
 
 
-def _resting_on_runs(nearest: Candidate) -> str:
+def _based_on_runs(nearest: Candidate) -> str:
     """Return which measured figures decided, the runs that measured them, and how to ignore them."""
     resting = [
         f"{line.what} in {each.pool}, {line.figure.mib:.0f} MiB (run {line.figure.run})"
@@ -189,5 +189,5 @@ def _short(candidate: Candidate) -> str:
 
 
 def _left(candidate: Candidate) -> str:
-    known: list[Sum] = [each for each in candidate.sums if each.left_mib is not None]
+    known: list[PoolSum] = [each for each in candidate.sums if each.left_mib is not None]
     return ", ".join(f"{each.left_mib:.0f} MiB left in {each.pool}" for each in known) or "no pool that could be read"

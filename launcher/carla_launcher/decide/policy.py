@@ -69,8 +69,8 @@ def of_simulator(
     if not ever_healthy and not too_slow and (refused or finding.exit_code is None or finding.exit_code < 128):
         code = finding.exit_code if refused and finding.exit_code else Exit.NO_SIMULATOR
         return Stop(Ending(code, finding.sentence))
-    if failures > 1 and (gives_way := _after_it_ran_out(finding, OwnerKind.SIMULATOR, context, config)):
-        return gives_way
+    if failures > 1 and (reduces := _after_it_ran_out(finding, OwnerKind.SIMULATOR, context, config)):
+        return reduces
     wait_s = delay_s(failures, config.simulator.restarts, draw)
     if wait_s is None:
         never = not ever_healthy and too_slow
@@ -83,8 +83,8 @@ def of_agent(finding: Finding, failures: int, context: Context, config: Launcher
 
     If no rung is left it is restarted as long as the budget lasts, since a foreign process may free its memory.
     """
-    if gives_way := _after_it_ran_out(finding, OwnerKind.AGENT, context, config):
-        return gives_way
+    if reduces := _after_it_ran_out(finding, OwnerKind.AGENT, context, config):
+        return reduces
     kind = RAN_OUT.get(finding.cause)
     if kind is not None and finding.exit_code is None:
         return Nothing("the agent still runs, and no rung is left that helps")
@@ -124,13 +124,13 @@ def of_leak(finding: Finding, restarts: int, context: Context, config: LauncherC
     if restarts > config.memory.leak_restarts.budget:
         spent = f"its {config.memory.leak_restarts.budget} restarts for leaks are used up"
         return Nothing(f"{spent}, and the run continues until memory is short")
-    soon = _soon(finding, config)
+    soon = _is_urgent(finding, config)
     if finding.owner == "simulator":
         return RestartSimulator(finding.sentence, failed=False, waits=not soon)
     return RestartAgent(finding.sentence, failed=False, waits=not soon)
 
 
-def _soon(finding: Finding, config: LauncherConfig) -> bool:
+def _is_urgent(finding: Finding, config: LauncherConfig) -> bool:
     return finding.exhausted_in_s is not None and finding.exhausted_in_s <= config.memory.urgent_s
 
 
@@ -141,7 +141,7 @@ def of_memory(finding: Finding, context: Context, config: LauncherConfig) -> Dec
     kind = PoolKind(finding.pool.partition(":")[0])
     if steps := context.choose(Deficit(kind, finding.deficit_mib, finding.pool)):
         return Degrade(steps, kind, finding.sentence)
-    return _without_a_rung(finding, kind, context, _soon(finding, config))
+    return _without_a_rung(finding, kind, context, _is_urgent(finding, config))
 
 
 def _without_a_rung(finding: Finding, kind: PoolKind, context: Context, soon: bool) -> Decision:
@@ -169,7 +169,7 @@ def decide(
     return Nothing()
 
 
-def spoils(finding: Finding, owner: str) -> bool:
+def invalidates_figures(finding: Finding, owner: str) -> bool:
     """Return whether a finding makes a program's peak useless to later runs: it leaked, grew or failed."""
     if owner == "simulator" and finding.cause in SIMULATOR_FAILED:
         return True

@@ -6,7 +6,7 @@ from carla_launcher.config import LeakRestarts, Restarts
 
 
 def failures_in_a_row(before: int, well_for_s: float, limits: Restarts | LeakRestarts) -> int:
-    """Return the number of failures, or leaks, in a row; the newest followed ``well_for_s`` of health."""
+    """Return the number of failures, or leaks, in a row; the newest followed ``up_for_s`` of health."""
     return 1 if well_for_s >= limits.stable_after_s else before + 1
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from carla_launcher.config import RestoreLimits
 from carla_launcher.decide.choose import Context
-from carla_launcher.decide.fit import lives_in
+from carla_launcher.decide.fit import uses_pool
 from carla_launcher.decide.ladder import LadderPosition, overrides
 from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind
 
@@ -36,7 +36,7 @@ class Hold:
         """Return whether the hold time is over."""
         return self.fits_since_s is not None and now_s - self.fits_since_s >= self.hold_s
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         """Restart the hold time after a change."""
         self.fits_since_s = None
 
@@ -52,7 +52,7 @@ class Hold:
         self.restored_s, self.fits_since_s = None, None
         return failed
 
-    def passed(self, now_s: float, limits: RestoreLimits) -> bool:
+    def passed_probation(self, now_s: float, limits: RestoreLimits) -> bool:
         """Return whether the last restore has just passed its probation, which resets the hold time."""
         if self.restored_s is None or now_s - self.restored_s <= limits.probation_s:
             return False
@@ -85,7 +85,7 @@ def fits_without_last(context: Context, limits: RestoreLimits) -> bool:
         comes_back.append((OwnerKind.SIMULATOR, below.of_simulators([step])))
 
     def cost_in(pool: Pool) -> float | None:
-        here = [mib for whose, mib in comes_back if lives_in(whose, pool.name, pool.kind, context.cards)]
+        here = [mib for whose, mib in comes_back if uses_pool(whose, pool.name, pool.kind, context.cards)]
         kept = [mib[pool.kind] for mib in here if pool.kind in mib]
         return sum(kept) if kept else None
 

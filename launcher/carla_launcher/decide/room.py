@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.fit import homes_of
+from carla_launcher.decide.fit import pools_of
 from carla_launcher.decide.holders import Holders
 from carla_launcher.observe.pools import Cards, Owner, OwnerKind, Pool, PoolKind, Reading
 from carla_run.memory.room import missing
@@ -32,8 +32,8 @@ def taken_from_simulator(
 ) -> Finding | None:
     """Return a finding if a foreign process took the memory that a new simulator needs; otherwise None."""
     for kind, needed in needs_mib.items():
-        for pool in homes_of(OwnerKind.SIMULATOR, kind, reading, cards):
-            short, owner = missing(needed, pool.free.mib), holders.taker(pool)
+        for pool in pools_of(OwnerKind.SIMULATOR, kind, reading, cards):
+            short, owner = missing(needed, pool.free.mib), holders.largest_taker(pool)
             if short and owner is not None and holders.taken_mib(pool) >= short:
                 sentence = f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB; {owner}"
                 return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=short)
@@ -50,10 +50,10 @@ def missing_for_agent(
     """Return the pool that is too full for the agent, with a finding that names the holder; None if none is."""
     for kind, peak in needs_mib.items():
         reserve = reserve_mib.get(kind, 0.0)
-        for pool in homes_of(OwnerKind.AGENT, kind, reading, cards):
+        for pool in pools_of(OwnerKind.AGENT, kind, reading, cards):
             needed = peak - pool.held_by(OwnerKind.AGENT)  # on a disk, an earlier start's files
             if deficit := missing(needed, pool.free.mib, reserve):
-                return kind, _short_for_agent(pool, needed, reserve, deficit, holders.taker(pool))
+                return kind, _short_for_agent(pool, needed, reserve, deficit, holders.largest_taker(pool))
     return None
 
 

@@ -13,7 +13,7 @@ from carla_run.locks import HeldError, Lock
 
 SHARED = Path("/tmp")  # not TMPDIR or XDG_RUNTIME_DIR: each user has their own
 
-WAY_ON = "wait until it ends, share the GPU with --share-gpu, or use --device cpu with a simulator that needs no GPU"
+ADVICE = "wait until it ends, share the GPU with --share-gpu, or use --device cpu with a simulator that needs no GPU"
 
 
 class GpuInUseError(ExitError):
@@ -39,7 +39,7 @@ def lock_gpu(uuid: str, run: str, directory: Path = SHARED) -> Lock:
     try:
         return Lock(path, f"process {os.getpid()} of {psutil.Process().username()}, run {run}", of_all_users=True)
     except HeldError as error:
-        raise GpuInUseError(f"GPU {uuid} is held by {_holder(error)}: {WAY_ON}.") from None
+        raise GpuInUseError(f"GPU {uuid} is held by {_holder(error)}: {ADVICE}.") from None
     except OSError as error:
         raise GpuInUseError(
             f"{path}, the lock of GPU {uuid}, can't be opened ({error.strerror}): remove it if no launcher runs, "

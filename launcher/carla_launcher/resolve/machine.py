@@ -34,7 +34,7 @@ OWNER_OF = {Role.SIMULATOR: OwnerKind.SIMULATOR, Role.AGENT: OwnerKind.AGENT}
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedRun:
     """A run on this machine, and the input of its plan.
 
     Attributes:
@@ -77,7 +77,7 @@ def resolve(
     remembered: tuple[str, str] = ("", ""),
     node_mib: Mapping[PoolKind, float] | None = None,
     starts: bool = True,
-) -> Resolved:
+) -> ResolvedRun:
     """Return the run that options describe on this machine. May query Docker.
 
     Args:
@@ -113,7 +113,7 @@ def resolve(
         stack.close()
     runs, footprint = run.path.parent, _sized(spec, options, stack)
     request = PlanRequest(spec.simulator, picked, runs, options.device, options.policy, options.ignore_measured)
-    return Resolved(spec, reason, request, memory, reading, footprint, stack, obstacle, note)
+    return ResolvedRun(spec, reason, request, memory, reading, footprint, stack, obstacle, note)
 
 
 def spec_of(run: RunPaths, options: RunOptions, port: int = CARLA_PORT) -> RunSpec:

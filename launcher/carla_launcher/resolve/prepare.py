@@ -12,20 +12,20 @@ from carla_launcher import ports
 from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.act.run_spec import LOOPBACK, RunSpec
 from carla_launcher.config import LauncherConfig
-from carla_launcher.decide.ladder import Taken, kind_of
+from carla_launcher.decide.ladder import AppliedRung, kind_of
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.pools import Gpu
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
-from carla_launcher.resolve.machine import CARLA_PORT, Resolved, resolve
+from carla_launcher.resolve.machine import CARLA_PORT, ResolvedRun, resolve
 from carla_launcher.resolve.planning import PlanResult, count_of
-from carla_launcher.resolve.resuming import Requested
+from carla_launcher.resolve.resuming import RunRequest
 from carla_launcher.simulators import PORTS
 from carla_launcher.sizes import CUDA, DEVICE
 from carla_run.exits import Exit, ExitError
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """A run that is ready to start, with its state.
 
     Attributes:
@@ -33,14 +33,14 @@ class Prepared:
         cards: the distinct GPUs that simulator and agent need; empty if one can't be read.
     """
 
-    resolved: Resolved
+    resolved: ResolvedRun
     planned: PlanResult
     spec: RunSpec
     state: LauncherState
     cards: tuple[int, ...]
 
 
-def prepare(asked: Requested, step_before: StepBefore | None = None) -> Prepared:
+def prepare(asked: RunRequest, step_before: StepBefore | None = None) -> PreparedRun:
     """Return the run: a new one on the plan's rung, an earlier one on its own.
 
     Args:
@@ -74,7 +74,7 @@ def prepare(asked: Requested, step_before: StepBefore | None = None) -> Prepared
         simulators=count,
         step_before=step_before if before is not None and before.incident else None,
     )
-    return Prepared(resolved, planned, spec, _state(options, before, spec, planned, limits), needed)
+    return PreparedRun(resolved, planned, spec, _state(options, before, spec, planned, limits), needed)
 
 
 def _tm_port() -> int:
@@ -125,11 +125,11 @@ def _state(
     return replace(before, options=saved, host=spec.host, port=spec.port, quality=quality, gpu_uuids=spec.gpu_uuids)
 
 
-def _starting_steps(planned: PlanResult) -> tuple[Taken, ...]:
+def _starting_steps(planned: PlanResult) -> tuple[AppliedRung, ...]:
     """Return the steps with which a new run starts, as planned."""
     chosen, ladder = planned.plan.start, planned.situation.ladder
     return tuple(
-        Taken(step.rung, kind_of(step, ladder).value, planned.plan.reason, dict(step.values), step.quality)
+        AppliedRung(step.rung, kind_of(step, ladder).value, planned.plan.reason, dict(step.values), step.quality)
         for step in (chosen.steps if chosen is not None else ())
     )
 

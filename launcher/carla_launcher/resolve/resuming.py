@@ -14,7 +14,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from carla_launcher import config
-from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, open_to, reason, recall
+from carla_launcher.act.launcher_state import (
+    LauncherState,
+    UnusableStateError,
+    read_previous,
+    reason,
+    writable_by_others,
+)
 from carla_launcher.config import DEFAULT_CONFIG, LauncherConfig, LauncherConfigError
 from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve import agent_args, commands
@@ -27,7 +33,7 @@ NOT_GIVEN = "not given"
 
 
 @dataclass(frozen=True)
-class Requested:
+class RunRequest:
     """The request of a start.
 
     Attributes:
@@ -49,20 +55,20 @@ class Requested:
 
 
 @dataclass(frozen=True)
-class Before:
+class PreviousRun:
     """The state and options that the last launcher of a run left.
 
     Attributes:
         state: state of the run.
         options: the run's options.
         killed: the last launcher was killed, since it recorded no end.
-        open_to: which other users could have written the file, a clause; empty if none could.
+        writable_by_others: which other users could have written the file, a clause; empty if none could.
     """
 
     state: LauncherState
     options: RunOptions
     killed: bool
-    open_to: str
+    writable_by_others: str
 
     @property
     def withheld(self) -> dict[str, str]:
@@ -79,9 +85,10 @@ class Before:
             "program": saved.program is not None,
         }
         return {
-            name: f"--{name.replace('_', '-')} of the earlier start isn't used, since {self.open_to}: give it again."
+            name: f"--{name.replace('_', '-')} of the earlier start isn't used, since {self.writable_by_others}: "
+            "give it again."
             for name, runs in commands.items()
-            if self.open_to and runs
+            if self.writable_by_others and runs
         }
 
     @property
@@ -96,22 +103,22 @@ def default_name(now: float) -> str:
     return time.strftime("run-%Y%m%d-%H%M%S", time.localtime(now))
 
 
-def recalled(run: RunPaths) -> Before | None:
+def recalled(run: RunPaths) -> PreviousRun | None:
     """Return the state and options that the last launcher of this run left; None if there was none.
 
     Raises:
         UnusableStateError: they can't be used.
     """
-    if (found := recall(run)) is None:
+    if (found := read_previous(run)) is None:
         return None
     try:
         options = RunOptions(**found.state.options)
     except ValidationError as error:
         raise UnusableStateError(f"{run.launcher_state} can't be used: {reason(error, 'options')}") from None
-    return Before(found.state, options, found.killed, found.open_to)
+    return PreviousRun(found.state, options, found.killed, found.writable_by_others)
 
 
-def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Requested:
+def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRequest:
     """Return the request of a start.
 
     Args:
@@ -151,7 +158,7 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
     state = None if before is None else before.state
     cards = ("", "") if state is None or given.gpu is not None else state.gpu_uuids
     limits = _limits_for(config.load(options.launcher_config), options)
-    return Requested(run, options, limits, state, cards, changed, notes)
+    return RunRequest(run, options, limits, state, cards, changed, notes)
 
 
 def _limits_for(limits: LauncherConfig, options: RunOptions) -> LauncherConfig:
@@ -163,7 +170,7 @@ def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
     before, problem = _recalled(run)
     if before is None:
         return config.load(), f"{problem}; the launcher's shipped configuration is used." if problem else ""
-    why = f"since {before.open_to}" if "launcher_config" in before.withheld else ""
+    why = f"since {before.writable_by_others}" if "launcher_config" in before.withheld else ""
     try:
         limits = _limits_for(config.load(before.believed.launcher_config), before.believed)
     except (LauncherConfigError, ProgramFileError) as error:
@@ -172,7 +179,7 @@ def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
     return limits, note
 
 
-def _recalled(run: RunPaths) -> tuple[Before | None, str]:
+def _recalled(run: RunPaths) -> tuple[PreviousRun | None, str]:
     """Return what the run's last launcher left, and why it can't be used, a clause."""
     try:
         return recalled(run), ""
@@ -180,7 +187,7 @@ def _recalled(run: RunPaths) -> tuple[Before | None, str]:
         return None, str(error)
 
 
-def _resumed(asked: RunOptions, before: Before) -> tuple[RunOptions, dict[str, tuple[str, str]], tuple[str, ...]]:
+def _resumed(asked: RunOptions, before: PreviousRun) -> tuple[RunOptions, dict[str, tuple[str, str]], tuple[str, ...]]:
     """Return the merged options, the changes, and sentences for the user."""
     anew = asked.given()
     withheld = {name: why for name, why in before.withheld.items() if name not in anew}
@@ -193,7 +200,7 @@ def _resumed(asked: RunOptions, before: Before) -> tuple[RunOptions, dict[str, t
 
 def _is_open(path: Path) -> bool:
     """Return whether other users can write the file; False if it is missing."""
-    return path.exists() and bool(open_to(path, path.stat()))
+    return path.exists() and bool(writable_by_others(path, path.stat()))
 
 
 def _merged(kept: Mapping[str, Any], anew: Mapping[str, Any]) -> dict[str, Any]:

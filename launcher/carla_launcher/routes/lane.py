@@ -9,12 +9,12 @@ import random
 import time
 from dataclasses import replace
 
-from carla_launcher.act.program import Life, Script, SupervisedProcess, Waiting
+from carla_launcher.act.program import ProgramState, Script, SupervisedProcess, Waiting
 from carla_launcher.act.runtime import Child, Role, StartError
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.detectors.kills import OomKills
-from carla_launcher.decide.detectors.simulator import Simulator
+from carla_launcher.decide.detectors.kills import RecentOomKills
+from carla_launcher.decide.detectors.simulator import SimulatorDetector
 from carla_launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
 from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
 from carla_launcher.observe.simulator import SimulatorMonitor
@@ -50,8 +50,8 @@ class Lane:
         self._ask = setting.questions(number)
         log = spec.run.logs / (f"simulator-{number}.log" if number else "simulator.log")
         self._monitor = SimulatorMonitor(self._address, self._ask, not self._ours, log if self._ours else None)
-        self._kills = OomKills(config.watch.sign_s)
-        self._detector = Simulator(config, self._kills)
+        self._kills = RecentOomKills(config.watch.sign_s)
+        self._detector = SimulatorDetector(config, self._kills)
         self._looked_s = float("-inf")
         self._served, self._left_a_result, self._lost = 0, True, ""
         self._held: dict[str, dict[str, float]] = {}
@@ -83,18 +83,18 @@ class Lane:
     def _have_simulator(self) -> Script:
         """Have one that answers, a fresh one where that is due."""
         if self._set.rules.simulator.by_program:
-            self._simulator.up(self._now_s())
+            self._simulator.mark_up(self._now_s())
             return
-        if self._simulator.life is Life.UP:
+        if self._simulator.state is ProgramState.UP:
             why = self._lost or self._why_fresh() or (yield from self._find_lost())
             if not why:
                 return
             yield from self._put_away(why)
         while not self._desk.stopping:
             match self._simulator.look(self._now_s(), self._quality, self._starts):
-                case Life.STARTING if (child := self._simulator.child) is not None:
+                case ProgramState.STARTING if (child := self._simulator.child) is not None:
                     self._tell(RouteEvent.SIMULATOR_STARTED, pid=child.pid, log=str(child.log))
-                case Life.UP:
+                case ProgramState.UP:
                     self._is_up()
                     return
                 case Finding() as finding:
@@ -118,7 +118,7 @@ class Lane:
         name, budget = self._simulator.name, self._set.config.simulator.restarts.budget
         said = ": ".join(filter(None, (finding.sentence, self._simulator.last_output())))
         wait_s = self._simulator.fail(finding, self._now_s())
-        if self._simulator.life is Life.GIVEN_UP:
+        if self._simulator.state is ProgramState.GIVEN_UP:
             self._desk.over = Ending(Exit.BAD_CONFIG, f"{name}: {finding.sentence}")
         elif finding.exit_code in REFUSED or self._simulator.failures > budget:
             self._desk.over = Ending(Exit.NO_SIMULATOR, f"{name}: {said}")
@@ -164,9 +164,9 @@ class Lane:
         """Drive an item once, and give back what came of it."""
         self._peaks, started_s = {}, self._now_s()
         cut = self._start(drive)
-        while cut is None and self._program.lives and not self._lost:
+        while cut is None and self._program.is_running and not self._lost:
             yield
-            cut = self._cut(started_s) if self._program.lives else None
+            cut = self._cut(started_s) if self._program.is_running else None
             self._lost = self._lost_by_now() if cut is None else ""
         yield from self._end_program()
         end = drive.end(self._program.ended, cut, self._lost)
@@ -181,7 +181,7 @@ class Lane:
         self._set.say(f"{drive}: {verdict.sentence}{again}")
 
     def _start(self, drive: Assignment) -> Why | None:
-        self._set.drives.lay(self._number, self._set.program(drive, self._address))
+        self._set.drives.set_program(self._number, self._set.program(drive, self._address))
         self._program.forget()
         try:
             self._program.start(self._now_s())
@@ -195,7 +195,7 @@ class Lane:
         """End what drives; one that may have come to a result before its simulator was lost has time to write it."""
         waits_s = self._set.rules.stop_grace_s if self._lost and self._set.rules.ends_by_itself else 0.0
         until_s = self._now_s() + waits_s
-        while self._program.lives and self._now_s() < until_s and not self._desk.stopping:
+        while self._program.is_running and self._now_s() < until_s and not self._desk.stopping:
             yield
         yield from self._program.stop(self._now_s, self._set.cut_short)
 
@@ -222,7 +222,7 @@ class Lane:
             return SimulatorSeen(False), None
         seen = self._monitor.look(now_s, self._simulator.child, in_use)
         self._kills.look(now_s, reading)
-        observed = Observation(now_s, reading, seen, AgentSeen(self._program.lives))
+        observed = Observation(now_s, reading, seen, AgentSeen(self._program.is_running))
         found = next(iter(self._detector.look(observed, ticks_go_on=False)), None)
         if found is None and seen.ended is not None:
             found = Finding(Cause.SIMULATOR_CRASH, f"the simulator ended ({seen.ended})", exit_code=seen.ended.code)

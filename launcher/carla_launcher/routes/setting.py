@@ -48,7 +48,7 @@ class DriveRuntime:
     def __init__(self, inherited: tuple[int, ...]) -> None:
         self._shims, self._next = Shims(inherited), dict[int, Program]()
 
-    def lay(self, lane: int, program: Program) -> None:
+    def set_program(self, lane: int, program: Program) -> None:
         """Say what a lane's next start starts."""
         self._next[lane] = program
 

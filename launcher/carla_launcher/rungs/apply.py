@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from carla_launcher.observe.pools import PoolKind
-from carla_launcher.rungs.rung import Act, Rung, Start, Step, summed
+from carla_launcher.rungs.rung import InitialRun, Rung, RungAction, RungStep, summed
 from carla_launcher.sizes import Sizes, Values
 from carla_run.configuration.program_file import FEWER, HALF
 from carla_run.exits import Exit, ExitError
@@ -28,12 +28,12 @@ class SetsValues(Rung):
         now, found = {key: base.get(key) for key in self.values}, list[dict[str, object]]()
         while True:
             then = {key: _next(now[key], wanted) for key, wanted in self.values.items()}
-            if not any(gives_way(now[key], then[key]) for key in then):
+            if not any(reduces(now[key], then[key]) for key in then):
                 return found
             found.append(then)
             now = then
 
-    def steps(self, kind: PoolKind, start: Start) -> Iterator[Step]:
+    def steps(self, kind: PoolKind, start: InitialRun) -> Iterator[RungStep]:
         """Yield a step for each set of values that the agent accepts and that frees memory in the pool."""
         self._check(kind, start)
         before, one = start.sizes({}), self._ended_mib(start)
@@ -46,10 +46,10 @@ class SetsValues(Rung):
                 continue
             unseen = {each: unseen.get(each, 0.0) + mib - seen.get(each, 0.0) for each, mib in self.frees_mib.items()}
             ended = summed(ended, one)
-            yield Step(self.name, type(self), self.cost, values, None, frees, unseen, ended)
+            yield RungStep(self.name, type(self), self.cost, values, None, frees, unseen, ended)
             before = after
 
-    def _ended_mib(self, start: Start) -> Mapping[PoolKind, float]:  # noqa: ARG002 - those that end some go by it
+    def _ended_mib(self, start: InitialRun) -> Mapping[PoolKind, float]:  # noqa: ARG002 - those that end some go by it
         """Return the memory of the simulators that each step ends."""
         return {}
 
@@ -58,7 +58,7 @@ class SetsValues(Rung):
         freed = {kind: round(before.mib.get(kind, 0.0) - mib, 1) for kind, mib in after.mib.items()}
         return {kind: mib for kind, mib in freed.items() if mib}
 
-    def _check(self, kind: PoolKind, start: Start) -> None:
+    def _check(self, kind: PoolKind, start: InitialRun) -> None:
         """Refuse a key that the agent doesn't have, or a value that it doesn't accept.
 
         A value that it refuses only in combination with others is no error: that step is left out.
@@ -83,7 +83,7 @@ class SetsValues(Rung):
 class Apply(SetsValues):
     """The running agent applies the values, and ``overrides.yaml`` keeps them for its next start."""
 
-    acts: ClassVar[tuple[Act, ...]] = (Act.APPLY,)
+    acts: ClassVar[tuple[RungAction, ...]] = (RungAction.APPLY,)
     does: str = "apply"
 
     def _seen_mib(self, before: Sizes, after: Sizes) -> dict[PoolKind, float]:
@@ -93,7 +93,7 @@ class Apply(SetsValues):
         return {kind: mib for kind, mib in freed.items() if mib}
 
 
-def gives_way(now: object, then: object) -> bool:
+def reduces(now: object, then: object) -> bool:
     """Return whether the second value differs from the first and isn't greater."""
     if isinstance(now, int | float) and isinstance(then, int | float):
         return then < now
@@ -104,7 +104,7 @@ def _next(now: object, wanted: object) -> object:
     """Return the value of the next step; the same value if there is no further step."""
     if isinstance(wanted, tuple):  # values in their order
         left = wanted[wanted.index(now) :] if now in wanted else wanted
-        return next((each for each in left if gives_way(now, each)), now)
+        return next((each for each in left if reduces(now, each)), now)
     if wanted == FEWER:
         return max(1, now - 1) if isinstance(now, int) else now
     if wanted != HALF:

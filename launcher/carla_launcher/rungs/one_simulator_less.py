@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.rungs.apply import Apply
-from carla_launcher.rungs.rung import Start
+from carla_launcher.rungs.rung import InitialRun
 
 
 class OneSimulatorLess(Apply):
@@ -14,7 +14,7 @@ class OneSimulatorLess(Apply):
 
     does: str = "one_simulator_less"
 
-    def _ended_mib(self, start: Start) -> Mapping[PoolKind, float]:
+    def _ended_mib(self, start: InitialRun) -> Mapping[PoolKind, float]:
         runs = start.simulator
         peaks = {} if runs is None else {kind: runs.peak(runs.quality, kind).mib or 0.0 for kind in PoolKind}
         return {kind: round(mib / runs.count, 1) for kind, mib in peaks.items() if mib and runs is not None}

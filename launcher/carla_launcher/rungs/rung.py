@@ -16,7 +16,7 @@ from carla_run.configuration.program_file import Loses
 from carla_run.configuration.section import Section
 
 
-class Act(Enum):
+class RungAction(Enum):
     """An action on the run's programs. Several steps together need each action once, in this order."""
 
     FRESH_SIMULATOR = "fresh_simulator"
@@ -28,7 +28,7 @@ class Act(Enum):
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialRun:
     """A run before any step.
 
     Attributes:
@@ -42,7 +42,7 @@ class Start:
     sizes: Callable[[Values], Sizes]
 
 
-class Now(Protocol):
+class CurrentRun(Protocol):
     """A run at one moment."""
 
     @property
@@ -63,7 +63,7 @@ Freed = Mapping[OwnerKind, Mapping[PoolKind, float]]
 class Rung(Section):
     """A rung of the ladder. Its kind, a subclass, defines what it does; ``does`` is the name of the kind's file."""
 
-    acts: ClassVar[tuple[Act, ...]] = ()
+    acts: ClassVar[tuple[RungAction, ...]] = ()
     """Actions that take a step, and that undo it."""
     stays: ClassVar[bool] = True
     """A step lasts until it is restored."""
@@ -121,16 +121,16 @@ class Rung(Section):
         """Return the values of each step, in falling order, each less than ``base``."""
         return []
 
-    def steps(self, kind: PoolKind, start: Start) -> Iterator[Step]:  # noqa: ARG002 - those with several go by it
+    def steps(self, kind: PoolKind, start: InitialRun) -> Iterator[RungStep]:  # noqa: ARG002 - those with several go by it
         """Yield the rung's steps in the ladder of a pool, in order; none if they would change nothing.
 
         Raises:
             RungError: the rung can never be taken.
         """
-        yield Step(self.name, type(self), self.cost, quality=self.quality, frees_mib=dict(self.frees_mib))
+        yield RungStep(self.name, type(self), self.cost, quality=self.quality, frees_mib=dict(self.frees_mib))
 
     @classmethod
-    def frees(cls, step: Step, now: Now) -> Freed:  # noqa: ARG003 - those that free something else go by it
+    def frees(cls, step: RungStep, now: CurrentRun) -> Freed:  # noqa: ARG003 - those that free something else go by it
         """Return what a step frees now, without the effect of its values and of simulators that it ends."""
         return {}
 
@@ -150,7 +150,7 @@ def in_words(rung: str, values: Mapping[str, Any], quality: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class RungStep:
     """A step of a rung, with its values worked out.
 
     Attributes:

@@ -68,12 +68,12 @@ class Mark:
     words: str
 
 
-def events_chart(axis: RunTime, marks: Sequence[Mark], stood: Spans) -> str:
+def events_chart(axis: RunTime, marks: Sequence[Mark], standstills: Spans) -> str:
     """Return the lanes of events as an ``<svg>``; signs that would overlap are drawn as one."""
     figure, axes = _axes(WIDTH, LANES_HEIGHT, top=4, left=LEFT, right=RIGHT)
     axes.set_ylim(len(LANES) - 0.5, -0.5)
     axes.set_yticks(range(len(LANES)), list(LANES))
-    _time_axis(axes, axis, stood)
+    _time_axis(axes, axis, standstills)
     titles: dict[str, str] = {}
     for height, lane in enumerate(LANES):
         for sign in reversed(LANES[lane]):  # the graver one on top
@@ -84,7 +84,7 @@ def events_chart(axis: RunTime, marks: Sequence[Mark], stood: Spans) -> str:
     return _svg(figure, "Events over the run", titles)
 
 
-def memory_chart(title: str, axis: RunTime, stack: Stack, stood: Spans, rungs: Sequence[Mark]) -> str:
+def memory_chart(title: str, axis: RunTime, stack: Stack, standstills: Spans, rungs: Sequence[Mark]) -> str:
     """Return a pool's memory by owner, stacked, as an ``<svg>``, with a line where a rung was taken or left."""
     figure, axes = _axes(WIDTH, MEMORY_HEIGHT, top=18, left=LEFT, right=RIGHT)
     used = max((tops[-1] for run in stack.runs for _, tops in run if tops), default=0.0)
@@ -99,7 +99,7 @@ def memory_chart(title: str, axis: RunTime, stack: Stack, stood: Spans, rungs: S
             xs = [axis.at(time_s) for time_s, _ in run]
             ys = [min(tops[index], top) for _, tops in run]
             axes.fill([xs[0], *xs, xs[-1]], [0.0, *ys, 0.0], color=_colour(stack.layers[index].colour), lw=0)
-    _time_axis(axes, axis, stood)
+    _time_axis(axes, axis, standstills)
     for x, sign in dict.fromkeys((round(axis.at(mark.time_s), 1), mark.sign) for mark in rungs):
         axes.axvline(x, color=_colour(COLOURS[sign]), lw=1.2, ls=(0, (2, 2)), zorder=4)
     limit = f"limit {grouped(stack.limit)} MiB"
@@ -173,7 +173,7 @@ def _axes(width: int, height: int, top: int, left: int, right: int, bottom: int 
     return figure, axes
 
 
-def _time_axis(axes: Axes, axis: RunTime, stood: Spans) -> None:
+def _time_axis(axes: Axes, axis: RunTime, standstills: Spans) -> None:
     """Draw the run's time axis, the standstills of training as bands, and lines between launchers."""
     axes.set_xlim(0.0, axis.length_s)
     texts = [clock(run_s) for run_s in axis.ticks_s]
@@ -181,18 +181,18 @@ def _time_axis(axes: Axes, axis: RunTime, stood: Spans) -> None:
     axes.set_xticks(axis.ticks_s, [text[:-3] if whole else text for text in texts])
     for run_s in axis.seams_s:
         axes.axvline(run_s, color=_colour("soft"), lw=1, ls=(0, (3, 3)))
-    if bands := _bands(axis, stood):
+    if bands := _bands(axis, standstills):
         low, high = axes.get_ylim()
         corners = [((a, low), (b, low), (b, high), (a, high), (a, low)) for a, b in bands]
         path = Path.make_compound_path(*(Path(corner, closed=True) for corner in corners))
         axes.add_patch(PathPatch(path, color=_colour("band"), lw=0, zorder=3))
 
 
-def _bands(axis: RunTime, stood: Spans) -> list[list[float]]:
+def _bands(axis: RunTime, standstills: Spans) -> list[list[float]]:
     """Return the standstills of training as bands: at least a hairline wide, adjacent ones merged."""
     unit_s = axis.length_s / (WIDTH - LEFT - RIGHT)
     bands: list[list[float]] = []
-    for from_s, until_s in stood:
+    for from_s, until_s in standstills:
         left = axis.at(from_s)
         right = max(axis.at(until_s), left + HAIRLINE * unit_s)
         if bands and left - bands[-1][1] < 0.5 * unit_s:

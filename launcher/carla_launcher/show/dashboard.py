@@ -18,7 +18,7 @@ from carla_launcher.decide.detectors.expectations import PHASES
 from carla_launcher.show.bars import bar
 from carla_launcher.show.formatting import cause, clock, kind_of, listed, mib, span, time_of_day
 from carla_launcher.show.planned import planned_bands
-from carla_launcher.show.status import Look
+from carla_launcher.show.status import StatusReader
 from carla_launcher.show.status import status as status
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number
@@ -40,7 +40,7 @@ def show(run: RunPaths) -> None:
 
 def follow(run: RunPaths) -> None:
     """Keep the view up to date until the run ends, then print how it ended."""
-    look, console = Look(run), Console()
+    look, console = StatusReader(run), Console()
     found = look.at(time.time())
     with Live(view(found), console=console, auto_refresh=False) as live:
         while found["alive"]:

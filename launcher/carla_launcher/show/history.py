@@ -73,19 +73,19 @@ class RunHistory:
                     self.gathered[name] = Incident(name, [first_of(row, last_s)])
                 self.gathered[name].add(row)
             if event == STOOD_STILL:
-                self._stand(row, number(row.get("until_s")), goes_on=bool(row.get("goes_on")))
+                self._add_standstill(row, number(row.get("until_s")), goes_on=bool(row.get("goes_on")))
             self.sessions[-1].until_s = max(self.sessions[-1].until_s, now_s)
             last_s = now_s
-        self._stand(inner(self.launcher, "standstill"), last_s, goes_on=False)
+        self._add_standstill(inner(self.launcher, "standstill"), last_s, goes_on=False)
 
-    def _stand(self, stood: Row, until_s: float | None, *, goes_on: bool) -> None:
+    def _add_standstill(self, row: Row, until_s: float | None, *, goes_on: bool) -> None:
         """Add a standstill of training to each of its incidents."""
-        from_s, names = number(stood.get("from_s")), stood.get("incidents")
+        from_s, names = number(row.get("from_s")), row.get("incidents")
         if from_s is None or until_s is None:
             return
         for name in filter(self.gathered.get, map(str, names if isinstance(names, list) else [])):
-            lost = stood if name == stood.get("incident", name) else LOST_ELSEWHERE
-            self.gathered[name].stand(from_s, until_s, goes_on=goes_on, lost=lost)
+            lost = row if name == row.get("incident", name) else LOST_ELSEWHERE
+            self.gathered[name].add_standstill(from_s, until_s, goes_on=goes_on, lost=lost)
 
     @property
     def incidents(self) -> list[Incident]:
@@ -93,12 +93,12 @@ class RunHistory:
         return [each for each in self.gathered.values() if each.matters]
 
     @property
-    def passed(self) -> list[Incident]:
+    def without_action(self) -> list[Incident]:
         """Incidents without any action or effect."""
         return [each for each in self.gathered.values() if not each.matters]
 
     @property
-    def says_what_stood(self) -> bool:
+    def records_standstills(self) -> bool:
         """Return whether the files record standstills; those of older launchers don't."""
         acted = any(each.actions for each in self.incidents)
         return not acted or bool(self.events[STOOD_STILL]) or "standstill" in self.launcher
@@ -114,9 +114,9 @@ class RunHistory:
         return Counter(each.cause for each in self.incidents if each.is_fault)
 
     @property
-    def stood(self) -> list[tuple[float, float]]:
+    def standstills(self) -> list[tuple[float, float]]:
         """Standstills of training, from and until."""
-        return union(span for each in self.incidents for span in each.stood)
+        return union(span for each in self.incidents for span in each.standstills)
 
     @property
     def collector_restarts(self) -> int:
@@ -136,7 +136,7 @@ class RunHistory:
     @property
     def steps_per_s(self) -> float | None:
         """Average steps per second without standstills; None if unknown."""
-        drove_s, steps, last = self.ran_s - spans_s(self.stood), self.timeline.steps, self.last_step
+        drove_s, steps, last = self.ran_s - spans_s(self.standstills), self.timeline.steps, self.last_step
         return None if not steps or last is None or drove_s <= 0 else max(0.0, last - steps[0]) / drove_s
 
 

@@ -48,7 +48,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Found:
+class IncidentFinding:
     """A finding of an incident.
 
     Attributes:
@@ -81,7 +81,7 @@ class Incident:
         name: its id.
         found: its findings in order; never empty.
         actions: its actions in order.
-        stood: its standstills of training, from and until.
+        standstills: its standstills of training, from and until.
         goes_on: training progressed again after the last standstill.
         steps_lost: finished steps that were lost; None if unknown.
         updates_repeated: least number of repeated updates; None if unknown.
@@ -91,9 +91,9 @@ class Incident:
     """
 
     name: str
-    found: list[Found]
+    found: list[IncidentFinding]
     actions: list[Action] = field(default_factory=list)
-    stood: list[tuple[float, float]] = field(default_factory=list)
+    standstills: list[tuple[float, float]] = field(default_factory=list)
     goes_on: bool = True
     steps_lost: float | None = None
     updates_repeated: float | None = None
@@ -119,14 +119,14 @@ class Incident:
         return list(dict.fromkeys(each.sentence for each in gravest if each.sentence))
 
     @property
-    def stood_s(self) -> float:
+    def standstill_s(self) -> float:
         """Total time of its standstills."""
-        return spans_s(self.stood)
+        return spans_s(self.standstills)
 
     @property
     def back_s(self) -> float | None:
         """Time at which training progressed again; None if it never stood still, or never progressed again."""
-        return self.stood[-1][1] if self.stood and self.goes_on and not self.ended_run else None
+        return self.standstills[-1][1] if self.standstills and self.goes_on and not self.ended_run else None
 
     @property
     def is_fault(self) -> bool:
@@ -136,7 +136,7 @@ class Incident:
     @property
     def matters(self) -> bool:
         """Return whether a program failed, an action was taken, or training stood still."""
-        return bool(self.actions or self.stood or self.ended_run) or self.cause in GRAVE
+        return bool(self.actions or self.standstills or self.ended_run) or self.cause in GRAVE
 
     def add(self, row: Row) -> None:
         """Add one of its rows."""
@@ -148,9 +148,9 @@ class Incident:
         elif event in ACTIONS:
             self.actions.append(Action(moment(row), event, ACTIONS[event].format_map(_Known(row))))
 
-    def stand(self, from_s: float, until_s: float, *, goes_on: bool, lost: Row) -> None:
+    def add_standstill(self, from_s: float, until_s: float, *, goes_on: bool, lost: Row) -> None:
         """Add a standstill of training, and its cost."""
-        self.stood.append((from_s, max(from_s, until_s)))
+        self.standstills.append((from_s, max(from_s, until_s)))
         self.goes_on = goes_on
         self.steps_lost = _sum(self.steps_lost, lost.get("steps_lost"))
         self.updates_repeated = _sum(self.updates_repeated, lost.get("updates_repeated"))
@@ -172,11 +172,11 @@ def words(row: Row, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _finding(row: Row) -> Found:
-    return Found(moment(row), *(words(row, key) for key in ("diagnosis", "cause", "pool")))
+def _finding(row: Row) -> IncidentFinding:
+    return IncidentFinding(moment(row), *(words(row, key) for key in ("diagnosis", "cause", "pool")))
 
 
-def first_of(row: Row, last_s: float | None) -> Found:
+def first_of(row: Row, last_s: float | None) -> IncidentFinding:
     """Return the finding with which an incident begins, made from its first row.
 
     Args:
@@ -188,14 +188,14 @@ def first_of(row: Row, last_s: float | None) -> Found:
     if event == "run_started":
         before_s = now_s if last_s is None else min(last_s, now_s)
         before = words(row, "before") or "the launcher was killed"
-        return Found(before_s, GONE, f"{before}; another one took over")
+        return IncidentFinding(before_s, GONE, f"{before}; another one took over")
     if event == "rung_left":
-        return Found(now_s, RESTORE, f"restores {words(row, 'rung')}")
+        return IncidentFinding(now_s, RESTORE, f"restores {words(row, 'rung')}")
     causes = {
         "rung_taken": Cause.PRESSURE.value,
         "rung_adopted": Cause.AGENT_CUDA_OOM.value if words(row, "kind") == "vram" else Cause.AGENT_HOST_OOM.value,
     }
-    return Found(now_s, words(row, "diagnosis") or causes.get(event, PLANNED), words(row, "cause"))
+    return IncidentFinding(now_s, words(row, "diagnosis") or causes.get(event, PLANNED), words(row, "cause"))
 
 
 class _Known(dict[str, Any]):

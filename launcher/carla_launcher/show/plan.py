@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from carla_launcher.decide.fit import Candidate, Sum
+from carla_launcher.decide.fit import Candidate, PoolSum
 from carla_launcher.decide.ladder import Ladder
 from carla_launcher.decide.nodes import NodePlan
 from carla_launcher.observe.pools import Figure, PoolKind, Provenance
@@ -52,11 +52,11 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _amounts(each: Sum) -> dict[str, float | None]:
+def _amounts(each: PoolSum) -> dict[str, float | None]:
     return {"needed_mib": each.needed_mib, "total_mib": each.total.mib, "left_mib": each.left_mib}
 
 
-def _items(each: Sum) -> list[dict[str, Any]]:
+def _items(each: PoolSum) -> list[dict[str, Any]]:
     return [{"what": line.what, "mib": line.figure.mib, "known": line.figure.provenance.value} for line in each.lines]
 
 
@@ -119,7 +119,7 @@ def show_nodes(found: list[NodePlan], console: Console) -> None:
     console.print(f"{said} Figures of a node that weren't given are this machine's.", highlight=False, soft_wrap=True)
 
 
-def _added(title: str, sums: Iterable[Sum]) -> Table:
+def _added(title: str, sums: Iterable[PoolSum]) -> Table:
     table = _table(title, "pool", "what", right=("at its peak", "known"))
     for each in sums:
         for line in each.lines:

@@ -201,9 +201,9 @@ def _incidents(run: RunHistory) -> dict[str, Any] | None:
     if not run.incidents:
         return None
     axis = RunTime(run.sessions)
-    costliest = sorted(run.incidents, key=lambda each: (-each.stood_s, not each.is_fault))
+    costliest = sorted(run.incidents, key=lambda each: (-each.standstill_s, not each.is_fault))
     shown = sorted(costliest[:INCIDENTS_SHOWN], key=lambda each: each.began_s)
-    return {"count": len(run.incidents), "shown": [incident_row(each, axis, run.says_what_stood) for each in shown]}
+    return {"count": len(run.incidents), "shown": [incident_row(each, axis, run.records_standstills) for each in shown]}
 
 
 def incident_row(incident: Incident, axis: RunTime, told: bool) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from carla_launcher.show.layers import stacked
 from carla_launcher.show.run_time import RunTime
 from carla_run.readers import points
 
-ON_THE_LADDER = {"rung_taken": "down", "rung_adopted": "down", "rung_left": "up"}
+LADDER_SIGNS = {"rung_taken": "down", "rung_adopted": "down", "rung_left": "up"}
+"""Sign in the chart of each event of the ladder: down when a rung is taken, up when it is undone."""
 RESTARTS = ("simulator_restart", "agent_restart")
 
 CURVES = {
@@ -55,13 +56,13 @@ def memory(run: RunHistory) -> dict[str, Any] | None:
     drawn = [
         {
             "title": kind_of(name),
-            "svg": Markup(charts.memory_chart(kind_of(name), axis, stack, run.stood, rungs)),
+            "svg": Markup(charts.memory_chart(kind_of(name), axis, stack, run.standstills, rungs)),
             "layers": list(reversed(stack.layers)),  # in the order of the chart, highest first
-            "aside": name == PoolKind.DISK.value and all(each.pool != name for each in run.incidents),
+            "collapsed": name == PoolKind.DISK.value and all(each.pool != name for each in run.incidents),
         }
         for name, stack in stacks.items()
     ]
-    return {"events": Markup(charts.events_chart(axis, marks, run.stood)), "signs": charts.LANES, "pools": drawn}
+    return {"events": Markup(charts.events_chart(axis, marks, run.standstills)), "signs": charts.LANES, "pools": drawn}
 
 
 def _marks(run: RunHistory) -> Iterator[charts.Mark]:
@@ -70,12 +71,12 @@ def _marks(run: RunHistory) -> Iterator[charts.Mark]:
             said = incident.sentences[0] if incident.sentences else ""
             yield charts.Mark(incident.began_s, "faults", "fault", f"{cause(incident.cause)}: {said}")
         for action in incident.actions:
-            if action.event in ON_THE_LADDER:
-                yield charts.Mark(action.time_s, "ladder", ON_THE_LADDER[action.event], action.words)
+            if action.event in LADDER_SIGNS:
+                yield charts.Mark(action.time_s, "ladder", LADDER_SIGNS[action.event], action.words)
             elif action.event in RESTARTS:
                 yield charts.Mark(action.time_s, "restarts", "restart", action.words)
-    for passed in run.passed:
-        yield charts.Mark(passed.began_s, "faults", "passed", cause(passed.cause))
+    for incident in run.without_action:
+        yield charts.Mark(incident.began_s, "faults", "passed", cause(incident.cause))
 
 
 def curves(names: Mapping[str, str], *runs: Sequence[Row]) -> dict[str, Markup]:

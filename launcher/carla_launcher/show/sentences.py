@@ -21,7 +21,7 @@ def overview(run: RunHistory) -> list[str]:
         return []
     faults = sum(run.faults.values())
     if not run.incidents:
-        return [_length(run), f"No incidents{_passed(run)}."]
+        return [_length(run), f"No incidents{_without_action(run)}."]
     return [_length(run), _faults(run, faults), _actions(run), _cost(run)]
 
 
@@ -38,11 +38,11 @@ def _length(run: RunHistory) -> str:
 def _faults(run: RunHistory, faults: int) -> str:
     by_cause = [f"{cause(name)} {count}" for name, count in run.faults.most_common()]
     said = f": {', '.join(by_cause)}" if by_cause else ""
-    return f"{capital(counted(faults, 'fault'))}{said}{_passed(run)}."
+    return f"{capital(counted(faults, 'fault'))}{said}{_without_action(run)}."
 
 
-def _passed(run: RunHistory) -> str:
-    count = len(run.passed)
+def _without_action(run: RunHistory) -> str:
+    count = len(run.without_action)
     return f"; {counted(count, 'finding')} needed no action" if count else ""
 
 
@@ -59,16 +59,16 @@ def _actions(run: RunHistory) -> str:
 
 
 def _cost(run: RunHistory) -> str:
-    if not run.says_what_stood:
+    if not run.records_standstills:
         return OLDER
-    stood = run.stood
-    if not stood:
+    standstills = run.standstills
+    if not standstills:
         return "Training never stood still."
-    stood_s = spans_s(stood)
-    share = f" ({stood_s / run.ran_s:.1%})" if run.ran_s > 0 else ""
-    parts = [f"Training stood still {counted(len(stood), 'time')}, for {span(stood_s)} in total{share}"]
+    standstill_s = spans_s(standstills)
+    share = f" ({standstill_s / run.ran_s:.1%})" if run.ran_s > 0 else ""
+    parts = [f"Training stood still {counted(len(standstills), 'time')}, for {span(standstill_s)} in total{share}"]
     if run.steps_per_s:
-        parts.append(f"about {grouped(stood_s * run.steps_per_s)} steps missed")
+        parts.append(f"about {grouped(standstill_s * run.steps_per_s)} steps missed")
     known = [each.steps_lost for each in run.incidents if each.steps_lost is not None]
     parts.append(f"{grouped(sum(known)) if known else 'an unknown number of'} finished steps lost")
     return f"{listed([*parts, _updates(run.incidents)])}."
@@ -76,7 +76,7 @@ def _cost(run: RunHistory) -> str:
 
 def _updates(incidents: Sequence[Incident]) -> str:
     repeated = sum(each.updates_repeated or 0.0 for each in incidents)
-    unknown = sum(bool(each.stood) and each.updates_repeated is None for each in incidents)
+    unknown = sum(bool(each.standstills) and each.updates_repeated is None for each in incidents)
     if unknown and not repeated:
         return "an unknown number of updates repeated"
     but = f" (unknown for {counted(unknown, 'incident')})" if unknown else ""
@@ -107,7 +107,7 @@ def back(incident: Incident) -> str:
     """Return when training progressed again, as text."""
     if incident.ended_run:
         return "the run ended"
-    if not incident.stood:
+    if not incident.standstills:
         return "never stopped"
     if incident.back_s is None:
         return "not before the run ended"
@@ -116,7 +116,7 @@ def back(incident: Incident) -> str:
 
 def price(incident: Incident) -> str:
     """Return the cost of an incident, as text; a dash for none."""
-    parts = [span(incident.stood_s)] if incident.stood else []
+    parts = [span(incident.standstill_s)] if incident.standstills else []
     parts += [f"{grouped(incident.steps_lost)} steps lost"] if incident.steps_lost else []
     parts += [f"≥ {grouped(incident.updates_repeated)} updates repeated"] if incident.updates_repeated else []
     return ", ".join(parts) or "–"

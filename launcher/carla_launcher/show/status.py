@@ -29,11 +29,11 @@ Row = Mapping[str, Any]
 
 
 def status(run: RunPaths, now: float) -> dict[str, Any]:
-    """Return the state of a run at ``now``, seconds since 1970; see :meth:`Look.at`."""
-    return Look(run).at(now)
+    """Return the state of a run at ``now``, seconds since 1970; see :meth:`StatusReader.at`."""
+    return StatusReader(run).at(now)
 
 
-class Look:
+class StatusReader:
     """Reads a run's state repeatedly, and only what is new in its timeline."""
 
     def __init__(self, run: RunPaths) -> None:

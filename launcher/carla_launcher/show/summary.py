@@ -15,7 +15,7 @@ from carla_run.paths import RUNS, RunPaths
 from carla_run.readers import read_objects
 
 
-def tell(run: RunPaths, ending: Ending, say: Callable[[str], None], command: str = "up") -> None:
+def print_summary(run: RunPaths, ending: Ending, say: Callable[[str], None], command: str = "up") -> None:
     """Print how the run ended, the paths of its results, and the launcher's command that resumes it."""
     say(f"the run ended with exit code {int(ending.code)}: {ending.reason}")
     tables = [run.evaluation_json, run.evaluation_csv]

@@ -253,7 +253,7 @@ def test_a_bad_setting_stops_training_before_it_begins(tmp_path: Path) -> None:
 def test_the_event_says_that_the_cpu_has_no_such_allocator(tmp_path: Path) -> None:
     directory = RunPaths(tmp_path)
     choice, log = Choice("expandable_segments:True", "a test"), EventLog(directory.agent_events).append
-    preflight.admit(config.validate({"device": "cpu"}, "test"), directory, choice, log)
+    preflight.run_preflight(config.validate({"device": "cpu"}, "test"), directory, choice, log)
     event = json.loads(directory.agent_events.read_text().splitlines()[0])
     assert (event["event"], event["cause"]) == ("allocator", "a test")
     assert event["setting"] == "expandable_segments:True"

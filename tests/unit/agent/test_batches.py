@@ -18,7 +18,7 @@ from carla_td3.config import AgentConfig, ConfigError, NetworkConfig, TD3Config
 from carla_td3.memory import estimate, sizes
 from carla_td3.run_directory import prepare, save_config
 from carla_td3.seeding import Purpose, generator
-from carla_td3.td3.dry_run import throw_away
+from carla_td3.td3.dry_run import zero_batch
 from carla_td3.td3.replay.frames import PRIVILEGED, FrameStack, erase
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
 from carla_td3.td3.td3 import TD3
@@ -252,7 +252,7 @@ def test_the_target_asks_the_critics_after_n_steps() -> None:
 
 def test_a_dry_run_takes_the_frames_of_n_steps() -> None:
     td3 = TD3(TD3Config(network=NetworkConfig(**NETWORK), n_step=3), torch.device("cpu"), 0)
-    assert throw_away(td3, 4).frames.shape[:2] == (4, 8)
+    assert zero_batch(td3, 4).frames.shape[:2] == (4, 8)
 
 
 @pytest.mark.parametrize("side", [84, 64])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from carla_td3.cluster.chunks import Chunk, GapError, Head, Received, begin_at, cut
+from carla_td3.cluster.chunks import Chunk, ChunkReceiver, GapError, Head, begin_at, cut
 from carla_td3.td3.replay.replay import Replay
 from carla_td3.td3.replay.ring import Ring
 
@@ -53,8 +53,8 @@ class There:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Received:
-    return Received(Ring.create(tmp_path / "here", CAPACITY), sleep=lambda _: None)
+def here(tmp_path: Path) -> ChunkReceiver:
+    return ChunkReceiver(Ring.create(tmp_path / "here", CAPACITY), sleep=lambda _: None)
 
 
 def content(tmp_path: Path) -> Replay:
@@ -68,7 +68,7 @@ def assert_each_step_once(replay: Replay, steps: int) -> None:
     assert [int(each[0]) for each in found["vector"]] == list(range(1, steps + 1))
 
 
-def test_what_a_node_drives_lies_here_as_it_does_there(tmp_path: Path, here: Received) -> None:
+def test_what_a_node_drives_lies_here_as_it_does_there(tmp_path: Path, here: ChunkReceiver) -> None:
     there = There(tmp_path / "there", here.head)
     for steps in (1, 16, 7, 40):
         there.drive(steps)
@@ -80,7 +80,7 @@ def test_what_a_node_drives_lies_here_as_it_does_there(tmp_path: Path, here: Rec
     assert_each_step_once(ours, 64)
 
 
-def test_an_answer_that_came_twice_or_grew_meanwhile_counts_once(tmp_path: Path, here: Received) -> None:
+def test_an_answer_that_came_twice_or_grew_meanwhile_counts_once(tmp_path: Path, here: ChunkReceiver) -> None:
     there = There(tmp_path / "there", here.head)
     there.drive(12)
     lost = there.cut(0)
@@ -91,7 +91,7 @@ def test_an_answer_that_came_twice_or_grew_meanwhile_counts_once(tmp_path: Path,
     assert_each_step_once(content(tmp_path), 21)
 
 
-def test_rows_that_do_not_follow_are_refused_and_nothing_of_them_is_taken(tmp_path: Path, here: Received) -> None:
+def test_rows_that_do_not_follow_are_refused_and_nothing_of_them_is_taken(tmp_path: Path, here: ChunkReceiver) -> None:
     there = There(tmp_path / "there", here.head)
     there.drive(10)
     here.take(there.cut(0))
@@ -102,7 +102,7 @@ def test_rows_that_do_not_follow_are_refused_and_nothing_of_them_is_taken(tmp_pa
     assert here.head == Head(rows=12, steps=10)
 
 
-def test_another_node_goes_on_where_the_acknowledged_steps_end(tmp_path: Path, here: Received) -> None:
+def test_another_node_goes_on_where_the_acknowledged_steps_end(tmp_path: Path, here: ChunkReceiver) -> None:
     first = There(tmp_path / "first", here.head)
     first.drive(13)
     here.take(first.cut(0))
@@ -124,7 +124,7 @@ def test_a_node_says_so_when_it_is_asked_for_rows_that_it_never_had(tmp_path: Pa
 
 def test_both_rings_may_come_round(tmp_path: Path) -> None:
     waits: list[float] = []
-    here = Received(Ring.create(tmp_path / "here", CAPACITY), sleep=waits.append)
+    here = ChunkReceiver(Ring.create(tmp_path / "here", CAPACITY), sleep=waits.append)
     there = There(tmp_path / "there", here.head)
     for _ in range(20):
         there.drive(30)
@@ -138,7 +138,7 @@ def test_both_rings_may_come_round(tmp_path: Path) -> None:
     assert waits, "readers have time to finish a batch while its oldest rows are overwritten"
 
 
-def test_an_episode_s_first_observation_is_published_with_its_first_step(tmp_path: Path, here: Received) -> None:
+def test_an_episode_s_first_observation_is_published_with_its_first_step(tmp_path: Path, here: ChunkReceiver) -> None:
     there = There(tmp_path / "there", here.head)
     there.drive(5)
     chunk = there.cut(0)

@@ -13,7 +13,7 @@ import pytest
 from carla_run.events import CollectorEnd
 from carla_run.paths import RunPaths
 from carla_td3 import config
-from carla_td3.exchange.messages import Channel, Ended, Kill, Rests
+from carla_td3.exchange.messages import Channel, Ended, Kill, ReachedLastEpisode
 from carla_td3.exchange.status import Status
 from carla_td3.trainer import remote
 from carla_td3.trainer.collector_process import CollectorProcess
@@ -61,12 +61,12 @@ def test_one_that_is_silent_is_hung_unless_its_node_is_gone(tmp_path: Path, end:
 
 def test_what_it_said_before_its_end_is_still_heard(tmp_path: Path) -> None:
     def answer(channel: Channel) -> None:
-        for message in (Rests(), KILLED):
+        for message in (ReachedLastEpisode(), KILLED):
             channel.send(message)
 
     killed = collector(tmp_path, answer)
     killed.kill()
-    assert killed.reports() == [Rests(), KILLED]
+    assert killed.reports() == [ReachedLastEpisode(), KILLED]
     assert killed.ended() == KILLED, "though it was heard already"
 
 

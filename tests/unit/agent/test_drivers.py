@@ -16,7 +16,7 @@ from carla_td3.env.expert import MAX_STEER_RAD, WHEELBASE_M, Expert, PidPurePurs
 from carla_td3.env.hazards import NOTHING, Hazards, Light
 from carla_td3.env.observation import DriverState
 from carla_td3.env.route import Route
-from carla_td3.evaluation.drivers import Driver, PolicyDriver, RandomDriver, Shoved, Stop, driver
+from carla_td3.evaluation.drivers import Driver, PolicyDriver, RandomDriver, ShovedDriver, StopDriver, driver
 from carla_td3.exits import AgentError
 from carla_td3.td3.networks import Policy
 from tests.unit.agent.roads import road
@@ -165,7 +165,7 @@ def test_a_shoved_expert_shows_the_way_back() -> None:
     """In ten minutes of straight road: aside often enough, to both sides, and never off the road; slow and fast."""
     car = Bicycle(road((5_999, 0.0)))
     expert = Expert(8.0, STEP_S, lambda: NOTHING)
-    states = drive(Shoved(expert, PidPurePursuit(8.0), STEP_S, np.random.default_rng(0)), car, 6_000)
+    states = drive(ShovedDriver(expert, PidPurePursuit(8.0), STEP_S, np.random.default_rng(0)), car, 6_000)
     lateral = np.array([state.place.lateral_m for state in states])
     assert np.abs(lateral).max() < 2.4
     assert (lateral > 0.4).mean() > 0.02
@@ -184,7 +184,7 @@ def test_a_shoved_expert_comes_to_a_red_light_at_every_speed() -> None:
         car = Bicycle(BENDS)
         red = expert(car, lambda car: Hazards(light=Light.RED, light_gap_m=55.0 - car.s_m))
         blind = PidPurePursuit(8.0)
-        states = drive(Shoved(red, blind, STEP_S, np.random.default_rng(seed)), car, 150)
+        states = drive(ShovedDriver(red, blind, STEP_S, np.random.default_rng(seed)), car, 150)
         ran += states[-1].place.s_m > 55.0
         closest_mps += [state.speed_mps for state in states if 45.0 < state.place.s_m < 50.0][:1]
     assert 3 < ran < 57
@@ -194,7 +194,7 @@ def test_a_shoved_expert_comes_to_a_red_light_at_every_speed() -> None:
 def test_a_shoved_expert_who_waits_waits() -> None:
     car = Bicycle(BENDS)
     red = expert(car, lambda _: Hazards(light=Light.RED, light_gap_m=3.5))
-    states = drive(Shoved(red, PidPurePursuit(8.0), STEP_S, np.random.default_rng(0)), car, 600)
+    states = drive(ShovedDriver(red, PidPurePursuit(8.0), STEP_S, np.random.default_rng(0)), car, 600)
     assert {state.speed_mps for state in states} == {0.0}
 
 
@@ -218,7 +218,7 @@ def test_the_expert_waits_only_for_who_it_would_meet(lateral_m: float, across_mp
     assert bool(brakes) is stops
 
 
-@pytest.mark.parametrize("driver", [Stop(), RandomDriver(np.random.default_rng(0)), PidPurePursuit()])
+@pytest.mark.parametrize("driver", [StopDriver(), RandomDriver(np.random.default_rng(0)), PidPurePursuit()])
 def test_actions_fit_the_action_space(driver: Driver) -> None:
     state = Bicycle(BENDS).state
     action = driver.act({}, state)
@@ -243,7 +243,7 @@ def test_warmup_really_moves_the_car(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("driver", "most_m"), [(Stop(), 0.0), (RandomDriver(np.random.default_rng(0)), 20.0)], ids=["stop", "random"]
+    ("driver", "most_m"), [(StopDriver(), 0.0), (RandomDriver(np.random.default_rng(0)), 20.0)], ids=["stop", "random"]
 )
 def test_who_hardly_moves_and_why_warmup_is_biased(driver: Driver, most_m: float) -> None:
     assert drive(driver, Bicycle(BENDS), 100)[-1].place.s_m <= most_m

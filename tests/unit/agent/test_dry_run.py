@@ -21,7 +21,7 @@ from carla_td3 import config
 from carla_td3.config import Offload, TD3Config
 from carla_td3.cuda import limit_memory
 from carla_td3.run_directory import prepare
-from carla_td3.td3.dry_run import dry_run, throw_away
+from carla_td3.td3.dry_run import dry_run, zero_batch
 from carla_td3.td3.executor import whole_batch
 from carla_td3.td3.optimizers import OffloadedAdam
 from carla_td3.td3.replay.replay import Replay
@@ -117,7 +117,7 @@ def test_effects_are_back_after_a_dry_run_that_failed() -> None:
         dry_run(td3, 8, attempt)
     assert bits(td3) == state
     assert all(parameter.grad is None for parameter in td3.online.parameters())
-    td3.update(throw_away(td3, 8))
+    td3.update(zero_batch(td3, 8))
     assert bits(td3) != state
 
 
@@ -140,7 +140,7 @@ def allocated_by(function: Callable[[], object]) -> int:
 @pytest.mark.parametrize(("precision", "offload"), [("float32", ()), ("float16", get_args(Offload))])
 def test_commits_take_less_than_what_backward_has_just_freed(precision: str, offload: tuple[Offload, ...]) -> None:
     td3 = TD3(TD3Config(policy_delay=1, precision=precision), CPU, 0, offload)
-    batch, optimizers = throw_away(td3, 1), td3.executor._optimizers
+    batch, optimizers = zero_batch(td3, 1), td3.executor._optimizers
     td3.update(batch)
     convolutions = sum(p.numel() * 4 for p in td3.online.encoder.parameters() if p.dim() == 4)
     few = 1024  # step counters

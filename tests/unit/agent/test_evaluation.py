@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from carla_td3.env.infractions import Infraction
-from carla_td3.evaluation.drivers import Stop
+from carla_td3.evaluation.drivers import StopDriver
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import (
     IMPULSE_NS,
@@ -156,7 +156,7 @@ ROUTES: Any = [SimpleNamespace(name=name, length_m=3.0, turns=0) for name in ("a
 
 def test_an_evaluation_can_be_left_before_each_call() -> None:
     road: Any = Road()
-    work = evaluate(road, Stop(), ROUTES, "stop")
+    work = evaluate(road, StopDriver(), ROUTES, "stop")
     for calls in range(5):
         next(work)
         assert len(road.asked) == calls
@@ -166,7 +166,7 @@ def test_an_evaluation_can_be_left_before_each_call() -> None:
 
 def test_an_evaluation_drives_every_route() -> None:
     road: Any = Road()
-    found = completed(evaluate(road, Stop(), ROUTES, "stop", seed=3))
+    found = completed(evaluate(road, StopDriver(), ROUTES, "stop", seed=3))
     assert road.asked == ["reset", "step", "step", "step"] * 2
     assert [(route.route, route.steps, route.reward) for route in found.routes] == [("a", 3, 3.0), ("b", 3, 3.0)]
     assert (found.map, found.seed, found.blocked) == ("Road", 3, ())
@@ -177,7 +177,7 @@ def test_a_drive_that_is_kept_is_not_driven_again(tmp_path: Path) -> None:
     kept = KeptDrives(tmp_path / "e.json", {})
     kept.add("stop", result(route="b", reward=7.0))
     kept.add("pid", result(route="a"))
-    found = completed(evaluate(road, Stop(), ROUTES, "stop", kept=kept))
+    found = completed(evaluate(road, StopDriver(), ROUTES, "stop", kept=kept))
     assert road.asked == ["reset", "step", "step", "step"]
     assert [(route.route, route.reward) for route in found.routes] == [("a", 3.0), ("b", 7.0)]
     assert kept.of("stop").keys() == {"a", "b"}
@@ -186,7 +186,7 @@ def test_a_drive_that_is_kept_is_not_driven_again(tmp_path: Path) -> None:
 def test_every_driver_meets_the_same_others_on_a_route() -> None:
     road: Any = Road()
     for seed in (0, 0, 1):
-        completed(evaluate(road, Stop(), ROUTES, "stop", seed))
+        completed(evaluate(road, StopDriver(), ROUTES, "stop", seed))
     first, second, other = road.seeds[:2], road.seeds[2:4], road.seeds[4:]
     assert first == second
     assert len({*first, *other}) == 4

@@ -104,7 +104,7 @@ def test_the_maps_that_are_shown_are_of_the_front_view_alone() -> None:
     stack = FrameStack(planes=4)  # three of colour, and a narrow view's
     torch.manual_seed(0)
     policy = Policy(NetworkConfig(channels=(4, 4, 4), features=16, hidden=(16,)), stack)
-    found = explain.heats(policy, image(planes=16), VECTOR_OF_NOTHING, planes=3)
+    found = explain.heatmaps(policy, image(planes=16), VECTOR_OF_NOTHING, planes=3)
     assert len(found) == 3
     for heat in found.values():
         assert heat.shape == (84, 84)
@@ -112,5 +112,5 @@ def test_the_maps_that_are_shown_are_of_the_front_view_alone() -> None:
     with torch.no_grad():
         policy.encoder.conv1.weight.view(4, 4, 4, 16, 2, 2)[:, :, :3] = 0.0  # it looks at the narrow view only
     assert all(
-        heat.max() == 0.0 for heat in explain.heats(policy, image(planes=16), VECTOR_OF_NOTHING, planes=3).values()
+        heat.max() == 0.0 for heat in explain.heatmaps(policy, image(planes=16), VECTOR_OF_NOTHING, planes=3).values()
     )

@@ -16,7 +16,7 @@ from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.exchange.messages import Ended, Failed
 from carla_td3.exits import AgentError
-from carla_td3.trainer.collector_supervisor import REST_S, CollectorSupervisor
+from carla_td3.trainer.collector_supervisor import RETRY_S, CollectorSupervisor
 from carla_td3.trainer.pacing import Counters
 
 NO_SIMULATOR = Failed(code=Exit.NO_SIMULATOR, sentence="No simulator answered.")
@@ -76,13 +76,13 @@ class Run:
             each.start()
 
     def others(self, number: int) -> Callable[[], bool]:
-        return lambda: any(not each.fails for at, each in enumerate(self.supervisors) if at != number)
+        return lambda: any(not each.is_failing for at, each in enumerate(self.supervisors) if at != number)
 
     def fail(self, number: int, report: Failed | None = NO_SIMULATOR) -> None:
         """Have a collector say why, if it does, and end."""
         process, supervisor = self.processes[number], self.supervisors[number]
         process.says = [] if report is None else [report]
-        supervisor.hear()
+        supervisor.handle_reports()
         process.end = Ended(cause="exit code 69", end=CollectorEnd.EXIT, exit_code=69)
         supervisor.watch()
 
@@ -98,7 +98,7 @@ def test_one_without_a_simulator_rests_between_two_tries(tmp_path: Path, monkeyp
     for tries in (2, 2):  # the second time it rests
         run.fail(1)
         assert run.starts == [1, tries]
-    for now_s, tries in ((REST_S - 1, 2), (REST_S, 3)):  # noqa: B007 (the clock reads it)
+    for now_s, tries in ((RETRY_S - 1, 2), (RETRY_S, 3)):  # noqa: B007 (the clock reads it)
         run.supervisors[1].watch()
         assert run.starts == [1, tries]
     assert run.restarts == {1: 2}

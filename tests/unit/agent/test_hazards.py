@@ -156,7 +156,7 @@ def test_a_stop_sign_holds_until_the_car_has_stood():
         (32.0, 3.0, True),
     ):
         watch.look(Motion(0, x, 0.0, 0.0, speed_mps, 0.0))
-        assert bool(watch.asking) is asks
+        assert bool(watch.active) is asks
 
 
 @pytest.mark.parametrize(("from_m", "is_one"), [(-15.0, True), (-60.0, False)])

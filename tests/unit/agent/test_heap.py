@@ -60,7 +60,7 @@ LIMITED = """
 import mmap, resource, sys
 import torch
 from carla_td3.memory import heap
-from carla_td3.memory.heap import SET_ASIDE
+from carla_td3.memory.heap import RESERVED_BYTES
 def mapped():
     return 4096 * int(open("/proc/self/statm").read().split()[0])
 def used_up(size):
@@ -78,7 +78,7 @@ found = [used_up(4)]
 heap.give_back()
 for size in (2, 1):
     found.append(used_up(size) * size)
-    mmap.mmap(-1, SET_ASIDE - 8 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()  # what isn't the heap's
+    mmap.mmap(-1, RESERVED_BYTES - 8 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()  # not the heap's
 print(*found)
 """
 

@@ -48,7 +48,7 @@ def test_a_learner_that_left_its_device_finishes_the_same_update(
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
         learner = Learner(settings, run)
-        monkeypatch.setattr(learner._recovery, "_last_resort", learner._leave_for_the_cpu)
+        monkeypatch.setattr(learner._recovery, "_last_resort", learner._move_to_cpu)
         monkeypatch.setattr(learner, "_replay", AlwaysTheSame())
         undisturbed = TD3(settings.td3, CPU, settings.seed)
         learner.update()

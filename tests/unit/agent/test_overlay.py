@@ -20,24 +20,24 @@ from carla_td3.evaluation.overlay import (
     SIDE_WIDTH,
     TOWN_HEIGHT,
     WHITE,
+    OverlayData,
     Picture,
-    Seen,
-    Town,
+    TownMap,
 )
 from tests.unit.agent.roads import road, state
 
 LEVEL = CameraConfig(x_m=0.0, z_m=1.8, pitch_deg=0.0, fov_deg=90.0)
 ROUTE = road((99, 0.0), half_m=1.75)
-TOWN = Town([ROUTE.points])
+TOWN = TownMap([ROUTE.points])
 at = partial(state, ROUTE)
 
 
-def seen(state: DriverState, world: World | None = None, hazards: Hazards = NOTHING, **more: object) -> Seen:
+def seen(state: DriverState, world: World | None = None, hazards: Hazards = NOTHING, **more: object) -> OverlayData:
     fields = {"action": (0.0, 0.5), "completion": 0.4, **more}
-    return Seen(state=state, world=world or World(), hazards=hazards, **fields)  # type: ignore[arg-type]
+    return OverlayData(state=state, world=world or World(), hazards=hazards, **fields)  # type: ignore[arg-type]
 
 
-def picture_of(shown: Seen, lens: CameraConfig = LEVEL, front: int = 84) -> Picture:
+def picture_of(shown: OverlayData, lens: CameraConfig = LEVEL, front: int = 84) -> Picture:
     dark = np.full((front, front, 3), 40, np.uint8)
     return overlay.composed(dark, lens, shown, TOWN, None)
 
@@ -128,15 +128,15 @@ def test_heat_brightens_what_matters_and_darkens_the_rest() -> None:
     heat = np.zeros((84, 84), np.float32)
     heat[20:30, 50:60] = 3.0
     grey = np.full((168, 168, 3), 120, np.uint8)
-    lit = overlay.heated(grey, heat).astype(int).sum(axis=2)
+    lit = overlay.with_heatmap(grey, heat).astype(int).sum(axis=2)
     assert lit[50, 110] > 2 * lit[120, 40]
-    flat = overlay.heated(grey, np.zeros((84, 84), np.float32))  # where nothing matters nothing is lit
+    flat = overlay.with_heatmap(grey, np.zeros((84, 84), np.float32))  # where nothing matters nothing is lit
     assert flat.max() < 120
 
 
 def test_sizes_are_what_the_encoder_is_told() -> None:
-    heats = {name: np.ones((84, 84), np.float32) for name in ("a", "b", "c")}
-    for given in (None, heats):
+    heatmaps = {name: np.ones((84, 84), np.float32) for name in ("a", "b", "c")}
+    for given in (None, heatmaps):
         dark = np.zeros((84, 84, 3), np.uint8)
         made = overlay.composed(dark, LEVEL, seen(at(0.0)), TOWN, given)
         assert (made.shape[1], made.shape[0]) == overlay.size_of(given is not None)

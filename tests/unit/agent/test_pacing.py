@@ -16,13 +16,13 @@ from carla_td3.trainer.pacing import (
     Pacing,
     Plan,
     decide,
+    due_updates,
     learning_rate,
     learning_rate_factor,
     next_evaluation,
     phase,
     resumed,
     step_limit,
-    updates_owed,
 )
 
 PLAN = Plan(
@@ -34,17 +34,17 @@ PLAN = Plan(
     max_lead_steps=50,
     lockstep=False,
     evaluate_every_steps=0,
-    evaluate_finally=True,
+    final_evaluation=True,
     checkpoint_every_steps=10_000,
 )
 
 
 @pytest.mark.parametrize(
-    ("ratio", "steps", "owed"),
+    ("ratio", "steps", "updates_due"),
     [("1", 99, 0), ("1", 100, 0), ("1", 101, 1), ("0.5", 103, 1), ("1.5", 102, 3), ("0.1", 110, 1), ("1", 5000, 900)],
 )
-def test_updates_owed_is_the_ratio_of_the_steps_after_warm_up(ratio: str, steps: int, owed: int) -> None:
-    assert updates_owed(replace(PLAN, pacing=Pacing(Fraction(ratio), 100)), Counters(steps, 0)) == owed
+def test_updates_due_are_the_ratio_of_the_steps_after_warm_up(ratio: str, steps: int, updates_due: int) -> None:
+    assert due_updates(replace(PLAN, pacing=Pacing(Fraction(ratio), 100)), Counters(steps, 0)) == updates_due
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_learning_rates_fall_to_0_over_the_last_share_of_all_updates(
 
 def test_final_updates_are_owed_once_the_learner_has_begun_anew_after_the_last_step() -> None:
     plan = replace(PLAN, final_updates=50)
-    assert [updates_owed(plan, Counters(steps, 0)) for steps in (999, 1000, 1001)] == [899, 900, 900]
+    assert [due_updates(plan, Counters(steps, 0)) for steps in (999, 1000, 1001)] == [899, 900, 900]
     counters = Counters(steps=1000, updates=900, saved_updates=900)
     assert decide(plan, counters) is Action.RESET
     begun = replace(counters, final_from=900)
     assert decide(plan, begun) is Action.UPDATE
     assert step_limit(plan, begun) == 1000
     ended = replace(begun, updates=950, saved_updates=950)
-    assert decide(plan, ended) is Action.EVALUATE_FINALLY
+    assert decide(plan, ended) is Action.FINAL_EVALUATION
     assert decide(replace(plan, final_updates=60), ended) is Action.UPDATE, "more of them: the reset isn't repeated"
 
 
@@ -95,7 +95,7 @@ def test_a_finished_run_that_is_made_longer_learns_from_the_new_steps_and_comes_
     taken = replace(counters, steps=1200, updates=1150, saved_updates=1150)
     assert decide(longer, taken) is Action.RESET
     done = replace(taken, final_from=1150, updates=1200, saved_updates=1200)
-    assert decide(longer, done) is Action.EVALUATE_FINALLY
+    assert decide(longer, done) is Action.FINAL_EVALUATION
     judged = replace(done, evaluated_at=1200, finally_evaluated=1200)
     assert decide(longer, judged) is Action.FINISH
     assert resumed(replace(judged, saved_steps=1200), pacing, 1300)[1].spent == 100
@@ -105,12 +105,12 @@ def test_steps_that_a_killed_learner_took_beyond_an_end_are_learned_from() -> No
     counters, pacing = resumed(replace(FINISHED, final_from=900, steps=1200), PLAN.pacing, 1200)
     longer = replace(PLAN, total_steps=1200, final_updates=50, pacing=pacing)
     assert decide(longer, counters) is Action.UPDATE
-    assert updates_owed(longer, counters) == 950 + 200
+    assert due_updates(longer, counters) == 950 + 200
 
 
 def test_a_run_that_is_made_longer_within_its_final_updates_leaves_them() -> None:
     counters, pacing = resumed(Counters(1000, 920, saved_steps=1000, final_from=900), PLAN.pacing, 1100)
-    assert (counters.final_from, pacing.owed(1000), pacing.owed(1100)) == (-1, 920, 1020)
+    assert (counters.final_from, pacing.updates_due(1000), pacing.updates_due(1100)) == (-1, 920, 1020)
 
 
 SHORTER = replace(PLAN, total_steps=600, final_updates=50, evaluate_every_steps=200)
@@ -123,12 +123,12 @@ TAKEN = replace(FINISHED, steps=1200)
     ("plan", "counters", "action"),
     [
         (replace(PLAN, total_steps=1200), FINISHED, Action.WAIT),
-        (replace(PLAN, total_steps=1200), replace(TAKEN, updates=1100, saved_updates=1100), Action.EVALUATE_FINALLY),
-        (replace(PLAN, total_steps=1200, pacing=FEW), TAKEN, Action.EVALUATE_FINALLY),
+        (replace(PLAN, total_steps=1200), replace(TAKEN, updates=1100, saved_updates=1100), Action.FINAL_EVALUATION),
+        (replace(PLAN, total_steps=1200, pacing=FEW), TAKEN, Action.FINAL_EVALUATION),
         (replace(PLAN, final_updates=100), FINISHED, Action.RESET),
         (replace(PLAN, total_steps=600), FINISHED, Action.FINISH),
         (SHORTER, Counters(800, 650, saved_updates=650), Action.RESET),
-        (SHORTER, Counters(800, 700, saved_updates=700, final_from=650), Action.EVALUATE_FINALLY),
+        (SHORTER, Counters(800, 700, saved_updates=700, final_from=650), Action.FINAL_EVALUATION),
     ],
 )
 def test_what_a_second_start_with_another_end_does(plan: Plan, counters: Counters, action: Action) -> None:
@@ -136,7 +136,7 @@ def test_what_a_second_start_with_another_end_does(plan: Plan, counters: Counter
 
 
 ANNEALED = replace(PLAN, final_updates=100, annealing=0.1)
-LONGER = replace(ANNEALED, total_steps=1200, pacing=PLAN.pacing.beyond(100))
+LONGER = replace(ANNEALED, total_steps=1200, pacing=PLAN.pacing.extended(100))
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ def test_another_ratio_holds_from_where_it_was_given_and_leaves_debts_as_they_ar
     before = Pacing(Fraction(1), 100)
     assert before.continued(Fraction(1), 500) is before
     faster = before.continued(Fraction(2), 500)
-    assert [faster.owed(steps) for steps in (500, 501, 600)] == [400, 402, 600]
+    assert [faster.updates_due(steps) for steps in (500, 501, 600)] == [400, 402, 600]
     slower = before.continued(Fraction(1, 2), 500)
-    assert [slower.owed(steps) for steps in (500, 502, 600)] == [400, 401, 450]
-    assert slower.continued(Fraction(1), 600).owed(700) == 550
-    assert before.continued(Fraction(4), 40).owed(101) == 4, "in the warm-up nothing is owed yet"
+    assert [slower.updates_due(steps) for steps in (500, 502, 600)] == [400, 401, 450]
+    assert slower.continued(Fraction(1), 600).updates_due(700) == 550
+    assert before.continued(Fraction(4), 40).updates_due(101) == 4, "in the warm-up no update is due yet"
     # An update after the other; the collector isn't stopped for what the steps behind would have called for.
     plan = replace(PLAN, pacing=slower)
     assert decide(plan, Counters(500, 390, saved_updates=390)) is Action.UPDATE
@@ -200,24 +200,24 @@ def test_step_limit(plan: Plan, counters: Counters, limit: int) -> None:
         (PLAN, Counters(101, 0), Action.UPDATE),
         (PLAN, Counters(101, 1), Action.WAIT),
         (PLAN, Counters(1000, 899), Action.UPDATE),
-        (PLAN, Counters(1000, 900, tried_updates=900), Action.EVALUATE_FINALLY),
+        (PLAN, Counters(1000, 900, tried_updates=900), Action.FINAL_EVALUATION),
         (PLAN, Counters(1000, 900, tried_updates=900, evaluated_at=1000, finally_evaluated=900), Action.FINISH),
         (replace(PLAN, checkpoint_every_steps=50), Counters(160, 50), Action.SAVE),
         (replace(PLAN, checkpoint_every_steps=50), Counters(160, 50, tried_updates=50), Action.UPDATE),
         (replace(PLAN, checkpoint_every_steps=50), Counters(210, 100, tried_updates=50), Action.SAVE),
-        (PLAN, Counters(1000, 900), Action.SECURE),
-        (PLAN, Counters(1000, 900, saved_updates=900), Action.EVALUATE_FINALLY),
+        (PLAN, Counters(1000, 900), Action.SAVE_UNSAVED),
+        (PLAN, Counters(1000, 900, saved_updates=900), Action.FINAL_EVALUATION),
         (PLAN, Counters(1000, 900, saved_updates=900, evaluating=True), Action.WAIT),
         (PLAN, Counters(1000, 900, saved_updates=900, evaluated_at=1000, finally_evaluated=900), Action.FINISH),
-        (replace(PLAN, evaluate_finally=False), Counters(1000, 900, saved_updates=900), Action.FINISH),
+        (replace(PLAN, final_evaluation=False), Counters(1000, 900, saved_updates=900), Action.FINISH),
         (replace(PLAN, checkpoint_every_steps=100), Counters(250, 100), Action.SAVE),
         (replace(PLAN, checkpoint_every_steps=100), Counters(250, 150, saved_updates=100), Action.WAIT),
         (replace(PLAN, checkpoint_every_steps=100), Counters(1000, 200, saved_updates=100), Action.SAVE),
-        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100), Action.SECURE),
-        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, saved_updates=99), Action.SECURE),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100), Action.SAVE_UNSAVED),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, saved_updates=99), Action.SAVE_UNSAVED),
         (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, saved_updates=100), Action.EVALUATE),
         (replace(PLAN, evaluate_every_steps=200), Counters(200, 90, saved_updates=90), Action.EVALUATE),
-        (replace(PLAN, evaluate_every_steps=50), Counters(50, 0), Action.SECURE),
+        (replace(PLAN, evaluate_every_steps=50), Counters(50, 0), Action.SAVE_UNSAVED),
         (replace(PLAN, evaluate_every_steps=200, lockstep=True), Counters(200, 90), Action.UPDATE),
         (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, evaluating=True), Action.WAIT),
         (replace(PLAN, evaluate_every_steps=200), Counters(200, 90, evaluating=True), Action.WAIT),
@@ -238,7 +238,7 @@ def test_next_action(plan: Plan, counters: Counters, action: Action) -> None:
         (Counters(150, 10), Action.UPDATE, "updating"),
         (Counters(150, 50), Action.WAIT, "collecting"),
         (Counters(150, 50), Action.SAVE, "saving"),
-        (Counters(150, 50), Action.SECURE, "saving"),
+        (Counters(150, 50), Action.SAVE_UNSAVED, "saving"),
         (Counters(150, 50), Action.EVALUATE, "evaluating"),
         (Counters(150, 50, evaluating=True), Action.WAIT, "evaluating"),
         (Counters(150, 50, evaluating=True, drained=True), Action.WAIT, "drained"),
@@ -268,7 +268,7 @@ def plans(draw: st.DrawFn) -> Plan:
         max_lead_steps=draw(st.integers(1, 20)),
         lockstep=draw(st.booleans()),
         evaluate_every_steps=draw(st.integers(0, 30)),
-        evaluate_finally=draw(st.booleans()),
+        final_evaluation=draw(st.booleans()),
         checkpoint_every_steps=draw(st.integers(1, 30)),
     )
 
@@ -293,13 +293,13 @@ def test_every_plan_comes_to_its_end_with_the_ratio_kept(
         if counters.steps > before.steps:
             ends += 1
             assert resets == (1 if plan.final_updates else 0)
-            regular = Pacing(plan.pacing.ratio, plan.warmup_steps).owed(counters.steps)
+            regular = Pacing(plan.pacing.ratio, plan.warmup_steps).updates_due(counters.steps)
             assert other_ratio is not None or counters.updates == regular + ends * plan.final_updates
-            assert counters.evaluated_at == (counters.steps if plan.evaluate_finally else counters.evaluated_at)
+            assert counters.evaluated_at == (counters.steps if plan.final_evaluation else counters.evaluated_at)
         else:
             assert (resets, counters.updates) == (0, before.updates), "nothing is left to do"
         assert counters.saved_updates == counters.updates
-        assert (counters.finally_evaluated == counters.updates) == plan.evaluate_finally
+        assert (counters.finally_evaluated == counters.updates) == plan.final_evaluation
 
 
 def brought_to_its_end(
@@ -321,14 +321,14 @@ def brought_to_its_end(
         action = decide(plan, counters)
         if action is Action.FINISH:
             break
-        if action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+        if action in (Action.EVALUATE, Action.FINAL_EVALUATION):
             assert counters.saved_updates == counters.updates, "what was learned is saved before an evaluation"
-            assert (action is Action.EVALUATE_FINALLY) == (counters.steps >= plan.total_steps)
+            assert (action is Action.FINAL_EVALUATION) == (counters.steps >= plan.total_steps)
         resets += action is Action.RESET
         counters = _after(action, counters, plan)
     if plan.lockstep and other_ratio is None:
         # Whatever the order of events, a step is taken at one number of updates only.
-        assert all(then.updates == updates_owed(by, then) for by, then in taken)
+        assert all(then.updates == due_updates(by, then) for by, then in taken)
     return plan, replace(counters, drained=False), resets
 
 
@@ -337,9 +337,9 @@ def _after(action: Action, counters: Counters, plan: Plan) -> Counters:
         return replace(counters, updates=counters.updates + 1)
     if action is Action.RESET:
         return replace(counters, final_from=counters.updates)
-    if action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+    if action in (Action.EVALUATE, Action.FINAL_EVALUATION):
         return replace(counters, evaluating=True)
-    if action in (Action.SAVE, Action.SECURE):
+    if action in (Action.SAVE, Action.SAVE_UNSAVED):
         return replace(counters, saved_updates=counters.updates, saved_steps=counters.steps)
     if counters.evaluating and not counters.drained:
         judged = counters.updates if counters.steps >= plan.total_steps else -1

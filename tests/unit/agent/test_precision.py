@@ -14,7 +14,7 @@ from carla_run.event_log import EventLog
 from carla_run.paths import RunPaths
 from carla_td3 import config, cuda
 from carla_td3.config import AgentConfig
-from carla_td3.cuda import Seen
+from carla_td3.cuda import CudaStatus
 from carla_td3.exits import AgentError
 from carla_td3.memory import estimate, free, preflight
 from carla_td3.memory.allocator import Choice
@@ -56,7 +56,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Has:
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: gpu)
         monkeypatch.setattr(free, "read", lambda _, cuda, __: Free(device_mib * MIB if cuda else None, None, None))
 
-    monkeypatch.setattr(cuda, "look", lambda: Seen(True, "2.13.0", "12.6"))
+    monkeypatch.setattr(cuda, "cuda_status", lambda: CudaStatus(True, "2.13.0", "12.6"))
     monkeypatch.setattr(preflight, "read_back", dict)
     return has
 
@@ -66,7 +66,7 @@ def started(path: Path, precision: str, device: str = "cpu") -> AgentConfig:
     run = RunPaths(path)
     with prepare(run, resume=True):
         choice, log = Choice("expandable_segments:True", "a test"), EventLog(run.agent_events).append
-        admitted = preflight.admit(configured(precision, device), run, choice, log).config
+        admitted = preflight.run_preflight(configured(precision, device), run, choice, log).config
         announce(EventLog(run.agent_events), run, admitted, Counters(steps=0, updates=0))
     return admitted
 

@@ -15,7 +15,7 @@ from carla_run.heartbeat import Cuda
 from carla_run.paths import RunPaths
 from carla_td3 import config, cuda
 from carla_td3.config import AgentConfig, ConfigError
-from carla_td3.cuda import Seen
+from carla_td3.cuda import CudaStatus
 from carla_td3.exits import AgentError
 from carla_td3.memory import free, preflight
 from carla_td3.memory.allocator import Choice
@@ -35,7 +35,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
     monkeypatch.setattr(free, "read", read)
     monkeypatch.setattr(preflight, "read_back", dict)
-    monkeypatch.setattr(cuda, "look", lambda: Seen(True, "2.13.0", "12.6"))
+    monkeypatch.setattr(cuda, "cuda_status", lambda: CudaStatus(True, "2.13.0", "12.6"))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA GeForce RTX 2060")
     return rooms
@@ -44,9 +44,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def admitted(directory: Path, **values: Any) -> tuple[str, list[dict[str, Any]]]:
     directory.mkdir(exist_ok=True)
     run = RunPaths(directory)
-    return preflight.admit(configured(**values), run, CHOICE, EventLog(run.agent_events).append).device.type, events(
-        run
-    )
+    return preflight.run_preflight(
+        configured(**values), run, CHOICE, EventLog(run.agent_events).append
+    ).device.type, events(run)
 
 
 def configured(**values: Any) -> AgentConfig:
@@ -67,8 +67,8 @@ def test_a_start_asks_once_whether_there_is_a_gpu(
     looks: int,
 ) -> None:
     machine["device"] = room_mib * MIB
-    seen = [Seen(True, "2.13.0", "12.6")]
-    monkeypatch.setattr(cuda, "look", seen.pop)  # a second time there is nothing to see
+    seen = [CudaStatus(True, "2.13.0", "12.6")]
+    monkeypatch.setattr(cuda, "cuda_status", seen.pop)  # a second time there is nothing to see
     admitted(tmp_path, device=device)
     assert len(seen) == 1 - looks
 
@@ -101,7 +101,7 @@ def test_what_was_given_up_for_memory_is_told_apart_from_what_was_asked_for(
 ) -> None:
     machine["device"] = ROOMY if room_mib is None else room_mib * MIB
     run = RunPaths(tmp_path)
-    found = preflight.admit(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
+    found = preflight.run_preflight(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
     assert found.gave_way == gave_way
     assert (None if found.cuda is None else found.cuda.cuda) == (None if device == "cpu" else Cuda.USABLE)
 
@@ -110,15 +110,15 @@ def test_what_was_given_up_for_memory_is_told_apart_from_what_was_asked_for(
 def test_a_torch_without_cuda_is_an_event_of_its_own_and_never_one_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    monkeypatch.setattr(cuda, "look", lambda: Seen(False, "2.13.0+cpu", None))
+    monkeypatch.setattr(cuda, "cuda_status", lambda: CudaStatus(False, "2.13.0+cpu", None))
     run = RunPaths(tmp_path)
     if device == "cuda":
         with pytest.raises(
             ConfigError, match=r"torch sees no CUDA device: torch 2\.13\.0\+cpu is a build without CUDA"
         ):
-            preflight.admit(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
+            preflight.run_preflight(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
     else:
-        found = preflight.admit(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
+        found = preflight.run_preflight(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
         assert (found.device.type, found.gave_way) == ("cpu", "")
     reported = events(run)
     assert (reported[0]["event"], reported[0]["reason"], reported[0]["device"]) == ("no_cuda", "cpu_build", device)

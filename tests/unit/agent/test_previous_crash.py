@@ -90,7 +90,7 @@ def test_the_preflight_lets_the_smaller_one_in_and_tells_why(tmp_path: Path, mon
     room = Free(None, need(configured(micro_batch=BATCH // 2)), None)
     monkeypatch.setattr(free, "read", lambda *_: room)
     heartbeat(run.heartbeat, micro_batch=BATCH)
-    admitted = preflight.admit(
+    admitted = preflight.run_preflight(
         settings, run, Choice("expandable_segments:True", "a test"), EventLog(run.agent_events).append
     )
     assert admitted.config.td3.micro_batch == BATCH // 2

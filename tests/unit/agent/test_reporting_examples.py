@@ -10,7 +10,7 @@ import gymnasium
 import pytest
 import torch
 
-from carla_run import pulse, run
+from carla_run import heartbeat_writer, run
 from carla_run.heartbeat import Phase, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
@@ -23,8 +23,8 @@ ASKED = {10: "checkpoint", 20: "stop"}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
     monkeypatch.setenv(run.FOLDER, str(tmp_path))
-    monkeypatch.setattr(run, "LOOK_S", 0.0)
-    monkeypatch.setattr(pulse, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(run, "POLL_S", 0.0)
+    monkeypatch.setattr(heartbeat_writer, "INTERVAL_S", 0.05)
     return RunPaths(tmp_path)
 
 

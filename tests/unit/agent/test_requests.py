@@ -17,9 +17,9 @@ import torch
 
 from carla_run.event_log import EventLog
 from carla_run.exits import Exit, ExitError
-from carla_run.listener import Standing
+from carla_run.listener import Progress
 from carla_run.paths import RunPaths
-from carla_run.requests import Answer, Inbox, Request, RequestKind, Result, Unfit, await_answer, send
+from carla_run.requests import Answer, Inbox, InvalidRequest, Request, RequestKind, Result, await_answer, send
 from carla_td3 import config
 from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.exits import AgentError
@@ -61,7 +61,7 @@ class Stub:
     def __init__(self, failure: Exception | None = None) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.failure = failure
-        self.standing = Standing(steps=120, updates=100, checkpoint="step-000000120")
+        self.progress = Progress(steps=120, updates=100, checkpoint="step-000000120")
 
     def __getattr__(self, kind: str) -> Callable[..., None]:
         return functools.partial(self._note, kind)
@@ -78,7 +78,7 @@ def obeyed(run: RunPaths, request: object, failure: Exception | None = None) -> 
     requests = Requests(run, EventLog(run.agent_events))
     ask(run, request)
     for _ in range(3):
-        requests.obey(training)
+        requests.serve_next(training)
     return training, requests
 
 
@@ -110,7 +110,7 @@ def test_a_half_written_request_is_taken_when_it_is_whole(run: RunPaths) -> None
     inbox = Inbox(run)
     ask(run, '{"id": 5, "kind": "dra')
     half = inbox.poll()
-    assert isinstance(half, Unfit)
+    assert isinstance(half, InvalidRequest)
     assert half.id is None
     assert inbox.poll() is None, "said once"
     ask(run, '{"id": 5, "kind": "drain"}')
@@ -137,7 +137,7 @@ def test_a_half_written_request_is_taken_when_it_is_whole(run: RunPaths) -> None
 def test_what_is_no_request_is_one_sentence(run: RunPaths, text: str, request_id: int | None, sentence: str) -> None:
     ask(run, text)
     found = Inbox(run).poll()
-    assert isinstance(found, Unfit)
+    assert isinstance(found, InvalidRequest)
     assert found.id == request_id
     assert sentence in found.sentence
     assert "\n" not in found.sentence
@@ -145,7 +145,7 @@ def test_what_is_no_request_is_one_sentence(run: RunPaths, text: str, request_id
 
 def test_bytes_that_are_no_text_are_no_request(run: RunPaths) -> None:
     run.request.write_bytes(b'{"id": 5, "kind": "\xff"}')
-    assert isinstance(Inbox(run).poll(), Unfit)
+    assert isinstance(Inbox(run).poll(), InvalidRequest)
 
 
 def test_an_answer_that_the_disk_refused_is_written_later(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_stop_is_answered_when_the_run_has_ended(run: RunPaths) -> None:
     training, requests = obeyed(run, {"id": 9, "kind": "stop"})
     assert training.asked == [("stop", "request 9")]
     assert not run.answer.exists()
-    requests.end(training.standing)
+    requests.end(training.progress)
     assert (answered(run)["id"], answered(run)["result"]) == (9, "ok")
 
 
@@ -210,21 +210,21 @@ def test_a_failure_answers_the_request_that_met_it(run: RunPaths) -> None:
     ask(run, {"id": 9, "kind": "drain"})
     failing: Any = Stub(AgentError("No simulator.", Exit.NO_SIMULATOR))
     with pytest.raises(AgentError):
-        requests.obey(failing)
-    requests.end(failing.standing, failure="No simulator.")
+        requests.serve_next(failing)
+    requests.end(failing.progress, failure="No simulator.")
     assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", "No simulator.")
 
 
 @pytest.mark.parametrize(
     ("kind", "when", "sentence"),
-    [("drain", Requests.end, "The run has ended."), ("stop", Requests.begin, "ask again")],
+    [("drain", Requests.end, "The run has ended."), ("stop", Requests.begin, "Send it again")],
 )
 def test_what_comes_too_early_or_late_is_refused(run: RunPaths, kind: str, when: Any, sentence: str) -> None:
     training: Any = Stub()
     ask(run, {"id": 9, "kind": kind})
     requests = Requests(run, EventLog(run.agent_events))
-    when(requests, training.standing)
-    requests.obey(training)
+    when(requests, training.progress)
+    requests.serve_next(training)
     assert not training.asked
     assert (answered(run)["id"], answered(run)["result"]) == (9, "refused")
     assert sentence in answered(run)["sentence"]

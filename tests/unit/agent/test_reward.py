@@ -16,7 +16,7 @@ from carla_td3.config import EnvironmentConfig, RewardConfig, TimeLimitConfig
 from carla_td3.env.car import Motion
 from carla_td3.env.episode import Episode, Events
 from carla_td3.env.hazards import NOTHING, target_speed, time_to_collision
-from carla_td3.env.reward import Step, terms
+from carla_td3.env.reward import RewardStep, terms
 from carla_td3.env.route import Route
 from carla_td3.env.sensors import Collision
 from tests.unit.agent.roads import CIRCUIT, pose
@@ -24,7 +24,7 @@ from tests.unit.agent.roads import CIRCUIT, pose
 CONFIG = RewardConfig()
 PRODUCT = RewardConfig(form="product")
 SECONDS = 0.1
-AT_TARGET = Step(
+AT_TARGET = RewardStep(
     seconds=SECONDS,
     progress_m=CONFIG.target_speed_mps * SECONDS,
     gained_m=CONFIG.target_speed_mps * SECONDS,
@@ -38,7 +38,7 @@ AT_TARGET = Step(
 )
 
 
-def total(step: Step, config: RewardConfig = CONFIG) -> float:
+def total(step: RewardStep, config: RewardConfig = CONFIG) -> float:
     return sum(terms(step, config).values())
 
 
@@ -110,7 +110,7 @@ def test_only_what_must_not_happen_is_worth_less_than_standing() -> None:
 
 
 STEPS = st.builds(
-    Step,
+    RewardStep,
     seconds=st.just(SECONDS),
     progress_m=st.floats(-3, 3),
     gained_m=st.floats(0, 3),
@@ -129,13 +129,13 @@ STEPS = st.builds(
 
 
 @given(STEPS, st.sampled_from([CONFIG, PRODUCT]))
-def test_only_progress_and_the_finish_ever_pay(step: Step, config: RewardConfig) -> None:
+def test_only_progress_and_the_finish_ever_pay(step: RewardStep, config: RewardConfig) -> None:
     for name, value in terms(step, config).items():
         assert value <= (CONFIG.progress if name == "progress" else CONFIG.finish if name == "finish" else 0.0)
 
 
 @given(STEPS, st.sampled_from(["lateral", "heading_error", "action_change", "speed_mps"]), st.floats(1.0, 3.0))
-def test_no_fault_of_the_product_pays_when_it_grows(step: Step, fault: str, factor: float) -> None:
+def test_no_fault_of_the_product_pays_when_it_grows(step: RewardStep, fault: str, factor: float) -> None:
     worse = replace(step, **{fault: getattr(step, fault) * factor})
     assert terms(worse, PRODUCT)["progress"] <= terms(step, PRODUCT)["progress"] + 1e-9
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from carla_td3 import config
 from carla_td3.config import AgentConfig, dump
-from carla_td3.trainer.shares import Standing, settings_of, step_limits
+from carla_td3.trainer.shares import CollectorProgress, settings_of, step_limits
 
 SEVERAL = {
     "seed": 5,
@@ -56,15 +56,17 @@ def test_the_rest_of_the_warm_up_is_shared() -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 100), st.booleans())
 def test_an_only_collector_may_have_all_steps(allowed: int, steps: int, drives: bool) -> None:
-    assert step_limits(allowed, [Standing(steps, 7, drives)], 5) == [allowed]
+    assert step_limits(allowed, [CollectorProgress(steps, 7, drives)], 5) == [allowed]
 
 
-STANDINGS = st.lists(st.builds(Standing, st.integers(0, 50), st.integers(0, 80), st.just(True)), min_size=2, max_size=6)
+STANDINGS = st.lists(
+    st.builds(CollectorProgress, st.integers(0, 50), st.integers(0, 80), st.just(True)), min_size=2, max_size=6
+)
 
 
 @given(STANDINGS, st.integers(0, 400), st.integers(1, 100))
 def test_together_they_get_what_is_allowed_and_nothing_is_taken_back(
-    standings: list[Standing], allowed: int, most: int
+    standings: list[CollectorProgress], allowed: int, most: int
 ) -> None:
     limits = step_limits(allowed, standings, most)
     left = [limit - each.steps for limit, each in zip(limits, standings, strict=True)]
@@ -78,11 +80,11 @@ def test_together_they_get_what_is_allowed_and_nothing_is_taken_back(
 
 
 def test_one_without_a_simulator_holds_up_nobody() -> None:
-    standings = [Standing(10, 20, True), Standing(10, 20, False)]
+    standings = [CollectorProgress(10, 20, True), CollectorProgress(10, 20, False)]
     assert step_limits(40, standings, 100) == [30, 10]
     assert step_limits(40, [replace(each, drives=False) for each in standings], 100) == [20, 20]
 
 
 def test_the_last_step_is_taken_by_one() -> None:
-    standings = [Standing(33, 33, True), Standing(33, 33, True), Standing(33, 33, True)]
+    standings = [CollectorProgress(33, 33, True), CollectorProgress(33, 33, True), CollectorProgress(33, 33, True)]
     assert sum(step_limits(100, standings, 10)) == 100

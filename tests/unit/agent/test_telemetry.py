@@ -14,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from carla_run import pulse
+from carla_run import heartbeat_writer
 from carla_run.event_log import EventLog, JsonLines
 from carla_run.heartbeat import CollectorState, Phase
 from carla_run.memory.processes import held_mib
@@ -23,7 +23,7 @@ from carla_run.readers import read_lines
 from carla_td3.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
 from carla_td3.exchange.status import Status
 from carla_td3.memory.watermarks import Watermarks
-from carla_td3.telemetry.heartbeat import Pulse, Vitals
+from carla_td3.telemetry.heartbeat import HeartbeatWriter, Vitals
 from carla_td3.telemetry.metrics import Episodes, Metrics
 from carla_td3.telemetry.progress import ProgressLine, Shown
 from tests.crowd import until
@@ -198,7 +198,7 @@ def test_episodes_are_averaged_over_the_window() -> None:
 def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
     run, vitals = RunPaths(tmp_path), Vitals(total_steps=100, device="cpu")
     status = Status(tmp_path / "status.bin")
-    with Pulse(run, vitals, [status], Watermarks(torch.device("cpu"))):
+    with HeartbeatWriter(run, vitals, [status], Watermarks(torch.device("cpu"))):
         first = json.loads(run.heartbeat.read_text())
         assert first["phase"] == "starting"
         assert first["collector"] == {"pid": None, "state": "starting"}
@@ -225,7 +225,7 @@ def test_the_heartbeat_lists_several_collectors_and_sums_them(tmp_path: Path) ->
     vitals.phase, vitals.collector_steps, memory.collector_pids[1] = Phase.COLLECTING, [3, 4], 77
     statuses[0].state, statuses[1].state = CollectorState.CONNECTING, CollectorState.STEPPING
     statuses[0].ticks, statuses[1].ticks, statuses[1].episodes = 10, 20, 5
-    with Pulse(run, vitals, statuses, memory):
+    with HeartbeatWriter(run, vitals, statuses, memory):
         beat = json.loads(run.heartbeat.read_text())
     assert (beat["phase"], beat["ticks"], beat["episode"], beat["collector_restarts"]) == ("collecting", 30, 5, 2)
     assert beat["collector"] == {"pid": None, "state": "connecting"}
@@ -235,7 +235,7 @@ def test_the_heartbeat_lists_several_collectors_and_sums_them(tmp_path: Path) ->
 
 def test_a_heartbeat_that_cannot_be_written_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     memory = Watermarks(torch.device("cpu"))
-    with Pulse(RunPaths(tmp_path / "absent"), Vitals(), [Status(tmp_path / "status.bin")], memory):
+    with HeartbeatWriter(RunPaths(tmp_path / "absent"), Vitals(), [Status(tmp_path / "status.bin")], memory):
         pass
     assert capfd.readouterr().err.count("can't be written (No such file or directory); the work goes on.") == 1
 
@@ -243,7 +243,7 @@ def test_a_heartbeat_that_cannot_be_written_is_said_once(tmp_path: Path, capfd: 
 def test_the_heartbeat_goes_on_after_whatever_a_reading_raises(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(heartbeat_writer, "INTERVAL_S", 0.01)
     run, memory, failed = RunPaths(tmp_path), Watermarks(torch.device("cpu")), list[str]()
 
     def read(phase: str) -> None:
@@ -252,7 +252,7 @@ def test_the_heartbeat_goes_on_after_whatever_a_reading_raises(
             raise RuntimeError("CUDA driver error: unknown error")
 
     monkeypatch.setattr(memory, "read", read)
-    with Pulse(run, Vitals(), [Status(tmp_path / "status.bin")], memory):
+    with HeartbeatWriter(run, Vitals(), [Status(tmp_path / "status.bin")], memory):
         until(run.heartbeat.exists)
     assert capfd.readouterr().err.count("Traceback (most recent call last)") == 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from carla_td3 import config
 from carla_td3.config import ConfigError
-from carla_td3.trainer.towns import Station, Towns
+from carla_td3.trainer.towns import Assignment, Towns
 
 
 def towns(**values: object) -> Towns:
@@ -19,7 +19,7 @@ def towns(**values: object) -> Towns:
 
 
 def test_without_towns_there_is_one_station_for_everything() -> None:
-    assert towns().driving(0) == towns().driving(10**6) == towns().evaluating(7) == Station("Lite02")
+    assert towns().driving(0) == towns().driving(10**6) == towns().evaluating(7) == Assignment("Lite02")
 
 
 def test_a_new_seed_comes_every_so_many_episodes() -> None:
@@ -50,7 +50,7 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_nobody_drives_for_training_where_evaluations_are() -> None:
-    assert towns(evaluation_map="Lite01").evaluating(5) == Station("Lite01", until_episode=0)
+    assert towns(evaluation_map="Lite01").evaluating(5) == Assignment("Lite01", until_episode=0)
     assert towns(every_episodes=4).evaluating(5) == towns(every_episodes=4).driving(5)
 
 

@@ -208,7 +208,7 @@ def test_final_updates_are_over_once_the_run_is_made_longer(run: RunPaths, kept:
         drop(run.checkpoints / "step-000000022", "final_from")
     again, longer = Learner(settings(22), run), Learner(settings(30), run)
     assert again.counters() == replace(ended, saved_updates=5, saved_steps=22)
-    assert (longer.counters().final_from, longer.pacing.owed(23)) == (-1, 5 + 1)
+    assert (longer.counters().final_from, longer.pacing.updates_due(23)) == (-1, 5 + 1)
 
 
 def drop(checkpoint: Path, value: str) -> None:

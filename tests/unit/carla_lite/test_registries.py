@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from carla_lite.actors.actor import KINDS, Actor, enter
+from carla_lite.actors.actor import KINDS, Actor, register
 from carla_lite.actors.sensors.camera import RgbCamera
 from carla_lite.blueprints.blueprint import Blueprint
 from carla_lite.blueprints.catalogue import CATALOGUE, library
@@ -65,7 +65,7 @@ def test_the_library_has_every_sensor_of_carla_0_9_16() -> None:
 )
 def test_a_blueprint_has_a_row_and_one_class(name: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=f"blueprint {name} .*{sentence}"):
-        enter(Actor, name)
+        register(Actor, name)
     assert KINDS["sensor.camera.rgb"] is RgbCamera
 
 

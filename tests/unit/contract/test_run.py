@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from carla_run import pulse, run
+from carla_run import heartbeat_writer, run
 from carla_run.events import Failed, MemoryPool, decisive
 from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
 from carla_run.locks import Lock, is_held
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 from carla_run.requests import Answer, answer_to, send, write_request
-from carla_run.run import Asked, Report, ReportError
+from carla_run.run import PendingRequest, Report, ReportError
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.disks import fill, small_disk
@@ -37,8 +37,8 @@ OLD_PYTHON = next(
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
     """A run's folder, as a launcher names it."""
     monkeypatch.setenv(run.FOLDER, str(tmp_path))
-    monkeypatch.setattr(run, "LOOK_S", 0.0)
-    monkeypatch.setattr(pulse, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(run, "POLL_S", 0.0)
+    monkeypatch.setattr(heartbeat_writer, "INTERVAL_S", 0.01)
     return RunPaths(tmp_path)
 
 
@@ -52,7 +52,9 @@ def events(folder: RunPaths) -> list[str]:
     return [row["event"] for row in read_lines(folder.agent_events)]
 
 
-def asked(report: Report, folder: RunPaths, kind: str, does: Callable[[Asked], object], **values: Any) -> Answer | None:
+def asked(
+    report: Report, folder: RunPaths, kind: str, does: Callable[[PendingRequest], object], **values: Any
+) -> Answer | None:
     """Ask for something as the launcher does; return the answer that stands once the program has looked."""
     number = send(folder, kind, values)
     for request in report.requests():
@@ -77,7 +79,7 @@ def test_without_a_launcher_nothing_is_done(tmp_path: Path, monkeypatch: pytest.
         report.phase("evaluating")
         report.saved("a")
         assert report.requests() == []
-        assert report.rest()
+        assert report.wait_for_resume()
         assert (threading.enumerate(), signal.getsignal(signal.SIGTERM)) == before
     assert list(tmp_path.iterdir()) == []
     assert report.exit_code == 0
@@ -102,7 +104,7 @@ def test_a_launcher_reads_where_the_training_is(folder: RunPaths) -> None:
 
 
 def test_the_newest_figures_of_a_while_are_a_row(folder: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "INTERVAL_S", PATIENCE_S)
+    monkeypatch.setattr(heartbeat_writer, "INTERVAL_S", PATIENCE_S)
     with run.report() as report:
         report.step(1, reward=1.0, loss=4)
         report.step(2, reward=2.0)
@@ -120,12 +122,12 @@ def test_the_newest_figures_of_a_while_are_a_row(folder: RunPaths, monkeypatch: 
     ],
 )
 def test_a_request_is_answered(
-    folder: RunPaths, kind: str, does: Callable[[Asked], object], result: str, words: str
+    folder: RunPaths, kind: str, does: Callable[[PendingRequest], object], result: str, words: str
 ) -> None:
     values = {"batch": 32} if kind == "apply" else {}
-    seen: list[Asked] = []
+    seen: list[PendingRequest] = []
 
-    def noted(request: Asked) -> None:
+    def noted(request: PendingRequest) -> None:
         seen.append(request)
         does(request)
 
@@ -144,7 +146,7 @@ def test_an_answer_names_the_checkpoint_only_while_it_holds_all(folder: RunPaths
         report.step(3)
         first = asked(report, folder, "checkpoint", lambda request: request.done(checkpoint="step-3"))
         report.step(4)
-        later = asked(report, folder, "apply", Asked.done, batch=1)
+        later = asked(report, folder, "apply", PendingRequest.done, batch=1)
     assert first is not None
     assert later is not None
     assert (first.checkpoint, later.checkpoint) == ("step-3", None)
@@ -154,7 +156,7 @@ def test_an_answer_names_the_checkpoint_only_while_it_holds_all(folder: RunPaths
 def test_a_stop_is_answered_at_the_end(folder: RunPaths, failure: OSError | None) -> None:
     try:
         with run.report() as report:
-            assert asked(report, folder, "stop", Asked.done) is None
+            assert asked(report, folder, "stop", PendingRequest.done) is None
             assert report.stop_asked
             if failure is not None:
                 raise failure
@@ -196,7 +198,7 @@ def test_a_drained_program_rests_until_resume(folder: RunPaths) -> None:
 
         thread = threading.Thread(target=person)
         thread.start()
-        assert report.rest()
+        assert report.wait_for_resume()
         thread.join()
         assert report._phase is Phase.UPDATING
     answered = [row for row in read_lines(folder.agent_events) if row["event"] == "request_answered"]
@@ -208,7 +210,7 @@ def test_a_drained_program_rests_until_resume(folder: RunPaths) -> None:
 def test_a_drained_program_that_is_stopped_rests_no_more(folder: RunPaths) -> None:
     with run.report() as report:
         write_request(folder, "stop")
-        assert not report.rest()
+        assert not report.wait_for_resume()
     assert beat(folder).phase is Phase.STOPPED
 
 
@@ -401,7 +403,7 @@ def below(module: str, seen: set[str]) -> set[str]:
 
 def test_its_syntax_is_python_38_and_it_needs_no_package() -> None:
     found = below("carla_run.run", set())
-    assert {"carla_run.listener", "carla_run.pulse", "carla_run.files"} <= found
+    assert {"carla_run.listener", "carla_run.heartbeat_writer", "carla_run.files"} <= found
     assert "carla_run.configuration" not in found
 
 

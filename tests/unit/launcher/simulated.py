@@ -10,7 +10,7 @@ from typing import Any
 from carla_launcher import config
 from carla_launcher.act.effects import Effects, Forecast, State
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.launcher_state import LauncherState, recall
+from carla_launcher.act.launcher_state import LauncherState, read_previous
 from carla_launcher.act.run import Run
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start
@@ -19,7 +19,7 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.expectations import BandKey
 from carla_launcher.decide.holders import Holders
-from carla_launcher.decide.ladder import Ladder, Needs, Step
+from carla_launcher.decide.ladder import Ladder, Needs, RungStep
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
@@ -41,18 +41,18 @@ LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
 LADDER: Ladder = {
     PoolKind.VRAM: (
-        Step("micro_batches", Apply, "slower", {"td3.micro_batch": 128}, frees_mib={PoolKind.VRAM: 80}),
-        Step("micro_batches", Apply, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 40}),
-        Step("restart_simulator", FreshSimulator, "an episode"),
-        Step(
+        RungStep("micro_batches", Apply, "slower", {"td3.micro_batch": 128}, frees_mib={PoolKind.VRAM: 80}),
+        RungStep("micro_batches", Apply, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 40}),
+        RungStep("restart_simulator", FreshSimulator, "an episode"),
+        RungStep(
             "agent_cpu",
             FreshAgent,
             "slow",
             {"device": "cpu"},
             frees_mib={PoolKind.VRAM: 600, PoolKind.RAM: -300},
         ),
-        Step("carla_low", Quality, "coarse pictures", quality="Low", frees_mib={PoolKind.VRAM: 700}),
-        Step("stop", EndRun, "the run"),
+        RungStep("carla_low", Quality, "coarse pictures", quality="Low", frees_mib={PoolKind.VRAM: 700}),
+        RungStep("stop", EndRun, "the run"),
     )
 }
 BASE = {"td3.batch_size": 256, "td3.micro_batch": None, "device": "cuda"}
@@ -195,7 +195,7 @@ class World:
 
     def launch(self) -> None:
         """Begin with a launcher that knows what the last one wrote."""
-        before = recall(self.run)
+        before = read_previous(self.run)
         new = LauncherState("test", {}, "127.0.0.1", 2000, self.quality)
         state = new if before is None else before.state
         self.journal = MortalJournal(self.run, state, lambda: self.clock.now_s)

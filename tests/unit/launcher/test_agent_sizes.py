@@ -11,7 +11,7 @@ import pytest
 from carla_launcher.decide import plan
 from carla_launcher.decide.choose import Context, Deficit
 from carla_launcher.decide.fit import planned_bands
-from carla_launcher.decide.ladder import LadderPosition, Taken, overrides
+from carla_launcher.decide.ladder import AppliedRung, LadderPosition, overrides
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.footprint import FootprintError
@@ -89,7 +89,7 @@ def test_where_nobody_knows_yet_the_ladders_own_figures_stand() -> None:
     made = situation(reading(), Rule())
     (step,) = (each for each in made.ladder[PoolKind.VRAM] if each.values.get("td3.micro_batch") == 64)
     base = Rule().one({}).mib
-    taken = (Taken(step.rung, "vram", "short", dict(step.values)),)
+    taken = (AppliedRung(step.rung, "vram", "short", dict(step.values)),)
 
     def needs(values: Values) -> dict[PoolKind, float]:
         return {} if values else dict(base)
@@ -108,7 +108,7 @@ def test_what_a_choice_asks_about_is_asked_ahead() -> None:
     reach = LadderPosition(made.ladder, (), lambda _: {}).within_reach()
     for step in (each for steps in made.ladder.values() for each in steps if each.values):
         assert dict(step.values) in reach
-    taken = [Taken(step.rung, "vram", "", dict(step.values)) for step in start.steps]
+    taken = [AppliedRung(step.rung, "vram", "", dict(step.values)) for step in start.steps]
     assert {key: value for key, value in overrides(taken).items() if key != "device"} in [
         {key: value for key, value in each.items() if key != "device"} for each in reach
     ]

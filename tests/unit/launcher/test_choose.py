@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from carla_launcher.decide import plan
 from carla_launcher.decide.choose import Context, Deficit
-from carla_launcher.decide.fit import Candidate, Situation, lives_in
+from carla_launcher.decide.fit import Candidate, Situation, uses_pool
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.planned import LIMITS, Rule, reading, simulator, situation
 
@@ -55,7 +55,7 @@ def running(made: Situation, asked: Candidate) -> Reading:
             OwnerKind.SIMULATOR: runs.peak(runs.quality, pool.kind).mib or 0.0,
             OwnerKind.AGENT: asked.agent.mib.get(pool.kind, 0.0),
         }
-        held = {whose: mib for whose, mib in takes.items() if lives_in(whose, pool.name, pool.kind, made.cards)}
+        held = {whose: mib for whose, mib in takes.items() if uses_pool(whose, pool.name, pool.kind, made.cards)}
         owners = tuple(Owner(whose.value, whose, (1,), measured(mib)) for whose, mib in held.items())
         assert pool.free.mib is not None
         free = measured(max(0.0, pool.free.mib - sum(held.values())))

@@ -22,10 +22,10 @@ from carla_launcher import config, up
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.cli import app
-from carla_launcher.decide.ladder import Taken
+from carla_launcher.decide.ladder import AppliedRung
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from carla_launcher.resolve.prepare import Prepared, _state, prepare
+from carla_launcher.resolve.prepare import PreparedRun, _state, prepare
 from carla_launcher.resolve.resuming import requested
 from carla_launcher.simulators import Carla
 from carla_run import signals
@@ -45,7 +45,7 @@ def run(tmp_path: Path) -> RunPaths:
     return run
 
 
-def prepared(run: RunPaths, **asked: Any) -> Prepared:
+def prepared(run: RunPaths, **asked: Any) -> PreparedRun:
     resume = asked.pop("resume", False)
     return prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS, **asked), resume))
 
@@ -70,7 +70,7 @@ def test_a_new_run_begins_on_the_plans_rung(run: RunPaths) -> None:
 
 def test_killed_launchers_run_keeps_rung_port_and_options(run: RunPaths, tmp_path: Path) -> None:
     begun = prepared(run, device="cpu", seed=3, map="Lite02", port=23_456)
-    taken = (Taken("micro_batches", "ram", "short", {"td3.micro_batch": 16}),)
+    taken = (AppliedRung("micro_batches", "ram", "short", {"td3.micro_batch": 16}),)
     state = replace(begun.state, taken=taken, state="running")
     Journal(run, state, time.time).save()
     lay_a_row(run)

@@ -413,7 +413,7 @@ def test_a_process_that_shows_no_sign_of_the_container_is_not_taken_for_its_own(
     """An engine in a virtual machine numbers its processes as that machine does."""
     elsewhere = child(run, Engine([running(os.getpid())]))
     assert (elsewhere.poll(), elsewhere.pid, elsewhere.pids()) == (None, 0, frozenset())
-    elsewhere.let_go()
+    elsewhere.detach()
 
 
 def test_an_engine_that_stays_silent_after_the_process_has_gone_is_believed_lost(
@@ -425,7 +425,7 @@ def test_an_engine_that_stays_silent_after_the_process_has_gone_is_believed_lost
     gone.look()
     assert gone.poll() is None, "an engine that starts again tells how it ended"
     monkeypatch.setattr(container, "ENGINE_PATIENCE_S", -1.0)
-    gone.let_go()
+    gone.detach()
     gone.look()
     assert gone.poll() == Ended(LOST)
 
@@ -469,7 +469,7 @@ def test_while_compose_creates_a_container_the_one_before_it_is_nobodys_end(run:
     engine.created, engine.answers = ["c1", "c0"], [running(os.getpid())]
     made.look()
     assert (made.poll(), made.pid) == (None, os.getpid())
-    made.let_go()
+    made.detach()
 
 
 def test_a_container_that_was_created_and_not_started_has_not_ended(run: RunPaths) -> None:
@@ -532,7 +532,7 @@ def test_root_gives_the_run_to_the_agent_and_nothing_beyond_it(run: RunPaths, ru
     (run.path / "videos").symlink_to(outside)
     (run.path / "config.yaml").symlink_to(outside / "shadow")
     os.chown(run.path, ALICE, ALICE)
-    runtime._give_the_run_to_the_agent()
+    runtime._chown_run()
     own = (run.path, run.logs, run.logs / "agent.log", run.path / "videos", run.path / "config.yaml")
     assert [path.lstat().st_uid for path in own] == [ALICE] * len(own)
     assert [path.stat().st_uid for path in (outside, outside / "shadow")] == [0, 0]

@@ -18,7 +18,7 @@ from rich.console import Console
 from carla_launcher.observe.tail import Tail
 from carla_launcher.show import dashboard, status
 from carla_launcher.show.bars import bar, cells_of
-from carla_launcher.show.status import Look
+from carla_launcher.show.status import StatusReader
 from carla_run.locks import Lock
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
@@ -214,7 +214,7 @@ def test_a_launcher_that_ends_during_a_look_wasnt_killed(
         return seen
 
     monkeypatch.setattr(status, "read_object", read_meanwhile)
-    look = Look(run)
+    look = StatusReader(run)
     assert look.at(NOW)["state"] == "running"
     monkeypatch.undo()
     assert look.at(NOW)["state"] == ("running" if begins else "stopped")
@@ -237,7 +237,7 @@ def test_only_what_is_new_is_read_and_a_half_written_line_waits(tmp_path: Path) 
 
 def test_what_holds_is_followed_over_many_looks(tmp_path: Path) -> None:
     run = written(tmp_path)
-    lock, look = Lock(run.launcher_lock), Look(run)
+    lock, look = Lock(run.launcher_lock), StatusReader(run)
     assert [each["pool"] for each in look.at(NOW)["findings"]] == ["vram:0"]
     written(tmp_path, **{"launcher.json": json.dumps({**STATE, "findings": []})})
     assert look.at(NOW)["findings"] == []

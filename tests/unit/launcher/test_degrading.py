@@ -10,7 +10,7 @@ import pytest
 from carla_launcher.act.effects import State
 from carla_launcher.act.runtime import Role
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.ladder import Step
+from carla_launcher.decide.ladder import RungStep
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import PoolKind
@@ -392,9 +392,9 @@ def test_newcomer_is_named_among_foreign_processes(tmp_path: Path) -> None:
 KILLED = "job 7, step 0 on n1: ended by the job's memory limit of 4,096 MiB"
 
 
-def killed_with_its_job(world: World, rung: Step) -> World:
+def killed_with_its_job(world: World, rung: RungStep) -> World:
     """Have Slurm end launcher and programs at once for the job's memory limit, and begin again."""
-    world.ladder = {**LADDER, PoolKind.RAM: (rung, Step("stop", EndRun, "the run"))}
+    world.ladder = {**LADDER, PoolKind.RAM: (rung, RungStep("stop", EndRun, "the run"))}
     settle(world)
     for program in world.programs:
         program.end(137)
@@ -404,7 +404,7 @@ def killed_with_its_job(world: World, rung: Step) -> World:
 
 
 def test_slurm_memory_end_starts_a_rung_lower(world: World) -> None:
-    rung = Step("no_video", FreshAgent, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 40})
+    rung = RungStep("no_video", FreshAgent, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 40})
     killed_with_its_job(world, rung)
     settle(world)
     assert world.laid == {"evaluation.video": False}
@@ -415,7 +415,7 @@ def test_slurm_memory_end_starts_a_rung_lower(world: World) -> None:
 
 
 def test_slurm_memory_end_without_a_rung(world: World) -> None:
-    rung = Step("no_video", FreshAgent, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 4})
+    rung = RungStep("no_video", FreshAgent, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 4})
     killed_with_its_job(world, rung)
     settle(world)
     assert not world.events("rung_taken")

@@ -18,7 +18,7 @@ import pytest
 
 from carla_launcher.show import doctor
 from carla_launcher.show.checks import cards, engines, host
-from carla_launcher.show.checks.machine import Finding, Machine, Ran, Verdict, run
+from carla_launcher.show.checks.machine import CommandOutput, Finding, Machine, Verdict, run
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.examined import REPOSITORY, answering, changed, driver_library, expect
 
@@ -191,12 +191,12 @@ def test_this_python_and_this_client_are_the_right_ones(machine: Machine) -> Non
 @pytest.mark.parametrize(
     "ended",
     [
-        Ran(0, "0.9.15", ""),
-        Ran(1, "", "ImportError: libjpeg.so.8: cannot open shared object file"),
-        Ran(1, "", "ModuleNotFoundError: No module named 'carla.libcarla'"),
+        CommandOutput(0, "0.9.15", ""),
+        CommandOutput(1, "", "ImportError: libjpeg.so.8: cannot open shared object file"),
+        CommandOutput(1, "", "ModuleNotFoundError: No module named 'carla.libcarla'"),
     ],
 )
-def test_a_client_that_is_old_broken_or_missing_is_a_problem(machine: Machine, ended: Ran) -> None:
+def test_a_client_that_is_old_broken_or_missing_is_a_problem(machine: Machine, ended: CommandOutput) -> None:
     expect(host.carla_client(replace(machine, run=lambda *_: ended)), PROBLEM, do="pip install carla==0.9.16")
 
 

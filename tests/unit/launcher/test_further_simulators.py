@@ -14,8 +14,8 @@ from carla_launcher.act.effects import Watched
 from carla_launcher.act.further_simulators import FurtherSimulators
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.runtime import Role, Start, StartError
-from carla_launcher.decide.detectors.drive import Drive
-from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.detectors.drive import DriveDetector
+from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
 from carla_launcher.simulators import CarlaLite
 from carla_run.events import LauncherEvent
@@ -59,7 +59,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         watched = tuple(
-            Watched(Monitor(self), Drive(LIMITS, EXPECTED, OomKills(30.0), number))  # type: ignore[arg-type]
+            Watched(Monitor(self), DriveDetector(LIMITS, EXPECTED, RecentOomKills(30.0), number))  # type: ignore[arg-type]
             for number in range(1, self.count)
         )
         effects = SimpleNamespace(further=watched, runtime=self, draw=lambda: 0.0, say=self.said.append)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from carla_launcher.act.effects import State
-from carla_launcher.act.launcher_state import recall
+from carla_launcher.act.launcher_state import read_previous
 from carla_launcher.act.runtime import Role
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.show import history, sentences
@@ -51,7 +51,7 @@ def test_a_crash_and_its_repair_are_one_incident(world: World) -> None:
     assert (world.journal.state.incident, world.journal.state.incidents) == ("", 1)
     (crashed,) = told(world).incidents
     (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
-    ((from_s, until_s),) = crashed.stood
+    ((from_s, until_s),) = crashed.standstills
     assert crashed.cause == "simulator_crash"
     assert [action.event for action in crashed.actions] == ["simulator_restart"]
     assert abs(crashed.began_s - struck_s) <= 2
@@ -73,7 +73,7 @@ def test_out_of_memory_and_the_new_start_are_one_incident(world: World) -> None:
     verified = world.events("verified")[-1]["time"]
     world.steps_for(2)
     (incident,) = told(world).incidents
-    assert verified <= incident.stood[0][1] <= verified + 2
+    assert verified <= incident.standstills[0][1] <= verified + 2
     world.steps_while(lambda: not world.events("rung_left"))
     world.steps_for(120)
     assert [each.cause for each in told(world).incidents] == ["agent_cuda_oom", "restore"]
@@ -113,7 +113,7 @@ def test_ids_go_on_after_a_launcher_that_was_killed(world: World) -> None:
     world.findings = (replace(SHORT, deficit_mib=0.0),)
     world.steps_for(5)
     world.findings = ()
-    recalled = recall(world.run)
+    recalled = read_previous(world.run)
     assert recalled is not None
     assert (recalled.state.incidents, recalled.state.incident) == (2, "i2")
     world.launch()
@@ -134,7 +134,7 @@ def test_killed_launcher_that_took_its_programs_along_cost_time(world: World) ->
     world.steps_until(State.RUNNING)
     world.steps_for(10)
     (gone,) = told(world).incidents
-    ((from_s, until_s),) = gone.stood
+    ((from_s, until_s),) = gone.standstills
     assert (gone.name, gone.back_s) == ("i1", until_s)
     assert killed_s - 15 <= from_s <= killed_s
     assert killed_s + 60 < until_s < killed_s + 80

@@ -31,7 +31,7 @@ from carla_run.paths import RunPaths
 from carla_run.paths import RunPaths as AgentRun
 from carla_td3.exchange.status import Status
 from carla_td3.memory.watermarks import Watermarks
-from carla_td3.telemetry.heartbeat import Pulse as Writer
+from carla_td3.telemetry.heartbeat import HeartbeatWriter as Writer
 from carla_td3.telemetry.heartbeat import Vitals
 from tests.conftest import StartServer
 from tests.crowd import until

@@ -25,7 +25,7 @@ from carla_launcher.plugins.page.parts import AFTER_EVENT_S, Parts
 from carla_run.exits import ExitError
 from carla_run.locks import Lock
 from carla_run.paths import RunPaths
-from carla_run.requests import Answer, Asker, Inbox, Request, Result, drained_by_person
+from carla_run.requests import Answer, Inbox, Request, Requester, Result, drained_by_person
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.served import PICTURE, START, Page, folder, row
@@ -118,7 +118,7 @@ def test_a_button_asks_as_the_command_does_and_tells_the_answer(run: RunPaths) -
     assert buttons.press("checkpoint") == "checkpoint was requested …"
     asked = inbox.poll()
     assert isinstance(asked, Request)
-    assert (asked.kind, asked.by) == ("checkpoint", Asker.PERSON)
+    assert (asked.kind, asked.by) == ("checkpoint", Requester.PERSON)
     assert not buttons.open("updating")["drain"]  # one at a time
     with pytest.raises(ExitError, match="isn't answered yet"):
         buttons.press("drain")
@@ -159,7 +159,7 @@ def test_a_page_that_cant_be_served_is_one_sentence(run: RunPaths, monkeypatch: 
     said: list[str] = []
 
     def refused(port: int | None) -> str:
-        with live_page.beside(run, port, said.append) as process:
+        with live_page.serve_while_running(run, port, said.append) as process:
             assert process is None
         return said.pop()
 
@@ -174,7 +174,7 @@ def test_a_page_that_cant_be_served_is_one_sentence(run: RunPaths, monkeypatch: 
     assert "page.url: can't be written (Is a directory)" in refused(0)
     monkeypatch.setattr(live_page, "NEEDED", ("starlette", "no_such_package"))
     assert "needs no_such_package: `pip install" in refused(0)
-    with live_page.beside(run, None, said.append) as process:
+    with live_page.serve_while_running(run, None, said.append) as process:
         assert process is None
     assert said == []
 
@@ -194,7 +194,7 @@ def test_the_page_lives_beside_the_run_for_its_user_only(run: RunPaths, tmp_path
     limits, before = tmp_path / "own.yaml", os.umask(0)
     limits.write_text(config.SHIPPED.read_text())
     try:
-        with live_page.beside(run, 0, said.append, limits) as process:
+        with live_page.serve_while_running(run, 0, said.append, limits) as process:
             address = run.page_address.read_text().strip()
             url, _, token = address.partition("?token=")
             opener = opened(said[0])
@@ -215,14 +215,14 @@ def test_the_page_lives_beside_the_run_for_its_user_only(run: RunPaths, tmp_path
 
 def test_a_terminal_is_told_the_token(run: RunPaths) -> None:
     said: list[str] = []
-    with live_page.beside(run, 0, said.append, to_terminal=True):
+    with live_page.serve_while_running(run, 0, said.append, to_terminal=True):
         assert said == [f"live page: {run.page_address.read_text().strip()}"]
         assert "/?token=" in said[0]
         run.page_address.write_text("http://127.0.0.1:1/?token=later")
     assert run.page_address.exists()
     run.page_address.unlink()
     run.page_address.mkdir()  # it can't be written, and needn't be
-    with live_page.beside(run, 0, said.append, to_terminal=True) as process:
+    with live_page.serve_while_running(run, 0, said.append, to_terminal=True) as process:
         assert process is not None
 
 
@@ -232,7 +232,7 @@ def test_the_page_ends_with_a_launcher_that_is_killed(run: RunPaths) -> None:
         "from carla_run.paths import RunPaths\n"
         "from carla_launcher.plugins.page import live_page\n"
         "say = lambda sentence: print(sentence, flush=True)\n"
-        "with live_page.beside(RunPaths(pathlib.Path(sys.argv[1])), 0, say) as page:\n"
+        "with live_page.serve_while_running(RunPaths(pathlib.Path(sys.argv[1])), 0, say) as page:\n"
         "    print(page, flush=True)\n"
         "    time.sleep(600)\n"
     )

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carla_launcher.decide import plan
-from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum
-from carla_launcher.decide.ladder import Step
+from carla_launcher.decide.fit import Candidate, Fits, PoolSum, Situation
+from carla_launcher.decide.ladder import RungStep
 from carla_launcher.decide.plan import Plan
 from carla_launcher.observe.pools import (
     UNKNOWN,
@@ -46,7 +46,7 @@ def rungs(found: Candidate | None) -> list[str]:
     return [step.rung for step in found.steps]
 
 
-def taken(found: Candidate | None, rung: str) -> Step:
+def taken(found: Candidate | None, rung: str) -> RungStep:
     assert found is not None
     return next(step for step in found.steps if step.rung == rung)
 
@@ -263,7 +263,7 @@ def test_no_step_of_a_ladder_makes_its_own_pool_fuller(seen: dict[str, float], a
     fits = Fits(made, agent)
     (asked,) = fits.judge([()])
     for kind, ladder in made.ladder.items():
-        before: dict[str, list[Sum]] = {}
+        before: dict[str, list[PoolSum]] = {}
         for step in (each for each in ladder if each.stays):
             (after,) = fits.judge([(step,)])
             sums = [each for each in after.sums if each.kind is kind]

@@ -14,7 +14,7 @@ from carla_launcher.decide import policy
 from carla_launcher.decide.choose import Context, Deficit
 from carla_launcher.decide.decisions import Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.ladder import Ladder, Step, Taken, overrides
+from carla_launcher.decide.ladder import AppliedRung, Ladder, RungStep, overrides
 from carla_launcher.decide.restarts import delay_s, failures_in_a_row
 from carla_launcher.decide.restore import Hold, fits_without_last
 from carla_launcher.observe.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
@@ -28,27 +28,30 @@ from tests.unit.launcher.simulated import needs_by
 
 LIMITS = config.load()
 BUDGET = LIMITS.simulator.restarts
-STOP = Step("stop", EndRun, "the run")
+STOP = RungStep("stop", EndRun, "the run")
 
 
-def micro(size: int, frees_mib: float) -> Step:
-    return Step("micro_batches", Apply, "slower", {"td3.micro_batch": size}, frees_mib={PoolKind.VRAM: frees_mib})
+def micro(size: int, frees_mib: float) -> RungStep:
+    return RungStep("micro_batches", Apply, "slower", {"td3.micro_batch": size}, frees_mib={PoolKind.VRAM: frees_mib})
 
 
 OFFLOADS = "offload (memory.offload = ['optimizer'])"
-OFFLOAD = Step(
+OFFLOAD = RungStep(
     "offload",
     FreshAgent,
     "",
     {"memory.offload": ["optimizer"]},
     frees_mib={PoolKind.VRAM: 50, PoolKind.RAM: -50},
 )
-RESTART = Step("restart_simulator", FreshSimulator, "an episode")
+RESTART = RungStep("restart_simulator", FreshSimulator, "an episode")
 LADDER: Ladder = {PoolKind.VRAM: (micro(128, 80), micro(64, 40), RESTART, OFFLOAD, STOP), PoolKind.RAM: (RESTART, STOP)}
 
 
 def context(
-    taken: tuple[Taken, ...] = (), ram_free_mib: float = 8000, simulator_mib: float = 4800, ladder: Ladder = LADDER
+    taken: tuple[AppliedRung, ...] = (),
+    ram_free_mib: float = 8000,
+    simulator_mib: float = 4800,
+    ladder: Ladder = LADDER,
 ) -> Context:
     owners = (Owner("simulator", OwnerKind.SIMULATOR, (5,), measured(simulator_mib)),)
     pools = (
@@ -65,8 +68,8 @@ def context(
     )
 
 
-def took(step: Step) -> Taken:
-    return Taken(step.rung, "vram", "short", dict(step.values), step.quality)
+def took(step: RungStep) -> AppliedRung:
+    return AppliedRung(step.rung, "vram", "short", dict(step.values), step.quality)
 
 
 def chosen(stands: Context, kind: PoolKind, deficit_mib: float, pool: str = "") -> list[str]:
@@ -152,7 +155,7 @@ def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
 
 def test_rung_of_another_ladder_goes_on() -> None:
     cars = tuple(
-        Step(
+        RungStep(
             "less_traffic",
             FreshAgent,
             "",
@@ -179,7 +182,7 @@ def test_step_frees_what_is_left() -> None:
 )
 def test_chosen_steps_are_new_needed_and_enough(frees_mib: list[int], deficit_mib: int, taken_at: set[int]) -> None:
     steps = tuple(
-        Step(f"rung {index}", FreshAgent, "", {f"key.{index}": 1}, frees_mib={PoolKind.VRAM: mib})
+        RungStep(f"rung {index}", FreshAgent, "", {f"key.{index}": 1}, frees_mib={PoolKind.VRAM: mib})
         for index, mib in enumerate(frees_mib)
     )
     taken = tuple(took(steps[index]) for index in taken_at if index < len(steps))
@@ -196,8 +199,8 @@ def test_chosen_steps_are_new_needed_and_enough(frees_mib: list[int], deficit_mi
         assert way == (enough[0],)
 
 
-LOW = Step("carla_low", Quality, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
-WITH_RAM = Step("less_traffic", FreshAgent, "", {"environment.traffic.vehicles": 16}, frees_mib={PoolKind.RAM: 60})
+LOW = RungStep("carla_low", Quality, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
+WITH_RAM = RungStep("less_traffic", FreshAgent, "", {"environment.traffic.vehicles": 16}, frees_mib={PoolKind.RAM: 60})
 RESTORE = LIMITS.restore
 KEPT = {kind: LIMITS.memory.reserve_mib[kind] + RESTORE.margin_mib for kind in (PoolKind.VRAM, PoolKind.RAM)}
 
@@ -214,7 +217,7 @@ KEPT = {kind: LIMITS.memory.reserve_mib[kind] + RESTORE.margin_mib for kind in (
     ],
 )
 def test_restore_wants_cost_reserve_and_margin(
-    taken: tuple[Step, ...], vram_costs_mib: float, ram_costs_mib: float | None
+    taken: tuple[RungStep, ...], vram_costs_mib: float, ram_costs_mib: float | None
 ) -> None:
     """A pool that it fills no further hinders it only if the step was taken for it; ``None``: it may be full."""
     ladder: Ladder = {PoolKind.VRAM: (micro(128, 80), micro(64, 40), LOW, OFFLOAD, WITH_RAM)}
@@ -247,7 +250,7 @@ def test_hold_counts_without_a_break() -> None:
         hold.look(now_s, fits)
     assert not hold.is_over(129)
     assert hold.is_over(130)
-    hold.begin_again()
+    hold.reset()
     assert not hold.is_over(1000)
 
 
@@ -256,7 +259,7 @@ def test_failed_restore_doubles_the_hold() -> None:
     assert not hold.degraded(0, RESTORE), "there was no restore"
     assert hold.hold_s == RESTORE.hold_s
     hold.restored(0)
-    assert not hold.passed(RESTORE.probation_s, RESTORE)
+    assert not hold.passed_probation(RESTORE.probation_s, RESTORE)
     assert hold.degraded(RESTORE.probation_s, RESTORE)
     assert hold.hold_s == 2 * RESTORE.hold_s
     assert not hold.degraded(RESTORE.probation_s, RESTORE), "one restore fails once"
@@ -273,9 +276,9 @@ def test_restore_that_stands_forgives_once() -> None:
     hold.look(0, True)
     hold.restored(0)
     assert not hold.is_over(1e9), "what is above that rung has yet to fit"
-    assert hold.passed(RESTORE.probation_s + 1, RESTORE)
+    assert hold.passed_probation(RESTORE.probation_s + 1, RESTORE)
     assert hold.hold_s == RESTORE.hold_s
-    assert not hold.passed(RESTORE.probation_s + 2, RESTORE)
+    assert not hold.passed_probation(RESTORE.probation_s + 2, RESTORE)
 
 
 def decide(
@@ -370,7 +373,7 @@ def test_pressure_degrades_only_by_a_deficit(cause: Cause) -> None:
 
 DISK: Ladder = {
     PoolKind.DISK: (
-        Step("fewer_checkpoints", FreshAgent, "", {"training.keep_checkpoints": 1}, frees_mib={PoolKind.DISK: 90}),
+        RungStep("fewer_checkpoints", FreshAgent, "", {"training.keep_checkpoints": 1}, frees_mib={PoolKind.DISK: 90}),
         STOP,
     ),
     PoolKind.RAM: (micro(128, 80), STOP),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from carla_launcher.act.program import Life, Move, SupervisedProcess
+from carla_launcher.act.program import ProgramState, SupervisedProcess, Transition
 from carla_launcher.act.runtime import Role, Start, StartError
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.observation import Ended, SimulatorSeen
@@ -33,7 +33,7 @@ class World:
     pid: int = 7
     log: Path = Path("simulator.log")
 
-    told: list[tuple[Move, str]] = field(default_factory=list)
+    told: list[tuple[Transition, str]] = field(default_factory=list)
     elsewhere: bool = False
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class World:
         self.done.append("kill")
         self.ended = Ended(137)
 
-    def look(self, after_s: float = 1.0) -> Life | Finding | None:
+    def look(self, after_s: float = 1.0) -> ProgramState | Finding | None:
         """Move on; one that failed is put away."""
         self.now_s += after_s
         seen = SimulatorSeen(running=True, healthy=self.healthy, problem="silent")
@@ -74,21 +74,33 @@ class World:
 
 
 @pytest.mark.parametrize(
-    ("world", "moves", "life", "done"),
+    ("world", "moves", "state", "done"),
     [
-        (World(), [Life.STARTING, None], Life.STARTING, ["start"]),
-        (World(healthy=True), [Life.STARTING, Life.UP, None], Life.UP, ["start"]),
-        (World(healthy=True, elsewhere=True), [Life.STARTING, Life.UP, None], Life.UP, []),
-        (World(refuses=True), ["no room for another process"], Life.BACKING_OFF, []),
-        (World(found=CRASH), [Life.STARTING, "it ended", Life.STARTING], Life.STARTING, ["start", "kill", "start"]),
-        (World(found=NO_VULKAN), [Life.STARTING, "no Vulkan driver", None], Life.GIVEN_UP, ["start", "kill"]),
-        (World(), [Life.STARTING, *[None] * 4, LATE], Life.BACKING_OFF, ["start", "kill"]),
+        (World(), [ProgramState.STARTING, None], ProgramState.STARTING, ["start"]),
+        (World(healthy=True), [ProgramState.STARTING, ProgramState.UP, None], ProgramState.UP, ["start"]),
+        (World(healthy=True, elsewhere=True), [ProgramState.STARTING, ProgramState.UP, None], ProgramState.UP, []),
+        (World(refuses=True), ["no room for another process"], ProgramState.BACKING_OFF, []),
+        (
+            World(found=CRASH),
+            [ProgramState.STARTING, "it ended", ProgramState.STARTING],
+            ProgramState.STARTING,
+            ["start", "kill", "start"],
+        ),
+        (
+            World(found=NO_VULKAN),
+            [ProgramState.STARTING, "no Vulkan driver", None],
+            ProgramState.GIVEN_UP,
+            ["start", "kill"],
+        ),
+        (World(), [ProgramState.STARTING, *[None] * 4, LATE], ProgramState.BACKING_OFF, ["start", "kill"]),
     ],
 )
-def test_transitions(world: World, moves: list[Life | str | None], life: Life, done: list[str]) -> None:
+def test_transitions(
+    world: World, moves: list[ProgramState | str | None], state: ProgramState, done: list[str]
+) -> None:
     seen = [world.look() for _ in moves]
     assert [each.sentence if isinstance(each, Finding) else each for each in seen] == moves
-    assert (world.program.life, world.done) == (life, done)
+    assert (world.program.state, world.done) == (state, done)
 
 
 def test_back_off_grows_to_the_longest_delay_for_ever() -> None:
@@ -107,7 +119,7 @@ def test_moves_are_told_before_they_are_made() -> None:
     world = World(healthy=True)
     world.look()
     world.program.kill("it hangs")
-    assert world.told == [(Move.STARTS, ""), (Move.STARTED, ""), (Move.KILLED, "it hangs")]
+    assert world.told == [(Transition.STARTS, ""), (Transition.STARTED, ""), (Transition.KILLED, "it hangs")]
     world.program.kill("it hangs")
     world.program.forget("it is of no use")
     assert len(world.told) == 3, "it lives no more"
@@ -116,7 +128,7 @@ def test_moves_are_told_before_they_are_made() -> None:
 def test_stable_time_forgives_earlier_failures() -> None:
     world = World(healthy=True)
     world.program.failures = BUDGET.budget
-    assert [world.look(), world.look()] == [Life.STARTING, Life.UP]
+    assert [world.look(), world.look()] == [ProgramState.STARTING, ProgramState.UP]
     world.found = CRASH
     assert world.look(BUDGET.stable_after_s) == CRASH
     assert world.program.due_s - world.now_s == BUDGET.first_delay_s
@@ -136,8 +148,8 @@ def test_stop(ends_in_time: bool, cut_short: bool, causes: list[str], waited_s: 
     for _ in world.program.stop(lambda: world.now_s - 1.0, lambda: cut_short):
         world.now_s += 1.0
         world.ended = Ended(0) if ends_in_time else None
-    assert [cause for move, cause in world.told if move is Move.KILLED] == causes
+    assert [cause for move, cause in world.told if move is Transition.KILLED] == causes
     assert world.now_s - 1.0 == waited_s
-    assert [move for move, _ in world.told][-1] is Move.STOPPED
+    assert [move for move, _ in world.told][-1] is Transition.STOPPED
     assert world.done == ["start", "terminate", *["kill"] * len(causes)]
-    assert world.program.life is Life.STOPPED
+    assert world.program.state is ProgramState.STOPPED

@@ -33,7 +33,7 @@ def test_what_the_report_counts_is_what_the_files_hold(tmp_path: Path, seed: int
 def _each_is_whole(reported: history.RunHistory) -> None:
     for each in reported.incidents[:-1]:
         assert each.goes_on
-        assert (each.back_s is None) == (not each.stood)
+        assert (each.back_s is None) == (not each.standstills)
 
 
 def _time_adds_up(reported: history.RunHistory, machine: Machine) -> None:
@@ -42,6 +42,6 @@ def _time_adds_up(reported: history.RunHistory, machine: Machine) -> None:
     What came to stand just before the end, and wasn't noticed any more, is left out.
     """
     last_s = next(each.time_s for each in reported.timeline.progress if each.step == reported.last_step)
-    stood_s = sum(min(until_s, last_s) - from_s for from_s, until_s in reported.stood if from_s < last_s)
-    drove_s = last_s - reported.sessions[0].from_s - stood_s
+    standstill_s = sum(min(until_s, last_s) - from_s for from_s, until_s in reported.standstills if from_s < last_s)
+    drove_s = last_s - reported.sessions[0].from_s - standstill_s
     assert drove_s * STEPS_PER_S == pytest.approx(machine.learned.steps, rel=0.02)

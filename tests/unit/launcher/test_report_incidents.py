@@ -38,7 +38,7 @@ def examined(folder: Path, events: Sequence[Row], rows: Sequence[Row] = (), **la
 
 
 def read_incidents(rows: Sequence[Row]) -> list[Incident]:
-    """Return all incidents, those that passed too."""
+    """Return all incidents, those without action too."""
     read = RunHistory()
     read.take_up(rows)
     return list(read.gathered.values())
@@ -60,7 +60,7 @@ def test_failure_during_a_repair_belongs_to_it() -> None:
     repair = crash(100, 200)
     within = [finding(150, "agent_crash", CRASHED, owner="agent"), over(155, "agent_crash", owner="agent")]
     incident = only(read_incidents([*repair[:-1], *within, repair[-1], *agent_again(200, CRASHED, 215)]))
-    assert incident.stood == [(100, 200), (200, 215)]
+    assert incident.standstills == [(100, 200), (200, 215)]
 
 
 def test_crash_during_a_shortage_is_another_incident() -> None:
@@ -87,7 +87,7 @@ def test_action_belongs_to_the_incident_it_names() -> None:
     ]
     leak, pressure = read_incidents(rows)
     assert [action.event for action in leak.actions] == ["draining", "simulator_restart"]
-    assert leak.stood == [(71, 92)]
+    assert leak.standstills == [(71, 92)]
     assert not pressure.actions
 
 
@@ -95,7 +95,7 @@ def test_killed_launcher_is_an_incident() -> None:
     first = [event(10, "run_started"), event(20, "verified")]
     again = [event(100, "run_started"), event(101, "agent_starts", resume=True), event(120, "verified")]
     gone = only(read_incidents([*first, *of("i1", [*again, stood(20, 120)])]))
-    assert (gone.cause, gone.began_s, gone.stood, gone.back_s) == ("launcher_gone", 20, [(20, 120)], 120)
+    assert (gone.cause, gone.began_s, gone.standstills, gone.back_s) == ("launcher_gone", 20, [(20, 120)], 120)
     assert not read_incidents([*first, event(30, "run_ended", exit_code=75), *again])
 
 
@@ -106,7 +106,7 @@ def test_launcher_lived_until_its_last_line(tmp_path: Path) -> None:
     reported = examined(tmp_path, [*first, *again], alive)
     assert [(each.from_s, each.until_s) for each in reported.sessions] == [(10, 90), (100, 150)]
     gone = only(reported.incidents)
-    assert (gone.cause, gone.began_s, gone.stood) == ("launcher_gone", 90, [])
+    assert (gone.cause, gone.began_s, gone.standstills) == ("launcher_gone", 90, [])
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_launcher_lived_until_its_last_line(tmp_path: Path) -> None:
 def test_cost(tmp_path: Path, rows: list[Row], launcher: dict[str, Any], back: str, price: str) -> None:
     reported = examined(tmp_path, [event(90, "run_started"), *rows], **launcher)
     incident = only(reported.incidents)
-    shown = report.incident_row(incident, RunTime(reported.sessions), reported.says_what_stood)
+    shown = report.incident_row(incident, RunTime(reported.sessions), reported.records_standstills)
     assert shown["back"] == back
     assert shown["price"].startswith(price)
 
@@ -138,7 +138,10 @@ def test_standstill_of_two_incidents_is_lost_once(tmp_path: Path) -> None:
     hung = finding(90, "collector_hang", "a call has been out for 25 s")
     stands = stood(65, 120, "i2", incidents=["i1", "i2"], updates_repeated=60)
     found = examined(tmp_path, [hung, *of("i2", agent_crash(100, 120)[:-1]), stands])
-    assert [(each.stood, each.updates_repeated) for each in found.incidents] == [([(65, 120)], 0), ([(65, 120)], 60)]
+    assert [(each.standstills, each.updates_repeated) for each in found.incidents] == [
+        ([(65, 120)], 0),
+        ([(65, 120)], 60),
+    ]
     assert "stood still 1 time, for 55 s" in sentences.overview(found)[-1]
 
 
@@ -181,7 +184,7 @@ def test_findings_that_passed_are_no_incidents(tmp_path: Path) -> None:
     ]
     found = examined(tmp_path, rows)
     assert not found.incidents
-    assert [(each.began_s, each.cause) for each in found.passed] == [(20, "foreign_process")]
+    assert [(each.began_s, each.cause) for each in found.without_action] == [(20, "foreign_process")]
     assert sentences.overview(found)[-1].startswith("No incident")
 
 

@@ -25,7 +25,7 @@ from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.plugins.page import live_page
 from carla_launcher.resolve import agent_args, resuming
-from carla_launcher.resolve.resuming import Requested
+from carla_launcher.resolve.resuming import RunRequest
 from carla_launcher.up import locked
 from carla_launcher.up import run as up_run
 from carla_run.exits import Exit
@@ -107,11 +107,11 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Up:
     return ask
 
 
-def requested(start: Start) -> Requested:
+def requested(start: Start) -> RunRequest:
     return resuming.requested(start.run, start.options, start.resume)
 
 
-def begun(start: Start | Requested, state: str = "running") -> RunPaths:
+def begun(start: Start | RunRequest, state: str = "running") -> RunPaths:
     """Have the run begun as its launcher does that and is killed then; return its paths."""
     start.run.logs.mkdir(parents=True, exist_ok=True)
     start.run.path.chmod(0o755)
@@ -120,7 +120,7 @@ def begun(start: Start | Requested, state: str = "running") -> RunPaths:
     return start.run
 
 
-def save(start: Start | Requested, state: str = "running") -> None:
+def save(start: Start | RunRequest, state: str = "running") -> None:
     config_ = {} if start.options.config else {"config": Path("a.yaml").absolute()}
     asked = start.options.model_copy(update=config_).model_dump(mode="json", exclude_unset=True)
     Journal(start.run, LauncherState("r1", asked, "127.0.0.1", 2000, state=state), time.time).save()

@@ -24,7 +24,7 @@ from carla_launcher.plugins.slurm.answers import (
     job_of,
     moment,
 )
-from carla_launcher.plugins.slurm.ends import FRUITLESS, Evidence, Next, Step, end_of, next_of
+from carla_launcher.plugins.slurm.ends import WITHOUT_PROGRESS, Evidence, JobStep, Next, end_of, next_of
 from carla_launcher.show import report
 from carla_launcher.show.dashboard import figures
 from carla_launcher.show.status import status
@@ -43,10 +43,10 @@ def said(name: str) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def step(name: str) -> Step:
+def step(name: str) -> JobStep:
     began_s = {"cancel": 6, "killstep": 6, "preempted": 12}.get(name, 0)
     assert BEGAN is not None
-    return Step(STEPS[name], "0", 0, "n1", BEGAN + began_s + 0.4)
+    return JobStep(STEPS[name], "0", 0, "n1", BEGAN + began_s + 0.4)
 
 
 WITHOUT_SLURMDBD = {
@@ -107,8 +107,8 @@ def test_oom_far_above_the_sampled_peak() -> None:
 
 def test_slurms_own_oom_is_told_from_a_kill() -> None:
     seen = Evidence(code=137, log=said("polled-oom.log"))
-    assert end_of(Step("5", "0", 0, "n2", 0.0), seen) is End.OUT_OF_MEMORY
-    assert end_of(Step("5", "1", 0, "n2", 0.0), seen) is End.KILLED
+    assert end_of(JobStep("5", "0", 0, "n2", 0.0), seen) is End.OUT_OF_MEMORY
+    assert end_of(JobStep("5", "1", 0, "n2", 0.0), seen) is End.KILLED
 
 
 def test_what_the_launcher_said_counts_first() -> None:
@@ -129,8 +129,8 @@ def test_srun_says_0_when_a_node_fails() -> None:
     assert end_of(step("nodefail"), Evidence(code=0, log=said("nodefail.log"))) is End.NODE_FAILURE
 
 
-def ended(*ends: tuple[End, int | None]) -> list[Step]:
-    return [Step("1", str(n), 0, "n1", 0.0, end=end, at_step=at, code=65) for n, (end, at) in enumerate(ends)]
+def ended(*ends: tuple[End, int | None]) -> list[JobStep]:
+    return [JobStep("1", str(n), 0, "n1", 0.0, end=end, at_step=at, code=65) for n, (end, at) in enumerate(ends)]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_each_end_has_its_consequence(end: End, then: tuple[Next, int]) -> None:
 
 
 def test_steps_that_fail_without_getting_anywhere_end_the_job() -> None:
-    stuck = [(End.CRASHED, None)] * FRUITLESS
+    stuck = [(End.CRASHED, None)] * WITHOUT_PROGRESS
     assert next_of(ended(*stuck)) == (Next.OVER, Exit.BUDGET_SPENT)
     assert next_of(ended((End.KILLED, 5), *stuck[1:-1], (End.KILLED, 6))) == (Next.AGAIN, 0)
 
@@ -208,17 +208,17 @@ def test_step_without_an_end_is_judged_by_the_next(run: RunPaths) -> None:
 
 
 def test_a_step_in_which_no_launcher_began_counts_too(run: RunPaths) -> None:
-    for _ in range(FRUITLESS):
+    for _ in range(WITHOUT_PROGRESS):
         steps = record.ended(run, 1, "7", 0, 1.0)
     assert next_of(steps) == (Next.OVER, Exit.BUDGET_SPENT)
-    assert len(read_lines(record.folder(run) / "steps.jsonl")) == 2 * FRUITLESS
+    assert len(read_lines(record.folder(run) / "steps.jsonl")) == 2 * WITHOUT_PROGRESS
 
 
 def test_cancelled_job_is_told_by_what_it_left(run: RunPaths) -> None:
     record.begin(run, {**IN_A_STEP, "SLURM_JOB_ID": "4"}, 100.0)
     (record.folder(run) / "job-4-0-signal.txt").write_text(said("cancel-term.txt"), encoding="utf-8")
     assert record.steps(run)[-1].end is None
-    assert record.told(run)[-1].end is End.CANCELLED
+    assert record.recorded_steps(run)[-1].end is End.CANCELLED
 
 
 def test_status_of_a_job_without_slurms_answer(run: RunPaths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

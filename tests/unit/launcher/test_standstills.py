@@ -31,20 +31,20 @@ def well(first: int, last: int, pid: int = 1) -> list[Look]:
 class Looks:
     """A look a second."""
 
-    def __init__(self, folder: Path, stood: Standstill | None = None) -> None:
+    def __init__(self, folder: Path, standstill: Standstill | None = None) -> None:
         self.now_s = 0.0
         self.run = RunPaths(folder)
-        state = LauncherState("test", {}, "127.0.0.1", 2000, standstill=stood)
+        state = LauncherState("test", {}, "127.0.0.1", 2000, standstill=standstill)
         self.journal = Journal(self.run, state, lambda: self.now_s)
         self.standstills = Standstills(self.journal)
         self.agent = 0.0
 
     def take(self, looks: Sequence[Look], incident: str = "i1") -> list[dict[str, Any]]:
         """Return the rows of standstills that are over after these looks."""
-        for seen, wanting in looks:
+        for seen, missing in looks:
             self.now_s += 1.0
             self.agent = self.agent if seen is None else float(seen.pid)
-            self.standstills.look(seen, self.agent, wanting, incident)
+            self.standstills.look(seen, self.agent, missing, incident)
         return read_lines(self.run.launcher_events)
 
 
@@ -116,8 +116,8 @@ def test_end_of_a_standstill_in_which_training_moved(tmp_path: Path) -> None:
 
 
 def test_killed_launchers_standstill_ends_with_the_next_one(tmp_path: Path) -> None:
-    stood = Standstill(("i3",), -50.0, {}, 0, 90, 80)
-    (row,) = Looks(tmp_path, stood).take([*[(None, ["simulator", "agent"])] * 3, *well(85, 88)], incident="i4")
+    standstill = Standstill(("i3",), -50.0, {}, 0, 90, 80)
+    (row,) = Looks(tmp_path, standstill).take([*[(None, ["simulator", "agent"])] * 3, *well(85, 88)], incident="i4")
     assert (row["incident"], row["incidents"], row["from_s"]) == ("i4", ["i3", "i4"], -50)
     assert (row["steps_lost"], row["updates_repeated"]) == (5, 0)
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from carla_launcher import config, rungs
 from carla_launcher.decide.ladder import (
+    AppliedRung,
     Ladder,
     LadderPosition,
     PolicyError,
     Rungs,
-    Step,
-    Taken,
+    RungStep,
     build_ladder,
     picked_rungs,
     with_program,
@@ -43,11 +43,13 @@ ALL = picked_rungs(RUNGS, None)
 AT_WORK = AGENT.keys.simulators_at_work
 
 
-def built(rung: Rung, base: Values = BASE, runs: Simulator | None = None) -> tuple[Step, ...]:
+def built(rung: Rung, base: Values = BASE, runs: Simulator | None = None) -> tuple[RungStep, ...]:
     return build_ladder({PoolKind.VRAM: (rung,)}, AGENT.present(base), runs, Rule())[PoolKind.VRAM]
 
 
-def ladder_of(kind: PoolKind, policy: list[str] | None = None, quality: str = "Epic", **base: Any) -> tuple[Step, ...]:
+def ladder_of(
+    kind: PoolKind, policy: list[str] | None = None, quality: str = "Epic", **base: Any
+) -> tuple[RungStep, ...]:
     values = AGENT.present({**BASE, **base})
     return build_ladder(picked_rungs(RUNGS, policy), values, simulator(quality), Rule())[kind]
 
@@ -56,7 +58,7 @@ def sets(rung: Rung, **changed: Any) -> list[dict[str, object]]:
     return rung.sets(AGENT.present({**BASE, **changed}))
 
 
-def named(found: tuple[Step, ...], rung: str) -> list[Step]:
+def named(found: tuple[RungStep, ...], rung: str) -> list[RungStep]:
     return [step for step in found if step.rung == rung]
 
 
@@ -90,7 +92,7 @@ def test_one_simulator_less_frees_it_and_its_collector() -> None:
     assert [step.simulators_mib[PoolKind.VRAM] for step in found] == [one, 2 * (one or 0)]
     stands = LadderPosition({PoolKind.VRAM: found}, (), lambda _: {})
     assert stands.of_simulators(found[1:])[PoolKind.VRAM] == 2 * (one or 0)
-    first = Taken("r", "vram", "short", {AT_WORK: 2})
+    first = AppliedRung("r", "vram", "short", {AT_WORK: 2})
     assert replace(stands, taken=(first,)).of_simulators(found[1:])[PoolKind.VRAM] == one
     assert stands.relief(found[1:])[PoolKind.VRAM] == 0, "the agent's own"
     assert built(less, base) == ()
@@ -98,7 +100,7 @@ def test_one_simulator_less_frees_it_and_its_collector() -> None:
 
 def test_unknown_sizes_count_from_the_step_that_holds() -> None:
     found = named(ladder_of(PoolKind.VRAM), "micro_batches")
-    holds = Taken("micro_batches", "vram", "short", dict(found[0].values))
+    holds = AppliedRung("micro_batches", "vram", "short", dict(found[0].values))
     stands = LadderPosition({PoolKind.VRAM: tuple(found)}, (holds,), lambda _: {})
     assert stands.relief([found[2]]) == {PoolKind.VRAM: 16 + 8}
     assert replace(stands, taken=()).relief([found[2]])[PoolKind.VRAM] == 32 + 16 + 8

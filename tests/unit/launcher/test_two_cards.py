@@ -21,7 +21,7 @@ from carla_launcher.decide.detectors.diagnostician import Diagnostician
 from carla_launcher.decide.detectors.expectations import Expectations
 from carla_launcher.decide.fit import planned_bands
 from carla_launcher.decide.holders import Holders
-from carla_launcher.decide.ladder import Ladder, Step, Taken
+from carla_launcher.decide.ladder import AppliedRung, Ladder, RungStep
 from carla_launcher.decide.plan import Plan
 from carla_launcher.decide.restore import fits_without_last
 from carla_launcher.decide.room import missing_for_agent, taken_from_simulator
@@ -110,11 +110,11 @@ def test_the_bands_are_each_on_its_own_card() -> None:
     assert {(owner, pool) for owner, pool, _ in bands} == {("simulator", "vram:0"), ("agent", "vram:1")}
 
 
-MICRO = Step("micro_batches", Apply, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 100})
-RESTART = Step("restart_simulator", FreshSimulator, "an episode")
-CPU = Step("agent_cpu", FreshAgent, "slow", {"device": "cpu"}, frees_mib={PoolKind.VRAM: 500})
-LOW = Step("carla_low", Quality, "coarse", quality="Low", frees_mib={PoolKind.VRAM: 700})
-LADDER: Ladder = {PoolKind.VRAM: (RESTART, MICRO, LOW, CPU, Step("stop", EndRun, "the run"))}
+MICRO = RungStep("micro_batches", Apply, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 100})
+RESTART = RungStep("restart_simulator", FreshSimulator, "an episode")
+CPU = RungStep("agent_cpu", FreshAgent, "slow", {"device": "cpu"}, frees_mib={PoolKind.VRAM: 500})
+LOW = RungStep("carla_low", Quality, "coarse", quality="Low", frees_mib={PoolKind.VRAM: 700})
+LADDER: Ladder = {PoolKind.VRAM: (RESTART, MICRO, LOW, CPU, RungStep("stop", EndRun, "the run"))}
 
 
 def seen(simulators_free_mib: float = 20, agents_free_mib: float = 20) -> Reading:
@@ -140,7 +140,7 @@ def seen(simulators_free_mib: float = 20, agents_free_mib: float = 20) -> Readin
     )
 
 
-def context(*taken: Taken, **free: float) -> Context:
+def context(*taken: AppliedRung, **free: float) -> Context:
     return Context(
         LADDER,
         taken,
@@ -163,12 +163,12 @@ def context(*taken: Taken, **free: float) -> Context:
         ("vram:1", 2000, []),
     ],
 )
-def test_a_run_frees_a_card_by_its_own_program_s_rungs(pool: str, mib: float, chosen: list[Step]) -> None:
+def test_a_run_frees_a_card_by_its_own_program_s_rungs(pool: str, mib: float, chosen: list[RungStep]) -> None:
     assert list(context().choose(Deficit(PoolKind.VRAM, mib, pool))) == chosen
 
 
 @pytest.mark.parametrize(("cause", "step"), [(Cause.AGENT_CUDA_OOM, MICRO), (Cause.SIMULATOR_OUT_OF_VRAM, RESTART)])
-def test_who_ran_out_was_short_on_its_own_card(cause: Cause, step: Step) -> None:
+def test_who_ran_out_was_short_on_its_own_card(cause: Cause, step: RungStep) -> None:
     decision = policy.decide(Finding(cause, "it ran out"), 2, True, context(), LIMITS, 0.0)
     assert isinstance(decision, Degrade)
     assert decision.steps == (step,)
@@ -188,8 +188,10 @@ def test_a_shortage_on_a_card_of_neither_is_no_reason_to_give_way() -> None:
         (LOW, {"agents_free_mib": 1500, "simulators_free_mib": 20}, False),
     ],
 )
-def test_a_restore_wants_room_on_the_card_that_it_fills_again(step: Step, free: dict[str, float], fits: bool) -> None:
-    taken = Taken(step.rung, "vram", "short", dict(step.values), step.quality)
+def test_a_restore_wants_room_on_the_card_that_it_fills_again(
+    step: RungStep, free: dict[str, float], fits: bool
+) -> None:
+    taken = AppliedRung(step.rung, "vram", "short", dict(step.values), step.quality)
     assert fits_without_last(context(taken, **free), LIMITS.restore) is fits
 
 
@@ -200,7 +202,7 @@ def test_who_needs_room_needs_it_on_its_own_card() -> None:
     holders, reserve_mib = Holders(600.0), LIMITS.memory.reserve_mib
     full = replace(seen(), pools=tuple(map(with_game, seen().pools)))
     holders.look(0.0, seen())
-    holders.drives()
+    holders.note_driving()
     holders.look(1.0, full)
     for cards, pool in ((TWO, "vram:1"), (Cards(1, 0), "vram:0")):
         short = missing_for_agent({PoolKind.VRAM: 1000}, reserve_mib, full, holders, cards)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from carla_td3.td3.replay.frames import convolved_sides, depth_to_space, space_to_depth
 
-_READER = "encoder.trunk.weight"  # the layer after the convolutions, in networks, targets and Adam's state
+_AFTER_CONVOLUTIONS = "encoder.trunk.weight"  # the layer after the convolutions, in networks, targets and Adam's state
 
 
 def shares(before: int, after: int) -> NDArray[np.float32]:
@@ -44,7 +44,7 @@ def adapted(state: Mapping[str, Tensor], side: int) -> tuple[dict[str, Tensor], 
     moments are averaged by area.
     """
     across = convolved_sides(side)[-1]
-    readers = {name: value for name, value in state.items() if _READER in name and value.dim() == 2}
+    readers = {name: value for name, value in state.items() if _AFTER_CONVOLUTIONS in name and value.dim() == 2}
     if not readers:  # a driver without pictures
         return dict(state), None
     channels = next(len(value) for name, value in state.items() if name.endswith("online.encoder.conv3.weight"))
@@ -54,12 +54,13 @@ def adapted(state: Mapping[str, Tensor], side: int) -> tuple[dict[str, Tensor], 
     before = found.pop()
     spread = torch.from_numpy(shares(before, across))
     averaged = spread / spread.sum(dim=1, keepdim=True)
-    ways = {name: averaged if name.startswith("adam.") else spread for name in readers}
-    return {**state, **{name: _read(readers[name], way, channels) for name, way in ways.items()}}, before
+    resizes = {name: averaged if name.startswith("adam.") else spread for name in readers}
+    return {**state, **{name: _resized(readers[name], resize, channels) for name, resize in resizes.items()}}, before
 
 
-def _read(weight: Tensor, way: Tensor, channels: int) -> Tensor:
-    """Return (features, cells × channels) on another grid; ``way`` (after, before) is applied down and across."""
-    after, before = way.shape
+def _resized(weight: Tensor, resize: Tensor, channels: int) -> Tensor:
+    """Return a weight (features, cells × channels) on another grid; ``resize`` (after, before) maps both axes."""
+    after, before = resize.shape
     grid = weight.view(len(weight), before, before, channels)
-    return torch.einsum("yb,xd,fbdc->fyxc", way, way, grid).reshape(len(weight), after * after * channels).contiguous()
+    cells = torch.einsum("yb,xd,fbdc->fyxc", resize, resize, grid)
+    return cells.reshape(len(weight), after * after * channels).contiguous()

@@ -343,7 +343,7 @@ KINDS: dict[str, type[Actor]] = {}
 """Class of the actors that a blueprint spawns, by its id."""
 
 
-def enter(kind: type[Actor], *ids: str) -> None:
+def register(kind: type[Actor], *ids: str) -> None:
     """Register a class for its blueprints.
 
     Raises:
@@ -357,7 +357,7 @@ def enter(kind: type[Actor], *ids: str) -> None:
         KINDS[name] = kind
 
 
-enter(Vehicle, *ids_of(VehicleBlueprint))
+register(Vehicle, *ids_of(VehicleBlueprint))
 
 
 def compose(parent: Pose, relative: Pose) -> Pose:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from carla_lite.actors.actor import Actor, Identity, enter
+from carla_lite.actors.actor import Actor, Identity, register
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import ids_of
 from carla_lite.blueprints.props import MESH, PropBlueprint
@@ -120,8 +120,8 @@ class Mesh(Actor):
         world.report_unsupported(MESH, self.support.how)
 
 
-enter(Prop, *ids_of(PropBlueprint))
-enter(Mesh, MESH)
+register(Prop, *ids_of(PropBlueprint))
+register(Mesh, MESH)
 
 
 def is_blocked(body: Body, props: Sequence[Prop]) -> bool:

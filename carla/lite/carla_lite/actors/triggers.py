@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from carla_lite.actors.actor import Actor, Identity, Vehicle, enter
+from carla_lite.actors.actor import Actor, Identity, Vehicle, register
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import FRICTION_TRIGGER
 from carla_lite.motion.collisions import box_around, overlaps
@@ -48,4 +48,4 @@ class FrictionTrigger(Actor):
                 vehicle.wheel_friction = self._before.pop(vehicle.id)
 
 
-enter(FrictionTrigger, FRICTION_TRIGGER.id)
+register(FrictionTrigger, FRICTION_TRIGGER.id)

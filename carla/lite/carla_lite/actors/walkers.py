@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from carla_lite.actors.actor import Actor, Identity, compose, enter
+from carla_lite.actors.actor import Actor, Identity, compose, register
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import ids_of
 from carla_lite.blueprints.walkers import AI_CONTROLLER, WalkerBlueprint
@@ -326,5 +326,5 @@ class AiController(Actor):
         )
 
 
-enter(Walker, *ids_of(WalkerBlueprint))
-enter(AiController, AI_CONTROLLER)
+register(Walker, *ids_of(WalkerBlueprint))
+register(AiController, AI_CONTROLLER)

@@ -29,7 +29,7 @@ FINEST_M = 0.1
 MAX_PIXELS = 36_000_000  # 108 MB of BGR, 144 MB with the coarser levels
 LEVELS = 6
 BLOCK = 512  # rows that are computed at once; also the side of the tile of grain
-FINER = 4  # resolution of lines, in both directions
+SUPERSAMPLING = 4  # lines are drawn with this many times the resolution, in both directions
 PART = 12  # samples of a solid line that are drawn as one piece
 DASH_M, GAP_M = 3.0, 4.5
 THINNEST_LINE_M = 0.15  # a line of 0.125 m is hardly visible at 84 × 84
@@ -134,7 +134,7 @@ class _Ground(Canvas):
         """Return how much of each pixel is painted, 0 to 255. Kerbs are not lines: ``_surfaces`` makes them."""
         covered: Image = np.zeros(self.shape, np.uint8)
         for marking in markings:
-            half = 0.5 * max(marking.width_m, THINNEST_LINE_M, self.scale) - 0.5 * self.scale / FINER
+            half = 0.5 * max(marking.width_m, THINNEST_LINE_M, self.scale) - 0.5 * self.scale / SUPERSAMPLING
             for piece in _pieces(marking):
                 window, share = self.coverage(_ribbon(piece, half))
                 np.maximum(covered[window], share, out=covered[window])
@@ -151,9 +151,9 @@ class _Ground(Canvas):
         columns, rows = (high - low).tolist()
         if min(columns, rows) <= 0:  # off the map
             return (slice(0, 0), slice(0, 0)), np.zeros((0, 0), np.uint8)
-        fine = np.zeros((rows * FINER, columns * FINER), np.uint8)
+        fine = np.zeros((rows * SUPERSAMPLING, columns * SUPERSAMPLING), np.uint8)
         cv2.fillPoly(
-            fine, [np.rint(((places - low) * FINER - 0.5) * (1 << SUB)).astype(np.int32)], 255, cv2.LINE_8, SUB
+            fine, [np.rint(((places - low) * SUPERSAMPLING - 0.5) * (1 << SUB)).astype(np.int32)], 255, cv2.LINE_8, SUB
         )
         share = np.asarray(cv2.resize(fine, (columns, rows), interpolation=cv2.INTER_AREA), np.uint8)
         return (slice(low[1], high[1]), slice(low[0], high[0])), share

@@ -53,9 +53,9 @@ class Scene:
             )
             if len(_built) > _KEPT:
                 _built.popitem(last=False)
-        for left in _built.values():
-            if left is not _built[key]:
-                left._forget_pictures()
+        for scene in _built.values():
+            if scene is not _built[key]:
+                scene._forget_pictures()
         return _built[key]
 
     def _forget_pictures(self) -> None:

@@ -68,7 +68,7 @@ class ComposeChild:
     ) -> None:
         self._engine, self._project, self._service = engine, project, service
         self._log, self._creation, self._id = log, creation, container
-        self._pid = self._told = 0
+        self._pid = self._reported_pid = 0
         self._output: ContainerLog | None = None
         self._oom_kills: OomKills | None = None
         self._ended: Ended | None = None
@@ -108,7 +108,7 @@ class ComposeChild:
             time.sleep(0.02)
             self.look()
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Stop reading its output."""
         if self._output is not None:
             self._output.finish(0.0)
@@ -146,8 +146,8 @@ class ComposeChild:
         if self._output is None:
             self._output = ContainerLog(self._engine, container.id, self._log)
         if container.running:
-            if container.pid != self._told:
-                self._told = container.pid
+            if container.pid != self._reported_pid:
+                self._reported_pid = container.pid
                 self._pid = container.pid if is_in_container(container.pid, container.id) else 0
                 self._oom_kills = OomKills(self._pid, own_group=True) if self._pid else None
             return None

@@ -31,7 +31,7 @@ class ContainerLog:
     def __init__(self, engine: Engine, container: str, path: Path) -> None:
         self._engine, self._container, self._path = engine, container, path
         self._position = path.with_name(f"{path.name}.position")
-        self._known, self._last = self._where_we_were()
+        self._known, self._last = self._last_position()
         self._saved_s = time.monotonic()
         self._closed = threading.Event()
         self._stream: Any = None
@@ -48,7 +48,7 @@ class ContainerLog:
                 stream.close()
             self._thread.join(CLOSING_S)
 
-    def _where_we_were(self) -> tuple[int, str]:
+    def _last_position(self) -> tuple[int, str]:
         """Return how many lines the file has after the saved one, and the time of that one."""
         saved = read_object(self._position)
         if saved.get("container") != self._container:

@@ -33,7 +33,7 @@ WAITED_FOR = {Role.SIMULATOR: ("--wait",), Role.AGENT: ()}
 UP = ("up", "--detach", "--no-deps", "--no-build", "--pull", "never", "--force-recreate")
 CALLER = 1000
 """User that owns the run's files if root starts the launcher: the agent's container doesn't run as root."""
-LOOK_S = 0.1
+POLL_S = 0.1
 CLI_GRACE_S = 1.0
 
 
@@ -191,7 +191,7 @@ class ComposeRuntime:
         else:
             self.check()
         try:
-            self._give_the_run_to_the_agent()
+            self._chown_run()
         except OSError as error:
             raise StartError(f"{self._spec.run.path}: can't be given to the agent ({error.strerror}).") from None
         service, log = SERVICES[start.role], self._log_of(start.role)
@@ -234,7 +234,7 @@ class ComposeRuntime:
     def close(self) -> None:
         """Stop reading the containers' output; they keep running."""
         for child in self._children.values():
-            child.let_go()
+            child.detach()
         self._shims.close()
 
     def _create(self, role: Role, service: str) -> Creation:
@@ -305,7 +305,7 @@ class ComposeRuntime:
         folder = next(each for each in (run, *run.parents) if each.exists()).stat()
         return (folder.st_uid, folder.st_gid) if folder.st_uid != 0 else (CALLER, CALLER)
 
-    def _give_the_run_to_the_agent(self) -> None:
+    def _chown_run(self) -> None:
         """Give a run directory that root made to the agent's user."""
         if os.getuid() == 0 and self._spec.command is None:
             uid, gid = self._owner()
@@ -321,6 +321,6 @@ def _stop(child: ComposeChild, grace_s: float) -> None:
     child.terminate()
     deadline_s = time.monotonic() + grace_s
     while child.poll() is None and time.monotonic() < deadline_s:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     if child.poll() is None:
         child.kill()

@@ -8,8 +8,8 @@ from typing import Any
 
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.detectors.ends import Ends
-from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.detectors.ends import EndDetector
+from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation
 from carla_launcher.observe.pools import OwnerKind, PoolKind
 from carla_run.configuration.program_life import End
@@ -43,7 +43,7 @@ AT_ONCE_S = 10.0
 """A program that ends in this time and leaves others running has put itself into the background."""
 
 
-class Agent:
+class AgentDetector:
     """Detects failures of the agents, one after the other.
 
     Args:
@@ -52,10 +52,10 @@ class Agent:
         exits: what the agent's exit codes say.
     """
 
-    def __init__(self, config: LauncherConfig, kills: OomKills, exits: Mapping[int, End]) -> None:
+    def __init__(self, config: LauncherConfig, kills: RecentOomKills, exits: Mapping[int, End]) -> None:
         self._exits = exits
         self._limits, self._recent_s, self._kills = config.agent, config.watch.sign_s, kills
-        self._ends = Ends(config.memory, kills, OwnerKind.AGENT, CRASHED_SHORT)
+        self._ends = EndDetector(config.memory, kills, OwnerKind.AGENT, CRASHED_SHORT)
         self._started_s: float | None = None
         self._moved_s = 0.0
         self._place: object = None
@@ -78,7 +78,7 @@ class Agent:
         if self._ends.look(seen.time_s, seen.memory, agent):
             self._begin()
         self._beat = agent.beat or self._beat
-        self._hear(seen.time_s, agent.events)
+        self._read_events(seen.time_s, agent.events)
         if agent.ended is not None:
             found = None if agent.ended.planned else self._end(seen.time_s, agent.ended)
         else:
@@ -90,7 +90,7 @@ class Agent:
         self._failure, self._said, self._ran_out, self._refused = "", "", None, None
         self._gpu_lost, self._child_killed_s = False, -float("inf")
 
-    def _hear(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
+    def _read_events(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
         for event in map(decisive, events):
             if isinstance(event, CannotFit):
                 self._refused = event
@@ -152,7 +152,7 @@ class Agent:
         if (refused := self._refused) is not None:
             cause, what = REFUSED[refused.pool]
             pool = "disk" if cause is Cause.AGENT_DISK_FULL else ""
-            words = f"the agent needs more {what} than is free ({exit_in_words(code)}){_lack(refused)}"
+            words = f"the agent needs more {what} than is free ({exit_in_words(code)}){_shortage(refused)}"
             return self._finding(cause, words, code, pool)
         on_cuda = self._beat is not None and self._beat.device.startswith("cuda")
         computed_on = MemoryPool.DEVICE if on_cuda else MemoryPool.HOST
@@ -161,7 +161,7 @@ class Agent:
 
     def _child_killed(self, now_s: float) -> Finding | None:
         """Return a finding if the kernel killed a collector for memory; the learner has replaced it by now."""
-        pool = self._kills.lately("agent")
+        pool = self._kills.recent("agent")
         if not pool or now_s - self._child_killed_s > self._recent_s:
             return None
         self._child_killed_s = -float("inf")
@@ -208,7 +208,7 @@ def _says_so(beat: Heartbeat | None, code: int) -> bool:
     return beat is not None and beat.phase is Phase.FINISHED and beat.exit_code == code
 
 
-def _lack(refused: CannotFit) -> str:
+def _shortage(refused: CannotFit) -> str:
     where = f" in {refused.folder}" if refused.folder else ""
     return (
         f": {refused.needed_mib:.0f} MiB and a reserve of {refused.reserve_mib:.0f} MiB are needed{where}, "

@@ -30,7 +30,7 @@ class _Band:
     outside: bool = False
 
 
-class Bands:
+class BandDetector:
     """Compares simulator and agent with their bands, in every pool."""
 
     def __init__(self, config: LauncherConfig) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from carla_launcher.config import LauncherConfig
-from carla_launcher.decide.detectors.agent import Agent
-from carla_launcher.decide.detectors.bands import Bands
+from carla_launcher.decide.detectors.agent import AgentDetector
+from carla_launcher.decide.detectors.bands import BandDetector
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.detectors.drive import Drive
+from carla_launcher.decide.detectors.drive import DriveDetector
 from carla_launcher.decide.detectors.expectations import BandKey, Expectations
-from carla_launcher.decide.detectors.foreign import ForeignProcesses
-from carla_launcher.decide.detectors.kills import OomKills
-from carla_launcher.decide.detectors.leaks import Leaks
-from carla_launcher.decide.detectors.shortage import Shortages
+from carla_launcher.decide.detectors.foreign import ForeignProcessDetector
+from carla_launcher.decide.detectors.kills import RecentOomKills
+from carla_launcher.decide.detectors.leaks import LeakDetector
+from carla_launcher.decide.detectors.shortage import ShortageDetector
 from carla_launcher.decide.holders import Holders
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import Gpu
@@ -35,13 +35,13 @@ class Diagnostician:
 
     def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
         self._gap_s = config.watch.gap_s
-        self._kills = OomKills(config.watch.sign_s)
-        self._drive = Drive(config, expectations, self._kills)
-        self._agent = Agent(config, self._kills, expectations.exits)
+        self._kills = RecentOomKills(config.watch.sign_s)
+        self._drive = DriveDetector(config, expectations, self._kills)
+        self._agent = AgentDetector(config, self._kills, expectations.exits)
         self.holders = Holders(config.memory.slope_window_s)
-        self._leaks, self._bands = Leaks(config), Bands(config)
-        self._shortages = Shortages(config, self.holders, self._bands.expected_mib)
-        self._foreign_processes = ForeignProcesses(config, self.holders)
+        self._leaks, self._bands = LeakDetector(config), BandDetector(config)
+        self._shortages = ShortageDetector(config, self.holders, self._bands.expected_mib)
+        self._foreign_processes = ForeignProcessDetector(config, self.holders)
         self._looked_s: float | None = None
 
     def expect(self, planned: Mapping[BandKey, float]) -> None:

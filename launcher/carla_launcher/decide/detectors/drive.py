@@ -7,13 +7,13 @@ from dataclasses import replace
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.expectations import Expectations
-from carla_launcher.decide.detectors.kills import OomKills
-from carla_launcher.decide.detectors.simulator import Simulator
-from carla_launcher.decide.detectors.ticks import Ticks
+from carla_launcher.decide.detectors.kills import RecentOomKills
+from carla_launcher.decide.detectors.simulator import SimulatorDetector
+from carla_launcher.decide.detectors.ticks import TickDetector
 from carla_launcher.observe.observation import Observation
 
 
-class Drive:
+class DriveDetector:
     """Detects failures of a simulator, restarted or not, and of the ticks in it.
 
     Args:
@@ -23,9 +23,11 @@ class Drive:
         collector: number of the collector that drives in it.
     """
 
-    def __init__(self, config: LauncherConfig, expectations: Expectations, kills: OomKills, collector: int = 0) -> None:
+    def __init__(
+        self, config: LauncherConfig, expectations: Expectations, kills: RecentOomKills, collector: int = 0
+    ) -> None:
         self._check_every_s = config.watch.check_every_s
-        self._simulator, self._ticks = Simulator(config, kills), Ticks(config, expectations)
+        self._simulator, self._ticks = SimulatorDetector(config, kills), TickDetector(config, expectations)
         self._collector = collector
 
     def forget(self) -> None:

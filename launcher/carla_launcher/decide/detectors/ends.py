@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from carla_launcher.config import MemoryLimits
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.observe.observation import AgentSeen, SimulatorSeen
 from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
 
 ANY = frozenset({PoolKind.VRAM, PoolKind.RAM})
 
 
-class Ends:
+class EndDetector:
     """Follows simulators or agents, one after the other, and the free memory, look by look.
 
     Args:
@@ -30,7 +30,7 @@ class Ends:
     """
 
     def __init__(
-        self, limits: MemoryLimits, kills: OomKills, owner: OwnerKind, causes: Mapping[PoolKind, Cause]
+        self, limits: MemoryLimits, kills: RecentOomKills, owner: OwnerKind, causes: Mapping[PoolKind, Cause]
     ) -> None:
         self._limits, self._kills, self._owner, self._causes = limits, kills, owner, causes
         self._looks: deque[tuple[float, Mapping[str, Pool]]] = deque()
@@ -62,7 +62,7 @@ class Ends:
 
     def killed_in(self) -> str:
         """Return the pool in which the kernel recently killed it or a child of it; empty if none."""
-        self._killed_in = self._killed_in or self._kills.lately(self._owner.value)
+        self._killed_in = self._killed_in or self._kills.recent(self._owner.value)
         return self._killed_in
 
     def explained(self, crash: Finding, kinds: Collection[PoolKind] = ANY, owned: bool = True) -> Finding | None:

@@ -9,7 +9,7 @@ from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import OwnerKind, Pool
 
 
-class ForeignProcesses:
+class ForeignProcessDetector:
     """Watches all foreign owners of all pools, also before the agent runs."""
 
     def __init__(self, config: LauncherConfig, holders: Holders) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from carla_launcher.observe.pools import Reading
 
 
-class OomKills:
+class RecentOomKills:
     """Watches the counter of every pool.
 
     Args:
@@ -26,7 +26,7 @@ class OomKills:
                 self._rose_s[pool.name] = time_s
             self._counts[pool.name] = pool.oom_kills
 
-    def lately(self, program: str) -> str:
+    def recent(self, program: str) -> str:
         """Return the pool of a program in which the kernel killed recently; empty if in none."""
         for name in (f"ram:{program}", "ram"):
             if self._now_s - self._rose_s.get(name, -float("inf")) <= self._recent_s:

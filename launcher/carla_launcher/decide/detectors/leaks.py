@@ -36,7 +36,7 @@ class _Owned:
     slope: float = 0.0
 
 
-class Leaks:
+class LeakDetector:
     """Detects leaks of simulator and agent in every pool."""
 
     def __init__(self, config: LauncherConfig) -> None:

@@ -46,7 +46,7 @@ class _Grown:
         return f"{name}{not_ours} took {self.mib:.0f} MiB{beyond} in the last {self.for_s:.0f} s"
 
 
-class Shortages:
+class ShortageDetector:
     """Detects shortages of every pool."""
 
     def __init__(self, config: LauncherConfig, holders: Holders, expected: Expected) -> None:

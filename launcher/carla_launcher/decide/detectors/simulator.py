@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors import vulkan
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.detectors.ends import ANY, Ends
-from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.detectors.ends import ANY, EndDetector
+from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
 from carla_launcher.observe.pools import OwnerKind, PoolKind
 from carla_run.exits import exit_in_words
@@ -40,12 +40,12 @@ CRASHED = {
 CRASHED_SHORT = {PoolKind.VRAM: Cause.SIMULATOR_OUT_OF_VRAM, PoolKind.RAM: Cause.SIMULATOR_HOST_OOM}
 
 
-class Simulator:
+class SimulatorDetector:
     """Detects failures of the simulators at one address, one after the other."""
 
-    def __init__(self, config: LauncherConfig, kills: OomKills) -> None:
+    def __init__(self, config: LauncherConfig, kills: RecentOomKills) -> None:
         self._limits = config.watch
-        self._ends = Ends(config.memory, kills, OwnerKind.SIMULATOR, CRASHED_SHORT)
+        self._ends = EndDetector(config.memory, kills, OwnerKind.SIMULATOR, CRASHED_SHORT)
         self._failed_before = 0
         self._last_failed = 0
         self._lost_s: float | None = None
@@ -104,7 +104,7 @@ class Simulator:
             return None
         self._ready = self._ready or bool(simulator.healthy)
         self._ever_ready = self._ever_ready or self._ready
-        return self._lost(now_s, simulator) or self._mute(simulator, ticks_go_on)
+        return self._lost(now_s, simulator) or self._not_responding(simulator, ticks_go_on)
 
     def _end(self, ended: Ended) -> Finding:
         words = exit_in_words(ended.code)
@@ -124,7 +124,7 @@ class Simulator:
             return None
         return self._by_signs("the simulator closed its connections, and nothing has answered since", None)
 
-    def _mute(self, simulator: SimulatorSeen, ticks_go_on: bool) -> Finding | None:
+    def _not_responding(self, simulator: SimulatorSeen, ticks_go_on: bool) -> Finding | None:
         if simulator.checks_failed < self._last_failed:
             self._failed_before = 0
         self._last_failed = simulator.checks_failed
@@ -145,7 +145,7 @@ class Simulator:
         return found if explained or code is None else self._by_memory(found, code)
 
     def _by_memory(self, crash: Finding, code: int) -> Finding:
-        """Return a crash, with the pool that was short at its end, if any; for SIGKILL and SIGTERM see ``Agent``."""
+        """Return a crash, with the pool that was short at its end, if any; for signals see ``AgentDetector``."""
         if self._line(Sign.VULKAN_FAILED) and (short := self._ends.explained(crash, {PoolKind.VRAM}, owned=False)):
             return short
         return self._ends.explained(crash, {PoolKind.RAM} if code in (KILLED, ENDED) else ANY) or crash

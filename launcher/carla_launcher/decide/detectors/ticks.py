@@ -17,13 +17,13 @@ from carla_launcher.observe.observation import Observation
 from carla_run.events import CollectorRestarted, decisive
 from carla_run.heartbeat import CollectorState, Heartbeat
 
-WANTING = (CollectorState.CONNECTING, CollectorState.STEPPING, CollectorState.EVALUATING)
+NEEDS_TICKS = (CollectorState.CONNECTING, CollectorState.STEPPING, CollectorState.EVALUATING)
 """States in which a collector needs ticks."""
 PAUSE_S = 3.0
 """Time without such a state after which the collector needs no ticks; a heartbeat may fall between two calls."""
 
 
-class Ticks:
+class TickDetector:
     """Watches the tick counter and the outstanding call."""
 
     def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
@@ -62,7 +62,7 @@ class Ticks:
         programs = (seen.simulator.pid, seen.agent.pid)
         if programs != self._programs:
             self._programs, self._ticked, self._fresh, self._moved = programs, False, False, False
-        if state in WANTING or (beat.tick_outstanding_s > 0 and state is not CollectorState.REHEARSING):
+        if state in NEEDS_TICKS or (beat.tick_outstanding_s > 0 and state is not CollectorState.REHEARSING):
             self._wanted_s = now_s
         if last is not None and beat.collector.pid != last.collector.pid and not self._fresh:
             self._moved = True

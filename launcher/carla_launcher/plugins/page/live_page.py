@@ -38,7 +38,7 @@ class NoPageError(ExitError):
 
 
 @contextlib.contextmanager
-def beside(
+def serve_while_running(
     run: RunPaths, port: int | None, say: Say, launcher_config: Path = SHIPPED, *, to_terminal: bool = False
 ) -> Iterator[int | None]:
     """Serve the run's page from a child process while the block runs, and give its process id.
@@ -60,7 +60,7 @@ def beside(
 
 
 def serve(run: RunPaths, port: int, limits: LauncherConfig, say: Say, *, to_terminal: bool = False) -> None:
-    """Serve a run's page from this process until Ctrl-C; the arguments are those of :func:`beside`.
+    """Serve a run's page from this process until Ctrl-C; the arguments are those of :func:`serve_while_running`.
 
     Raises:
         NoPageError: it can't be served.

@@ -18,7 +18,7 @@ from carla_launcher.show.formatting import cause, clock, grouped, kind_of, span,
 from carla_launcher.show.history import RunHistory
 from carla_launcher.show.report import incident_row, templates
 from carla_launcher.show.run_time import RunTime
-from carla_launcher.show.status import Look
+from carla_launcher.show.status import StatusReader
 from carla_launcher.show.timeline import FOREIGN_REST
 from carla_run.paths import RunPaths
 from carla_run.readers import inner
@@ -46,7 +46,7 @@ class Parts:
 
     def __init__(self, run: RunPaths, buttons: Buttons) -> None:
         self.buttons = buttons
-        self._run, self._look = run, Look(run)
+        self._run, self._look = run, StatusReader(run)
         self._templates = templates(escaped=True, more=[Path(__file__).parent / "templates"])
         self._looking = threading.Lock()
         self._looked_s = self._drawn_s = float("-inf")
@@ -155,7 +155,7 @@ def _pool(name: str, pool: Found) -> dict[str, Any]:
 def _incidents(run: RunHistory) -> list[dict[str, Any]]:
     """Return the last incidents with their actions, the newest first."""
     axis = RunTime(run.sessions)
-    return [incident_row(each, axis, run.says_what_stood) for each in reversed(run.incidents[-INCIDENTS_SHOWN:])]
+    return [incident_row(each, axis, run.records_standstills) for each in reversed(run.incidents[-INCIDENTS_SHOWN:])]
 
 
 def _ladders(found: Found) -> dict[str, Any]:

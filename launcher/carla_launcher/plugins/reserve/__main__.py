@@ -18,7 +18,7 @@ from carla_run.memory.room import missing
 from carla_run.signals import StopRequests
 
 TRAINING = ("-m", "carla_td3", "train")
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 def main() -> int:
@@ -97,7 +97,7 @@ class _Attempts:
             if self._requests.count:
                 cause = self._requests.cause
                 raise ExitError(f"Stopped by {cause} before the command was started.", Exit.STOPPED)
-            time.sleep(min(LOOK_S, left_s))
+            time.sleep(min(POLL_S, left_s))
 
     def _holders(self, before: str, after: str = "") -> str:
         """Return the processes that hold most of the memory, as text; empty if unknown."""

@@ -28,7 +28,7 @@ KILLED = 128 + signal.SIGKILL
 MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED} - {int(Exit.CRASH)})
 LAST_WORDS = 64 * 1024
 PATIENCE_S = 1.0
-LOOK_S = 0.1
+POLL_S = 0.1
 KERNEL = PROC / "vmstat"
 
 
@@ -69,7 +69,7 @@ class Command:
         passed_on = 0
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = self._process.wait(LOOK_S)
+                code = self._process.wait(POLL_S)
                 return code if code >= 0 else 128 - code
             if requests.count > passed_on:
                 passed_on = requests.count

@@ -9,14 +9,14 @@ from carla_launcher.plugins.slurm.answers import OOM_SIGNAL, Account, End, Job, 
 from carla_run.enums import StrEnum
 from carla_run.exits import Exit, exit_in_words
 
-FRUITLESS = 5
+WITHOUT_PROGRESS = 5
 """Number of failed steps in a row without progress after which the job ends."""
 FAILED = (End.OUT_OF_MEMORY, End.KILLED, End.CRASHED)
 """Ends after which the job keeps its nodes, and the run resumes at once."""
 
 
 @dataclass(frozen=True)
-class Step:
+class JobStep:
     """A step of a job, with a launcher in it.
 
     Attributes:
@@ -100,7 +100,7 @@ class Next(StrEnum):
     OVER = "over"
 
 
-def end_of(step: Step, seen: Evidence) -> End:
+def end_of(step: JobStep, seen: Evidence) -> End:
     """Return how a step ended.
 
     The launcher's record counts first, then slurmdbd, slurmstepd's notices, the job's state, and the exit code. srun's
@@ -115,7 +115,7 @@ def end_of(step: Step, seen: Evidence) -> End:
     return known or _by_job(step, seen) or _by_code(seen.code)
 
 
-def _by_job(step: Step, seen: Evidence) -> End | None:
+def _by_job(step: JobStep, seen: Evidence) -> End | None:
     at, now = seen.at_signal, seen.now
     if at is not None:
         if found := by_state(at):
@@ -143,7 +143,7 @@ def _by_code(code: int | None) -> End:
     return End.KILLED if _by_signal(code) else End.CRASHED
 
 
-def next_of(steps: Sequence[Step]) -> tuple[Next, int]:
+def next_of(steps: Sequence[JobStep]) -> tuple[Next, int]:
     """Return what the job does after the last step, and its exit code if it ends."""
     last = steps[-1]
     if last.end in (End.TIME_LIMIT, End.PREEMPTED):
@@ -154,5 +154,5 @@ def next_of(steps: Sequence[Step]) -> tuple[Next, int]:
             if each.end not in FAILED or each.at_step != last.at_step:
                 break
             tried += 1
-        return (Next.OVER, int(Exit.BUDGET_SPENT)) if tried >= FRUITLESS else (Next.AGAIN, 0)
+        return (Next.OVER, int(Exit.BUDGET_SPENT)) if tried >= WITHOUT_PROGRESS else (Next.AGAIN, 0)
     return Next.OVER, int(last.code or 0) if last.end is End.STOPPED else 0

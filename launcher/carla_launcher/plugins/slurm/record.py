@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from carla_launcher.hooks import StepBefore
 from carla_launcher.plugins.slurm.allotment import allotted_mib
 from carla_launcher.plugins.slurm.answers import End, Job, accounts_of, job_of
-from carla_launcher.plugins.slurm.ends import Evidence, Step, end_of
+from carla_launcher.plugins.slurm.ends import Evidence, JobStep, end_of
 from carla_run.files import append_line, read_whole
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
@@ -27,7 +27,7 @@ from carla_run.readers import last_lines, number, read_lines, read_object
 ASK_S = 5.0
 LOG_LINES = 5
 WHO = ("job", "step", "restart")
-_STEP = TypeAdapter(Step)
+_STEP = TypeAdapter(JobStep)
 
 
 def folder(run: RunPaths) -> Path:
@@ -40,7 +40,7 @@ def log_of(run: RunPaths, job: str) -> Path:
     return folder(run) / f"job-{job}.log"
 
 
-def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> Step | None:
+def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> JobStep | None:
     """Record that a launcher starts in a Slurm step; return the step before, with its end.
 
     Outside of a step, write nothing and return None.
@@ -53,7 +53,7 @@ def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> Step |
         before[-1] = end(run, before[-1], now_s, _evidence(run, before[-1]))
     log = log_of(run, job)
     restart, node = int(environment.get("SLURM_RESTART_COUNT") or 0), environment.get("SLURMD_NODENAME", "?")
-    step = Step(job, name, restart, node, now_s, allotted_mib(environment), _size(log))
+    step = JobStep(job, name, restart, node, now_s, allotted_mib(environment), _size(log))
     _write(run, {name: value for name, value in asdict(step).items() if value is not None})
     return before[-1] if before else None
 
@@ -64,7 +64,7 @@ def step_before(run: RunPaths, environment: Mapping[str, str], now_s: float) -> 
     return None if before is None else StepBefore(before.sentence, before.code, before.end is End.OUT_OF_MEMORY)
 
 
-def end(run: RunPaths, step: Step, now_s: float, seen: Evidence) -> Step:
+def end(run: RunPaths, step: JobStep, now_s: float, seen: Evidence) -> JobStep:
     """Record how a step ended, and return the step with its end."""
     code = seen.code if seen.launcher_code is None else seen.launcher_code
     beat = read_heartbeat(run.heartbeat)
@@ -73,20 +73,20 @@ def end(run: RunPaths, step: Step, now_s: float, seen: Evidence) -> Step:
     return ended
 
 
-def ended(run: RunPaths, code: int, job: str, restart: int, now_s: float) -> list[Step]:
+def ended(run: RunPaths, code: int, job: str, restart: int, now_s: float) -> list[JobStep]:
     """Record that the present step ended with srun's exit code; return all steps of the run.
 
     A step in which no launcher started, for example since its node failed, counts as well.
     """
     known = steps(run)
     if not known or known[-1].end is not None:
-        known.append(Step(job, "?", restart, "?", now_s))
+        known.append(JobStep(job, "?", restart, "?", now_s))
         _write(run, {name: value for name, value in asdict(known[-1]).items() if value is not None})
     known[-1] = end(run, known[-1], now_s, _evidence(run, known[-1], code))
     return known
 
 
-def told(run: RunPaths) -> list[Step]:
+def recorded_steps(run: RunPaths) -> list[JobStep]:
     """Return the steps in order; the last one with its end, even if the script had no time to record it."""
     found = steps(run)
     if found and found[-1].end is None:
@@ -96,9 +96,9 @@ def told(run: RunPaths) -> list[Step]:
     return found
 
 
-def steps(run: RunPaths) -> list[Step]:
+def steps(run: RunPaths) -> list[JobStep]:
     """Return the recorded steps in order; the last one may still run."""
-    found: list[Step] = []
+    found: list[JobStep] = []
     for row in read_lines(folder(run) / "steps.jsonl"):
         ends = bool(found) and all(row.get(name) == getattr(found[-1], name) for name in WHO) and "began_s" not in row
         with contextlib.suppress(ValidationError):  # an invalid line
@@ -113,7 +113,7 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
     The keys are ``job``, its ``state``, ``reason``, ``restarts``, ``nodes`` and ``until_s`` (None if Slurm doesn't
     answer or no longer knows the job), ``ends`` (a sentence per step), ``log``, and its last ``lines``.
     """
-    known, submitted = told(run), read_object(folder(run) / "job.json")
+    known, submitted = recorded_steps(run), read_object(folder(run) / "job.json")
     job = str(submitted.get("job") or (known[-1].job if known else ""))
     if not job:
         return None
@@ -139,15 +139,15 @@ def ask(job: str) -> Job | None:
     return job_of(done.stdout)
 
 
-def _evidence(run: RunPaths, step: Step, code: int | None = None) -> Evidence:
+def _evidence(run: RunPaths, step: JobStep, code: int | None = None) -> Evidence:
     """Return the evidence on a step that has ended, with srun's exit code if known."""
     at = folder(run) / f"job-{step.job}-{step.restart}"
     launcher = read_object(run.launcher_state)
-    told = launcher.get("exit_code")
-    said = isinstance(told, int) and (number(launcher.get("updated")) or 0.0) >= step.began_s
+    exit_code = launcher.get("exit_code")
+    said = isinstance(exit_code, int) and (number(launcher.get("updated")) or 0.0) >= step.began_s
     return Evidence(
         code,
-        told if said else None,
+        exit_code if said else None,
         job_of(_text(at.with_name(f"{at.name}-signal.txt"))),
         job_of(_text(folder(run) / f"job-{step.job}.txt")),
         accounts_of(_text(folder(run) / f"job-{step.job}-accounts.txt")),

@@ -11,7 +11,7 @@ import sys
 
 from carla_launcher.act.compose.daemon_words import explained
 from carla_launcher.show.checks import engines
-from carla_launcher.show.checks.machine import Finding, Machine, Ran, ok, problem, unknown
+from carla_launcher.show.checks.machine import CommandOutput, Finding, Machine, ok, problem, unknown
 
 AGENT_IMAGE, SIMULATOR_IMAGE = "carla-td3-agent:latest", "carla-td3-simulator"
 """Names as in docker-compose.yml."""
@@ -74,7 +74,7 @@ def vulkan_in_the_image(machine: Machine) -> Finding:
     return ok(f"NVIDIA's driver, by {asked.out}" if asked.out else "Vulkan searches for drivers itself")
 
 
-def _in_image(machine: Machine, service: str, image: str, card: str, *program: str) -> Ran | Finding:
+def _in_image(machine: Machine, service: str, image: str, card: str, *program: str) -> CommandOutput | Finding:
     """Run a program in an image with the GPU and runtime that Compose would use; return its result, or a finding.
 
     Args:
@@ -99,7 +99,7 @@ def _in_image(machine: Machine, service: str, image: str, card: str, *program: s
     return asked
 
 
-def _torch(asked: Ran, missing: Finding) -> Finding:
+def _torch(asked: CommandOutput, missing: Finding) -> Finding:
     """Return the finding for torch's answer."""
     if asked.code != 0:
         return _no_answer(asked)
@@ -119,5 +119,5 @@ def _not_asked(for_what: str) -> Finding:
     return unknown("not checked: no NVIDIA GPU", f"none is needed for {for_what}")
 
 
-def _no_answer(asked: Ran) -> Finding:
+def _no_answer(asked: CommandOutput) -> Finding:
     return unknown(f"can't be checked: {asked.said}", "try again, or check by hand")

@@ -8,7 +8,7 @@ from pathlib import Path
 from carla_launcher.act.compose.project import COMPOSE_SINCE
 from carla_launcher.observe import container_engine
 from carla_launcher.observe.container_engine import NVIDIA, ContainerEngine, Product, engine_of
-from carla_launcher.show.checks.machine import Finding, Machine, Ran, ok, problem, unknown
+from carla_launcher.show.checks.machine import CommandOutput, Finding, Machine, ok, problem, unknown
 from carla_run.readers import object_of
 
 _NVML = """
@@ -48,7 +48,7 @@ def has_card(machine: Machine) -> bool:
     return asked.code == 0 and not asked.out.startswith("0 ")
 
 
-def _nvml(machine: Machine) -> Ran:
+def _nvml(machine: Machine) -> CommandOutput:
     """Query NVML in a separate process, since a broken driver can hang or kill it."""
     return machine.ask(sys.executable, "-c", _NVML)
 
@@ -63,7 +63,7 @@ def _has_nvidia_card(pci: Path) -> bool:
     )
 
 
-def kind(machine: Machine) -> tuple[ContainerEngine | None, Ran]:
+def kind(machine: Machine) -> tuple[ContainerEngine | None, CommandOutput]:
     """Return the engine that ``docker`` reaches, None if it reaches none; and the result of ``docker version``."""
     info = machine.ask("docker", "info", "--format", "{{json .}}")
     server = machine.ask("docker", "version", "--format", "{{json .Server}}")

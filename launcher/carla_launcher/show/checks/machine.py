@@ -50,7 +50,7 @@ def unknown(found: str, do: str) -> Finding:
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandOutput:
     """Result of a command; code 127 if the program doesn't exist."""
 
     code: int
@@ -58,20 +58,22 @@ class Ran:
     said: str
 
 
-def run(command: tuple[str, ...], environment: Mapping[str, str], limit_s: float = COMMAND_LIMIT_S) -> Ran:
+def run(command: tuple[str, ...], environment: Mapping[str, str], limit_s: float = COMMAND_LIMIT_S) -> CommandOutput:
     """Run a command and return its result; it is killed after the time limit."""
     try:
         ended = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=limit_s, env={**environment}
         )
     except FileNotFoundError:
-        return Ran(127, "", f"{command[0]} isn't installed")
+        return CommandOutput(127, "", f"{command[0]} isn't installed")
     except subprocess.TimeoutExpired:
-        return Ran(1, "", f"{Path(command[0]).name} timed out after {limit_s:g} s")
+        return CommandOutput(1, "", f"{Path(command[0]).name} timed out after {limit_s:g} s")
     except OSError as error:
-        return Ran(1, "", " ".join(str(error).split()))
+        return CommandOutput(1, "", " ".join(str(error).split()))
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
-    return Ran(ended.returncode, ended.stdout.strip(), lines[-1] if lines else f"exit code {ended.returncode}")
+    return CommandOutput(
+        ended.returncode, ended.stdout.strip(), lines[-1] if lines else f"exit code {ended.returncode}"
+    )
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,12 @@ class Machine:
     config: Path
     ports: tuple[int, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    run: Callable[[tuple[str, ...], Mapping[str, str], float], Ran] = run
+    run: Callable[[tuple[str, ...], Mapping[str, str], float], CommandOutput] = run
     pci: Path = Path("/sys/bus/pci/devices")
     shm: Path = Path("/dev/shm")
     asked: RunOptions = field(default_factory=RunOptions)
 
-    def ask(self, *command: str, limit_s: float = COMMAND_LIMIT_S) -> Ran:
+    def ask(self, *command: str, limit_s: float = COMMAND_LIMIT_S) -> CommandOutput:
         """Run a command and return its result."""
         return self.run(command, self.environment, limit_s)
 

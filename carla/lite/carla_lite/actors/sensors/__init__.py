@@ -9,8 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from carla_lite.actors.actor import Actor, enter
+from carla_lite.actors.actor import Actor, register
 
 for _module in iter_modules(__path__, f"{__name__}."):
     import_module(_module.name)
-enter(Actor, "sensor.other.lane_invasion")
+register(Actor, "sensor.other.lane_invasion")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_lite.actors.actor import Identity, enter
+from carla_lite.actors.actor import Identity, register
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Camera, Drawn, Look, Pose
@@ -231,10 +231,10 @@ class OpticalFlowCamera(_SurfaceCamera):
         return self.surfaces(snapshot, where).flow(before)
 
 
-enter(RgbCamera, "sensor.camera.rgb")
-enter(DepthCamera, "sensor.camera.depth")
-enter(SemanticCamera, "sensor.camera.semantic_segmentation")
-enter(InstanceCamera, "sensor.camera.instance_segmentation")
-enter(CosmosCamera, "sensor.camera.cosmos_visualization")
-enter(NormalsCamera, "sensor.camera.normals")
-enter(OpticalFlowCamera, "sensor.camera.optical_flow")
+register(RgbCamera, "sensor.camera.rgb")
+register(DepthCamera, "sensor.camera.depth")
+register(SemanticCamera, "sensor.camera.semantic_segmentation")
+register(InstanceCamera, "sensor.camera.instance_segmentation")
+register(CosmosCamera, "sensor.camera.cosmos_visualization")
+register(NormalsCamera, "sensor.camera.normals")
+register(OpticalFlowCamera, "sensor.camera.optical_flow")

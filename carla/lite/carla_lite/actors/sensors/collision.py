@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgpack
 
-from carla_lite.actors.actor import enter
+from carla_lite.actors.actor import register
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.protocol import wire
 
@@ -39,4 +39,4 @@ def stand_in(tag: int) -> list[object]:
     return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]
 
 
-enter(CollisionSensor, "sensor.other.collision")
+register(CollisionSensor, "sensor.other.collision")

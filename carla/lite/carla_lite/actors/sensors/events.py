@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_lite.actors.actor import Identity, enter
+from carla_lite.actors.actor import Identity, register
 from carla_lite.actors.sensor import Message, TickSnapshot
 from carla_lite.actors.sensors.camera import Viewer
 from carla_lite.roads.reference_line import FloatArray
@@ -97,4 +97,4 @@ class EventCamera(Viewer):
         return events
 
 
-enter(EventCamera, "sensor.camera.dvs")
+register(EventCamera, "sensor.camera.dvs")

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_lite.actors.actor import Identity, enter
+from carla_lite.actors.actor import Identity, register
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.rays.field import FARTHEST_M, NOTHING, Field, Hits
 from carla_lite.rays.solids import Integers, products, turned
@@ -142,5 +142,5 @@ def _placed(distances: FloatArray, ways: FloatArray, rays: Integers, fields: int
     return points
 
 
-enter(SemanticLidar, "sensor.lidar.ray_cast_semantic")
-enter(Lidar, "sensor.lidar.ray_cast")
+register(SemanticLidar, "sensor.lidar.ray_cast_semantic")
+register(Lidar, "sensor.lidar.ray_cast")

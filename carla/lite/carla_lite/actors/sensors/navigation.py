@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import msgpack
 
-from carla_lite.actors.actor import Identity, Vehicle, enter
+from carla_lite.actors.actor import Identity, Vehicle, register
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
@@ -109,5 +109,5 @@ def _rotated(vector: Vector, pose: Pose) -> Vector:
     return a * x + d * y + g * z, b * x + e * y + h * z, c * x + f * y + i * z
 
 
-enter(Gnss, "sensor.other.gnss")
-enter(Imu, "sensor.other.imu")
+register(Gnss, "sensor.other.gnss")
+register(Imu, "sensor.other.imu")

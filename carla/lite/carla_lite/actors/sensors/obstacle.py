@@ -11,7 +11,7 @@ from typing import ClassVar
 import msgpack
 import numpy as np
 
-from carla_lite.actors.actor import Identity, Vehicle, enter
+from carla_lite.actors.actor import Identity, Vehicle, register
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.actors.sensors.collision import stand_in
 from carla_lite.actors.walkers import Walker
@@ -60,4 +60,4 @@ class ObstacleDetector(Sensor):
         return stand_in(rays.tag(thing, at.x + distance_m * x, at.y + distance_m * y))
 
 
-enter(ObstacleDetector, "sensor.other.obstacle")
+register(ObstacleDetector, "sensor.other.obstacle")

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from carla_lite.actors.actor import Identity, enter
+from carla_lite.actors.actor import Identity, register
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.protocol.wire import Vector
@@ -78,4 +78,4 @@ class Radar(Sensor):
         return np.array([[(now - then) / delta_s] for now, then in zip(place, before, strict=True)])
 
 
-enter(Radar, "sensor.other.radar")
+register(Radar, "sensor.other.radar")

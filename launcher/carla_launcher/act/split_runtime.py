@@ -5,7 +5,7 @@ from __future__ import annotations
 from carla_launcher.act.runtime import Child, Role, Runtime, Start
 
 
-class Beside:
+class SplitRuntime:
     """Starts the simulator by one runtime and the agent's program by another; a ``runtime.Runtime``."""
 
     def __init__(self, simulator: Runtime, agent: Runtime) -> None:

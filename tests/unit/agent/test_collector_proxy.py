@@ -21,11 +21,11 @@ from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.cluster.__main__ import Driver
 from carla_td3.cluster.chunks import UNACKNOWLEDGED, cut
-from carla_td3.cluster.life import Life
+from carla_td3.cluster.collector_proxy import CollectorProxy
 from carla_td3.cluster.node import Answer, Begin, Question
 from carla_td3.cluster.waiting import GaveUpError, LostError
 from carla_td3.config import ClusterConfig, dump
-from carla_td3.exchange.messages import Channel, Configure, Ended, Failed, Kill, Placed, Rests, Stop
+from carla_td3.exchange.messages import Channel, Configure, Ended, Failed, Kill, Placed, ReachedLastEpisode, Stop
 from carla_td3.exchange.status import Pace, Snapshot, Status
 from carla_td3.exchange.weights import WeightsFile
 from carla_td3.exits import AgentError
@@ -65,7 +65,7 @@ class Cluster:
         return method(*arguments)
 
     def begin(self, order: Begin, _weights: object) -> Placed:
-        self.there = There(self.folder / order.life, order.head)
+        self.there = There(self.folder / order.process_id, order.head)
         return PLACED
 
     def exchange(self, ask: Question, _weights: object) -> Answer:
@@ -81,7 +81,7 @@ class Cluster:
 
 
 class Learner:
-    """The trainer's ends of a life."""
+    """The trainer's ends of a collector."""
 
     def __init__(self, tmp_path: Path, answer: Answering) -> None:
         self.run = RunPaths(tmp_path / "run")
@@ -93,7 +93,7 @@ class Learner:
         self.told: list[Any] = []
 
     def live(self, *orders: Stop | Kill) -> tuple[list[Any], Ended]:
-        """Return what a life reports that has these orders from the start, and how it ends."""
+        """Return what a collector reports that has these orders from the start, and how it ends."""
         ours, theirs = socket.socketpair()
         self.channel, connected = Channel(ours), Future[Any]()
         connected.set_result(self.cluster)
@@ -101,8 +101,8 @@ class Learner:
         first = Configure(config=dump(SETTINGS), run_directory=folder, collector=0, rehearse=False, until_episode=None)
         for order in (first, *orders):
             self.channel.send(order)
-        life = Life(lambda: connected, Channel(theirs), self.told.append)
-        thread = threading.Thread(target=life.run, daemon=True)
+        proxy = CollectorProxy(lambda: connected, Channel(theirs), self.told.append)
+        thread = threading.Thread(target=proxy.run, daemon=True)
         thread.start()
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
@@ -127,11 +127,13 @@ CRASH = Ended(cause="exit code 1", end=CollectorEnd.EXIT, exit_code=1)
 def test_steps_and_reports_reach_the_learner_and_so_does_the_end(tmp_path: Path) -> None:
     def answer(cluster: Cluster, ask: Question) -> Answer:
         last = len(cluster.asked) == 3
-        return cluster.told(ask, drives=20, reports=(Rests(),), ended=CRASH if last else None, log=b"word\n")
+        return cluster.told(
+            ask, drives=20, reports=(ReachedLastEpisode(),), ended=CRASH if last else None, log=b"word\n"
+        )
 
     learner = Learner(tmp_path, answer)
     reports, ended = learner.live()
-    assert reports == [PLACED, Rests(), Rests(), Rests()]
+    assert reports == [PLACED, ReachedLastEpisode(), ReachedLastEpisode(), ReachedLastEpisode()]
     assert ended == CRASH
     learner.assert_each_step_once(60)
     assert [ask.head.steps for ask in learner.cluster.asked] == [0, 20, 40], "what is asked after is acknowledged"
@@ -144,7 +146,7 @@ def test_steps_and_reports_reach_the_learner_and_so_does_the_end(tmp_path: Path)
 
 
 @pytest.mark.parametrize("death", [LostError("worker died"), "another incarnation"])
-def test_what_a_lost_node_had_is_counted_and_the_next_life_drives_it_again(tmp_path: Path, death: object) -> None:
+def test_what_a_lost_node_had_is_counted_and_the_next_one_drives_it_again(tmp_path: Path, death: object) -> None:
     def answer(cluster: Cluster, ask: Question) -> Answer:
         if len(cluster.asked) == 1:
             return cluster.told(ask, drives=18)
@@ -154,7 +156,7 @@ def test_what_a_lost_node_had_is_counted_and_the_next_life_drives_it_again(tmp_p
         if len(cluster.asked) == 3:
             if isinstance(death, LostError):
                 raise death
-            lost = Ended(cause="its node no longer has it", end=CollectorEnd.LOST)
+            lost = Ended(cause="the node no longer has this collector", end=CollectorEnd.LOST)
             return Answer(cluster.told(ask).snapshot, ask.head.steps, ended=lost)
         return cluster.told(ask, drives=30, ended=CRASH)
 

@@ -15,7 +15,7 @@ import pytest
 
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
-from carla_td3 import places
+from carla_td3 import output_folders
 from carla_td3.run_directory import prepare
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
@@ -96,7 +96,7 @@ ROOTLESS = "0 1000 1\n1 100000 65536\n"
     ],
 )
 def test_a_container_s_user_is_counted_as_the_machine_outside_does(number: int, table: str, outside: int) -> None:
-    assert places.on_host(number, table) == outside
+    assert output_folders.on_host(number, table) == outside
 
 
 def test_in_another_namespace_the_hint_names_the_users_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +106,8 @@ def test_in_another_namespace_the_hint_names_the_users_of_both(tmp_path: Path, m
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     monkeypatch.setattr(os, "getgid", lambda: 1000)
     monkeypatch.setattr(os, "access", lambda _path, mode: mode == os.F_OK)
-    monkeypatch.setattr(places, "_map", lambda _kind: ROOTLESS)
-    said = places.refusal(OSError(errno.EACCES, "Permission denied", str(tmp_path / "runs")))
+    monkeypatch.setattr(output_folders, "_map", lambda _kind: ROOTLESS)
+    said = output_folders.refusal(OSError(errno.EACCES, "Permission denied", str(tmp_path / "runs")))
     assert f"`sudo chown -R 100999:100999 {tmp_path}/runs`" in said
     assert f"(for containers RUN_UID={owner.st_uid} and RUN_GID={owner.st_gid} in .env)" in said
 

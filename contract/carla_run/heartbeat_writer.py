@@ -17,7 +17,7 @@ from carla_run.heartbeat import Heartbeat
 INTERVAL_S = 1.0
 
 
-class Pulse:
+class HeartbeatWriter:
     """The thread. Use as a context manager: the last heartbeat is written when it ends."""
 
     def __init__(self, path: Path, figures: Callable[[], Heartbeat]) -> None:
@@ -32,7 +32,7 @@ class Pulse:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> HeartbeatWriter:
         self._write()
         self._thread.start()
         return self

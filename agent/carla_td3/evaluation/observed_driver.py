@@ -67,7 +67,7 @@ class Album:
         return {}
 
 
-class Onlooker:
+class ObservedDriver:
     """A driver that acts like another one, and reports what it sees.
 
     Args:

@@ -22,7 +22,7 @@ from carla_run.exits import Exit
 from carla_run.heartbeat import CollectorState
 from carla_run.paths import RunPaths
 from carla_td3 import config
-from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
+from carla_td3.cluster.chunks import UNACKNOWLEDGED, ChunkReceiver
 from carla_td3.cluster.node import Answer, Begin, Question
 from carla_td3.cluster.waiting import GaveUpError, LostError
 from carla_td3.exchange import messages
@@ -44,10 +44,10 @@ LAST_ANSWER_S = 5.0
 """Seconds to wait for the last steps of a collector that was killed."""
 CONFIGURE_S = 60.0
 
-Tell = Callable[[Mapping[str, Any]], None]
+ReportNode = Callable[[Mapping[str, Any]], None]
 
 
-class Life:
+class CollectorProxy:
     """One collector of one run.
 
     Args:
@@ -56,7 +56,7 @@ class Life:
         tell: called with the state of the collector's node.
     """
 
-    def __init__(self, actors: Callable[[], Future[Actors]], channel: Channel, tell: Tell) -> None:
+    def __init__(self, actors: Callable[[], Future[Actors]], channel: Channel, tell: ReportNode) -> None:
         self._connect, self._channel, self._tell = actors, channel, tell
         self._id = uuid.uuid4().hex[:8]
         self._node = ""
@@ -95,38 +95,40 @@ class Life:
         self._status.state = CollectorState.CONNECTING
         stack, privileged = FrameStack.of(settings.environment.camera), privileged_numbers(settings.environment)
         ring = Ring.create(self._run.ring(self._number), settings.replay.capacity, stack, privileged)
-        self._received = Received(ring)
+        self._receiver = ChunkReceiver(ring)
         try:
-            return self._driven(order, settings.simulator.patience_s)
+            return self._drive(order, settings.simulator.patience_s)
         except LostError as error:
             return self._lost(str(error))
         finally:
-            self._received.close()
+            self._receiver.close()
 
-    def _driven(self, order: messages.Configure, patience_s: float) -> Ended:
+    def _drive(self, order: messages.Configure, patience_s: float) -> Ended:
         connected = self._connect()
         while not connected.done():
-            if not self._waits():
+            if not self._is_alive_and_wanted():
                 raise GaveUpError
             time.sleep(WAIT_S)
         actors = connected.result()
-        self._node = actors.node_of(self._number, self._waits, patience_s)
+        self._node = actors.node_of(self._number, self._is_alive_and_wanted, patience_s)
         file = WeightsFile(self._run.exchange / "weights.bin")
         version, weights = actors.newest(file)
-        seen, head = self._status.read(), self._received.head
+        seen, head = self._status.read(), self._receiver.head
         begin = Begin(self._id, order, head, seen)
         actor = actors.actor(self._number)
-        placed: messages.Placed | messages.Failed = actors.answer_of(actor.begin.remote, self._waits, begin, weights)
+        placed: messages.Placed | messages.Failed = actors.answer_of(
+            actor.begin.remote, self._is_alive_and_wanted, begin, weights
+        )
         self._channel.send(placed)
         if isinstance(placed, messages.Failed):
             return _exited(placed.sentence, placed.code)
         self._seen_steps = head.steps
         where = {**placed.model_dump(exclude={"kind"}), "collector": self._number}
         while True:
-            self._rest()
+            self._wait_for_higher_limit()
             ask = self._question()
             newest, reference = actors.newest(file)
-            answer = self._answered(actors, actor, ask, reference if newest != version else None)
+            answer = self._ask(actors, actor, ask, reference if newest != version else None)
             version = newest
             ended = self._take(answer)
             self._tell({**where, "steps": answer.steps, "seen": dict(answer.simulator)})
@@ -136,11 +138,11 @@ class Life:
     def _question(self) -> Question:
         self._turn += 1
         self._limit = self._pace.step_limit
-        self._heard()
+        self._receive_orders()
         orders, self._orders = tuple(self._orders), []
-        return Question(self._id, self._turn, self._received.head, self._limit, orders, end=self._killed)
+        return Question(self._id, self._turn, self._receiver.head, self._limit, orders, end=self._killed)
 
-    def _answered(self, actors: Actors, actor: Any, ask: Question, weights: Any) -> Answer:
+    def _ask(self, actors: Actors, actor: Any, ask: Question, weights: Any) -> Answer:
         """Return the answer. If the collector is killed meanwhile, its finished steps are still fetched."""
         if not ask.end:
             with contextlib.suppress(GaveUpError):
@@ -163,7 +165,7 @@ class Life:
             with self._run.log_of(self._number).open("ab") as log:
                 log.write(answer.log)
         if answer.chunk is not None:
-            self._received.take(answer.chunk)
+            self._receiver.take(answer.chunk)
         self._seen_steps = answer.steps
         self._status.mirror(answer.snapshot)
         for name, content in answer.files.items():
@@ -176,7 +178,7 @@ class Life:
 
     def _lost(self, cause: str) -> Ended:
         """Return what was lost with the node: at most the steps that were not acknowledged."""
-        here = self._received.head.steps
+        here = self._receiver.head.steps
         at_most = max(0, min(self._limit - here, UNACKNOWLEDGED))
         if at_most:
             self._channel.send(
@@ -185,27 +187,27 @@ class Life:
         where = self._node or "the cluster"
         return Ended(cause=f"lost with its place on {where}: {cause}", end=CollectorEnd.LOST)
 
-    def _rest(self) -> None:
+    def _wait_for_higher_limit(self) -> None:
         """Wait a moment while the collector has taken all its steps and all have arrived."""
         until_s = time.monotonic() + LONGEST_WAIT_S
         while (
             self._status.state is CollectorState.WAITING
-            and self._received.head.steps >= self._pace.step_limit
-            and not self._heard(WAIT_S)
+            and self._receiver.head.steps >= self._pace.step_limit
+            and not self._receive_orders(WAIT_S)
             and time.monotonic() < until_s
         ):
             pass
 
-    def _waits(self) -> bool:
+    def _is_alive_and_wanted(self) -> bool:
         """Report a sign of life though nothing drives yet; return whether the collector is still wanted."""
         self._status.alive()
         return self._is_wanted()
 
     def _is_wanted(self) -> bool:
-        self._heard()
+        self._receive_orders()
         return not self._killed
 
-    def _heard(self, timeout_s: float = 0.0) -> bool:
+    def _receive_orders(self, timeout_s: float = 0.0) -> bool:
         """Return whether orders have arrived."""
         while (order := self._channel.receive(timeout_s)) is not None:
             if isinstance(order, messages.Kill):

@@ -12,7 +12,7 @@ import numpy as np
 from carla_td3.env.observation import DriverState
 from carla_td3.evaluation.contact_sheet import GAP
 from carla_td3.evaluation.drivers import RandomDriver
-from carla_td3.evaluation.onlooker import PICTURE_EVERY, SHEET_WIDTH, Album, Onlooker
+from carla_td3.evaluation.observed_driver import PICTURE_EVERY, SHEET_WIDTH, Album, ObservedDriver
 from tests.unit.agent.roads import road, state
 
 APART = SHEET_WIDTH + GAP
@@ -35,7 +35,7 @@ def looked_at() -> Any:
 def test_each_route_is_told_once() -> None:
     drive = [*states("a>b", 5), *states("c>d", 3)]
     told: list[tuple[str, int]] = []
-    watched = Onlooker("random", RandomDriver(np.random.default_rng(7)), lambda *each: told.append(each))
+    watched = ObservedDriver("random", RandomDriver(np.random.default_rng(7)), lambda *each: told.append(each))
     alone = RandomDriver(np.random.default_rng(7))
     for step, now in enumerate(drive):
         assert (watched.act(seen(step), now) == alone.act(seen(step), now)).all()
@@ -45,7 +45,7 @@ def test_each_route_is_told_once() -> None:
 def test_an_album_has_a_sheet_and_an_observation(tmp_path: Path) -> None:
     album = Album(looked_at())
     assert album.write(tmp_path) == {}
-    watched = Onlooker("td3", RandomDriver(np.random.default_rng(0)), lambda *_: None, album)
+    watched = ObservedDriver("td3", RandomDriver(np.random.default_rng(0)), lambda *_: None, album)
     for step, now in enumerate(states("a>b", 3 * PICTURE_EVERY)):
         watched.act(seen(step), now)
     found = album.write(tmp_path / "videos")

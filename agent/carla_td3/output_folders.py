@@ -34,7 +34,7 @@ def refusal(error: OSError) -> str:
     path = error.filename or "A file of this run"
     barrier = _barrier(Path(path)) if error.errno in FORBIDDEN else None
     if barrier is not None:
-        return f"{path}: can't be written ({error.strerror}): {_whose(barrier)}"
+        return f"{path}: can't be written ({error.strerror}): {_owner_sentence(barrier)}"
     if error.errno in FULL:
         return f"{path}: can't be written ({error.strerror}): free some space, or choose another place."
     return f"{path}: can't be written ({error.strerror}); choose another place."
@@ -46,7 +46,7 @@ def _barrier(path: Path) -> Path | None:
     return next((place for place in places if os.access(place, os.F_OK) and not os.access(place, os.W_OK)), None)
 
 
-def _whose(place: Path) -> str:
+def _owner_sentence(place: Path) -> str:
     there, own = place.stat(), os.getuid()
     if there.st_uid == own:
         return f"{place} is {user_name(own)}'s own, but closed to writing: chmod u+w {place}, or choose another place."

@@ -1,4 +1,4 @@
-"""Write docs/reference (configurations and commands, from pydantic and typer) and docs/coverage.md.
+"""Write docs/reference (configurations and commands, from pydantic, typer and click) and docs/coverage.md.
 
 Run ``python scripts/reference.py`` after a change. A test fails while a page is out of date.
 """
@@ -21,7 +21,7 @@ from typer.main import get_command
 from carla_launcher.cli import app as launcher_app
 from carla_launcher.config import SHIPPED, load
 from carla_lite import coverage
-from carla_lite.command import app as lite_app
+from carla_lite.command import main as lite_command
 from carla_lite.support import Status
 from carla_run.configuration.program_file import ProgramFile
 from carla_td3.__main__ import app as agent_app
@@ -94,8 +94,8 @@ def pages() -> dict[str, str]:
                 MADE,
                 *command("carla-launcher", get_command(launcher_app)),
                 *command("carla-td3", get_command(agent_app)),
-                *command("carla-lite", get_command(lite_app)),
-                *command("carla-lite coverage", get_command(coverage.app), 3),
+                *command("carla-lite", lite_command),
+                *command("carla-lite coverage", coverage.main, 3),
             ]
         ),
     }
@@ -208,7 +208,7 @@ def cell(text: str) -> str:
 
 
 def command(name: str, found: Any, level: int = 2) -> Iterator[str]:
-    """Yield the lines of a command of typer's, and of those below it."""
+    """Yield the lines of a command of typer's or click's, and of those below it."""
     yield from [f"{'#' * level} `{name}`", "", *paragraphs(found.help or "")]
     options = [each for each in found.params if each.name != "help" and not getattr(each, "hidden", False)]
     if options:
@@ -230,9 +230,8 @@ def option(parameter: Any) -> str:
     words = ", ".join([*parameter.opts, *parameter.secondary_opts]) if named else parameter.metavar or parameter.name
     if named and not parameter.is_flag:
         words += f" {parameter.metavar or parameter.name.upper()}"
-    default = None if callable(parameter.default) else parameter.default
-    default = default.value if isinstance(default, enum.Enum) else default
-    said = "" if default in (None, False, (), []) else code(str(default))
+    default = parameter.default.value if isinstance(parameter.default, enum.Enum) else parameter.default
+    said = code(str(default)) if isinstance(default, str | int | float | Path) and default != 0 else ""
     return f"| {code(words)} | {said} | {cell(parameter.help or '')}{environment(parameter.envvar)} |"
 
 

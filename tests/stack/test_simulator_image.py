@@ -57,7 +57,7 @@ print("user", os.popen("id -un").read().strip(), flush=True)
 serving._leave = leave
 port = re.search("-carla-rpc-port=([0-9]+)", " ".join(sys.argv))[1]
 sys.argv = ["carla_lite", "--host", "0.0.0.0", "--port", port]
-command.app()
+command.main()
 """
 # What a machine without a GPU can't have; all the rest is as it is shipped. The driver is mounted, as the engine would.
 WITHOUT_A_DEVICE = """

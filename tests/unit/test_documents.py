@@ -20,7 +20,7 @@ from carla_launcher.cli import app as launcher_app
 from carla_launcher.config import SHIPPED
 from carla_launcher.routes.progress import RouteEvent
 from carla_lite import coverage
-from carla_lite.command import app as lite_app
+from carla_lite.command import main as lite_command
 from carla_lite.world import LISTED_ONLY
 from carla_run.events import AgentEvent, CannotFit, CollectorEnd, CollectorRestarted, Failed, LauncherEvent, NoCuda
 from carla_run.exits import Exit
@@ -176,7 +176,7 @@ PROGRAMS: dict[str, Any] = {
     "launch.py": get_command(launcher_app),
     "carla-launcher": get_command(launcher_app),
     "carla-td3": get_command(agent_app),
-    "carla-lite": get_command(lite_app),
+    "carla-lite": lite_command,
 }
 
 
@@ -203,7 +203,7 @@ def known_options(program: str, words: list[str]) -> set[str]:
     if program in ("scripts/train_td3.py", "scripts/evaluate_td3.py"):
         return options(PROGRAMS["carla-td3"].commands[program[8:].partition("_")[0]])
     if program == "carla-lite" and words[:1] == ["coverage"]:
-        return options(get_command(coverage.app))
+        return options(coverage.main)
     found = PROGRAMS.get(program)
     if found is not None:
         return options(found.commands[words[0]] if hasattr(found, "commands") else found)

@@ -17,17 +17,17 @@ def main() -> None:
     if sys.argv[1:2] == ["coverage"]:
         from carla_lite import coverage
 
-        coverage.app(sys.argv[2:], prog_name="carla-lite coverage")
+        coverage.main(sys.argv[2:], prog_name="carla-lite coverage")
     # Little of what is imported and built goes away again: looking for it takes a twentieth of the start.
     gc.disable()
     # No product of matrices here is worth a second thread, which costs 30 ms and spins.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     compiled.use()
     try:
-        from carla_lite.command import app
+        from carla_lite.command import main as serve
     except KeyboardInterrupt:  # before the command handles signals itself
         sys.exit(130)
-    app(prog_name="carla-lite")
+    serve(prog_name="carla-lite")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from os.path import commonprefix
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 import carla_lite.methods  # noqa: F401  (all methods are in the table only then)
 from carla_lite.actors import physics_control
@@ -31,8 +30,6 @@ from carla_lite.support import WORKS, Status, Support, refused, without_effect
 
 CLIENT_CALLS = frozenset((Path(table.__file__).with_name("client_calls.csv")).read_text(encoding="ascii").split()[1:])
 """The RPC methods that the client of CARLA 0.9.16 can call (LibCarla's client/detail/Client.cpp)."""
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Kind(str, Enum):
@@ -159,15 +156,14 @@ def report(of: list[Row]) -> str:
     return "\n".join(lines)
 
 
-@app.command()
-def main(
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print every row as JSON: kind, name, status, and the reason if it isn't fully supported."
-        ),
-    ] = False,
-) -> None:
+@click.command()
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print every row as JSON: kind, name, status, and the reason if it isn't fully supported.",
+)
+def main(as_json: bool) -> None:
     """Print what carla-lite supports of CARLA's API, and what it approximates, ignores or refuses."""
     found = rows()
     if as_json:

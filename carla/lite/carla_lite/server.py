@@ -70,7 +70,7 @@ class Server:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._world.recorder.leave_episode()
+        self._world.end_recordings()
         self._rpc.close()
         self._streams.close()
         self.selector.close()

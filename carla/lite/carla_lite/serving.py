@@ -33,7 +33,6 @@ from carla_lite.options import StartOptions
 from carla_lite.protocol.channel import listen
 from carla_lite.roads.opendrive import MapError
 from carla_lite.server import Server
-from carla_lite.view import launch
 
 # Whatever --host says: a process that can reach it can crash the server.
 LOOPBACK = "127.0.0.1"
@@ -64,6 +63,8 @@ def serve(asked: StartOptions) -> None:
             injector.attach(server)
         _say_so(asked, maps.first.name, server.port)
         if window_socket is not None:
+            from carla_lite.view import launch
+
             address = ends.enter_context(launch.window(window_socket, (asked.host, server.port), asked.world.seed))
             print(f"carla-lite: {ends.enter_context(launch.announcement(address, sys.stdout.isatty()))}", flush=True)
         if asked.ready_file is not None:
@@ -113,6 +114,8 @@ def _control(port: int) -> socket.socket:
 
 
 def _window_socket(port: int) -> socket.socket:
+    from carla_lite.view import launch
+
     try:
         return launch.bind(port)
     except OSError as error:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from carla_lite import heap
 from carla_lite.actors import doors, props, sensors, walker_hits  # noqa: F401 (enters the sensors' classes)
@@ -38,13 +38,15 @@ from carla_lite.protocol.channel import Buffer
 from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
 from carla_lite.rays.field import Field, StillField
-from carla_lite.recording.studio import Studio
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Conditions, Pose
 from carla_lite.scenery.daylight import CLEAR_NOON, Daylight
 from carla_lite.scenery.drawings import Drawing
 from carla_lite.scenery.scene import Scene
+
+if TYPE_CHECKING:
+    from carla_lite.recording.studio import Studio
 
 A = TypeVar("A", bound=Actor)
 
@@ -78,7 +80,8 @@ class World:
         self.streams = streams
         self.dialect = options.dialect
         self.maps = maps
-        self.recorder = Studio(self, options.recordings)
+        self._recordings = options.recordings
+        self._studio: Studio | None = None
         self.strict = options.strict
         self.traffic_managers: dict[int, str] = {}
         self.batch_answered_s = 0.0
@@ -107,7 +110,7 @@ class World:
 
     def load(self, network: RoadNetwork, layers: int = ALL_LAYERS) -> None:
         """Begin a new episode on this map, with only its signs and the spectator."""
-        self.recorder.leave_episode()
+        self.end_recordings()
         self.network = network
         self.episode += 1
         self.elapsed_s = 0.0
@@ -139,6 +142,20 @@ class World:
     def weather(self, weather: list[float]) -> None:
         self._weather, self._daylight = weather, Daylight.of(weather)
         self.environment.set_night(self._daylight.lamps > 0.0)
+
+    @property
+    def recorder(self) -> Studio:
+        """The recorder; it is imported for the first call that needs it."""
+        if self._studio is None:
+            from carla_lite.recording.studio import Studio
+
+            self._studio = Studio(self, self._recordings)
+        return self._studio
+
+    def end_recordings(self) -> None:
+        """End recording and replay, if there are any."""
+        if self._studio is not None:
+            self._studio.leave_episode()
 
     @property
     def scene(self) -> Scene:
@@ -241,8 +258,8 @@ class World:
         for gone in [walker.id for walker in self.walkers if walker.is_gone]:
             self.destroy(gone)
         collided = self._collide()
-        if self.recorder.active:
-            self.recorder.tick(delta_s, collided)
+        if self._studio is not None and self._studio.active:
+            self._studio.tick(delta_s, collided)
         snapshot = TickSnapshot(
             self.frame,
             self.elapsed_s,

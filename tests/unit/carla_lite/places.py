@@ -52,4 +52,5 @@ def ground_of(level: int) -> GroundImage:
 
 def scene(*boxes: StaticBox, ground: GroundImage | None = None) -> Scene:
     """Return a scene on black ground."""
-    return Scene(StaticIndex(boxes), flat, lambda: ground or ground_of(0))
+    picture = ground or ground_of(0)
+    return Scene(StaticIndex(boxes), flat, picture.metres_per_pixel, lambda: picture)

@@ -223,7 +223,7 @@ def test_a_picture_depends_on_nothing_rendered_before(town):
     for pose in there:
         used.render(world, pose, [car(pose.x + 8.0, pose.y)])
     fresh = Camera(84, 84, 100.0)
-    untouched = Scene(world.statics, world.height, world.paint)
+    untouched = Scene(world.statics, world.height, world.metres_per_pixel, world.paint)
     for pose in there[::-1]:
         assert (used.render(world, pose, []) == fresh.render(untouched, pose, [])).all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -215,6 +216,16 @@ def test_a_street_has_road_lines_and_sidewalks_where_the_lanes_are(town):
         for place in walked:
             assert np.hypot(*(lanes - place).T).min() < 0.5 * widest + 1.0
     assert {TAG_ROAD, TAG_SIDEWALK, TAG_TERRAIN, TAG_LINE, TAG_BUILDING, TAG_POLE, TAG_VEGETATION, SKY} <= found
+
+
+def test_depth_and_labels_need_no_colours_of_the_ground(town):
+    network, world = town
+    spot = network.spawn_points()[0]
+    unpainted = replace(world, paint=lambda: pytest.fail("the ground's colours were painted"))
+    one, other = (Surfaces(looked(each, Pose(spot.x, spot.y, 1.8, -0.25, spot.yaw))) for each in (unpainted, world))
+    assert (one.tags() == other.tags()).all()
+    assert (one.normals() == other.normals()).all()
+    assert (one.metres == other.metres).all()
 
 
 def test_what_stands_in_a_town_has_the_depth_of_its_own_box(town):

@@ -135,7 +135,7 @@ class Environment:
         boxes, built = self._built.statics.boxes, self._built
         kept = [self._look(number, box) for number, box in enumerate(boxes) if number not in hidden]
         self.scene = (
-            Scene(StaticIndex(kept), built.height, lambda: built.ground, lambda: built.labels)
+            Scene(StaticIndex(kept), built.height, built.metres_per_pixel, lambda: built.ground, lambda: built.labels)
             if any(switched)
             else built
         )

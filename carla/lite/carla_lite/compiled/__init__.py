@@ -133,8 +133,10 @@ def _use() -> Code:
     root = kept_in()
     if root is None:
         return Code(False, f"no folder for them: {FOLDER_VARIABLE} is empty or there is no home")
-    name = name_of(PACKAGE)
     try:
+        if not root.is_dir():  # the hash of all sources takes 5 ms
+            raise FileNotFoundError
+        name = name_of(PACKAGE)
         folder = (root / name).resolve(strict=True)
         unsafe = writable_by_others(folder)
     except OSError:

@@ -6,6 +6,7 @@ Owns the conversion from wire values to arguments. A parameter of any other type
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, TypeAlias, get_type_hints
 
 from carla_lite.actors.actor import Actor, Vehicle
@@ -47,6 +48,7 @@ Solid = Annotated[Vehicle | Walker | Prop | None, _solid]
 """Actors that can be hit, by id; None for others."""
 
 
+@cache  # made for a method's first call: for all of them it takes a hundredth of the start
 def readers(function: Callable[..., Any]) -> list[tuple[int, Reader]]:
     """Return the readers of a method's arguments, by position after the world; an actor's type reads an id."""
     hints = get_type_hints(function, include_extras=True)

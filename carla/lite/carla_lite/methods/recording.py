@@ -7,7 +7,6 @@ import math
 from carla_lite.methods.arguments import Finite, Place
 from carla_lite.methods.table import method
 from carla_lite.protocol.wire import RpcError
-from carla_lite.recording import queries
 from carla_lite.scenery.projection import Pose
 from carla_lite.world import World
 
@@ -77,6 +76,8 @@ def set_replayer_ignore_spectator(world: World, ignore: bool) -> None:
 @method
 def show_recorder_file_info(world: World, name: str, show_all: bool = False) -> str:
     """Return the content of a recording."""
+    from carla_lite.recording import queries
+
     return world.recorder.tell(name, lambda recording: queries.file_info(recording, show_all))
 
 
@@ -91,10 +92,14 @@ def show_recorder_collisions(world: World, name: str, first: int | str, second: 
     for letter in letters:
         if letter not in _CATEGORIES or len(letter) != 1:
             raise RpcError(f"{letter!r} is no category of actors, expected one of {', '.join(_CATEGORIES)}")
+    from carla_lite.recording import queries
+
     return world.recorder.tell(name, lambda recording: queries.collisions(recording, *letters))
 
 
 @method
 def show_recorder_actors_blocked(world: World, name: str, min_time: Finite, min_distance: Finite) -> str:
     """Return the actors that stood for at least a time (s), moving less than a distance (cm)."""
+    from carla_lite.recording import queries
+
     return world.recorder.tell(name, lambda recording: queries.actors_blocked(recording, min_time, min_distance))

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, overload
 
-from carla_lite.methods.arguments import Reader, readers
+from carla_lite.methods.arguments import readers
 from carla_lite.protocol.wire import RpcError
 from carla_lite.support import WORKS, Status, Support, refused
 from carla_lite.world import World
@@ -21,7 +21,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class _Method(NamedTuple):
     function: Callable[..., Any]
-    readers: list[tuple[int, Reader]]
     support: Support
 
 
@@ -64,7 +63,7 @@ def _enter(name: str, function: F, support: Support) -> F:
     if name in _METHODS:
         other = _METHODS[name].function.__module__
         raise ValueError(f"RPC method {name} of {function.__module__} is in {other} already: rename one of them.")
-    _METHODS[name] = _Method(function, readers(function), support)
+    _METHODS[name] = _Method(function, support)
     return function
 
 
@@ -82,11 +81,11 @@ def call(world: World, name: str, args: list[Any]) -> Any:
     if name not in _METHODS:
         world.report_unsupported(name, "carla-lite has no such method")
         raise RpcError(f"carla-lite has no method {name}")
-    function, its_readers, support = _METHODS[name]
+    function, support = _METHODS[name]
     if support.status is Status.WITHOUT_EFFECT:
         world.report_unsupported(name, support.how)
     given = list(args)
-    for place, read in its_readers:
+    for place, read in readers(function):
         if place < len(given):
             given[place] = read(world, given[place])
     return function(world, *given)

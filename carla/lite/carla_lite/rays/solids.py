@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_lite.protocol.wire import Vector
-from carla_lite.roads.ground import FLAT_M, cell_of, raster
+from carla_lite.roads.ground import cell_of, level_of, raster
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.meshes import FACES, StaticMesh
 from carla_lite.scenery.projection import Pose
@@ -171,9 +171,10 @@ def _ball() -> tuple[FloatArray, FloatArray]:
 def ground(points: FloatArray, thing: int) -> Faces:
     """Return the ground around lane samples (n, 3): one triangle if it is level, else two per cell of its raster."""
     low = points[:, :2].min(axis=0)
-    if np.ptp(points[:, 2]) < FLAT_M:
+    level = level_of(points)
+    if level is not None:
         # One triangle without an edge near the map: rays can slip between two triangles.
-        level, (x, y) = float(np.median(points[:, 2])), low.tolist()
+        x, y = low.tolist()
         around = [(x - BEYOND_M, y - BEYOND_M), (x + 4.0 * BEYOND_M, y - BEYOND_M), (x - BEYOND_M, y + 4.0 * BEYOND_M)]
         outline = np.array([[(*corner, level) for corner in around]])
         return Faces(outline, np.array([[0.0, 0.0, 1.0]]), np.array([thing]))

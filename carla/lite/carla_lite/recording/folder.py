@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from carla_lite.protocol.wire import RpcError
-from carla_lite.recording import reading
 
 DEFAULT_FOLDER, DEFAULT_MIB = Path("recordings"), 2048
 
@@ -51,6 +50,8 @@ class Folder:
         Raises:
             RpcError: it would replace a file that is no recording, or the folder is full or can't be created.
         """
+        from carla_lite.recording import reading
+
         path = self.path_of(name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

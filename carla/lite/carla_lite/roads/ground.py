@@ -28,8 +28,8 @@ def ground(points: FloatArray) -> Callable[[float, float], float]:
     large map; beyond the map it is that of its edge.
     """
     # A function: a callable object costs twice as much.
-    if np.ptp(points[:, 2]) < FLAT_M:
-        level = float(np.median(points[:, 2]))
+    level = level_of(points)
+    if level is not None:
         return lambda _x, _y: level
     low = points[:, :2].min(axis=0)
     west, north = low.tolist()
@@ -48,6 +48,15 @@ def ground(points: FloatArray) -> Callable[[float, float], float]:
         return float(above + v * (below - above))
 
     return height
+
+
+def level_of(points: FloatArray) -> float | None:
+    """Return the median height of lane samples (n, 3) in metres, None if there are hills."""
+    if not np.ptp(points[:, 2]) < FLAT_M:
+        return None
+    # np.median's first call imports numpy.ma: 10 ms of a start.
+    heights = np.sort(points[:, 2])
+    return float(heights[(len(heights) - 1) // 2] + heights[len(heights) // 2]) / 2
 
 
 def cell_of(points: FloatArray) -> float:

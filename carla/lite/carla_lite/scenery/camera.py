@@ -96,7 +96,7 @@ class Camera:
         """Return the view from a pose, not yet drawn; the arguments are those of :meth:`render`."""
         view = View(pose, self.lens)
         above_m = pose.z - scene.height(pose.x, pose.y)
-        backdrop = self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel, daylight)
+        backdrop = self._backdrop(above_m, pose.pitch, scene.metres_per_pixel, daylight)
         vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)
         moving = actor_strokes(actors, vista.walls, view, daylight, len(vista.keys))
         still = still_strokes(vista, scene.mesh, view, daylight.lamps)

@@ -113,6 +113,11 @@ def shadows(
     return Canvas(shape, scale, *place).mask(_shadows(boxes, sun), soft=True)
 
 
+def scale_of(network: RoadNetwork) -> float:
+    """Return the metres per pixel of a network's pictures, without making one."""
+    return _Ground.of(network).scale
+
+
 def resolution_m(width_m: float, height_m: float) -> float:
     """Return the metres per pixel for ground of this size: ``FINEST_M``, or more if ``MAX_PIXELS`` requires it."""
     return max(FINEST_M, math.sqrt(width_m * height_m / MAX_PIXELS))

@@ -17,7 +17,7 @@ from carla_lite.roads.network import RoadNetwork
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.ground_light import GroundLight, ground_light
 from carla_lite.scenery.meshes import StaticMesh
-from carla_lite.scenery.paint import TAG_TERRAIN, GroundImage, label, noon_shadow, paint
+from carla_lite.scenery.paint import TAG_TERRAIN, GroundImage, label, noon_shadow, paint, scale_of
 from carla_lite.scenery.statics import StaticIndex
 from carla_lite.scenery.streetscape import furnish
 from carla_lite.scenery.vista import Vistas
@@ -36,6 +36,8 @@ class Scene:
 
     statics: StaticIndex
     height: Callable[[float, float], float]
+    metres_per_pixel: float
+    """Of both pictures."""
     paint: Callable[[], GroundImage]
     label: Callable[[], GroundImage] = lambda: _UNPAVED
 
@@ -49,7 +51,11 @@ class Scene:
         if key not in _built:
             boxes = furnish(network, seed)
             _built[key] = cls(
-                StaticIndex(boxes), network.ground, partial(paint, network, boxes, seed), partial(label, network)
+                StaticIndex(boxes),
+                network.ground,
+                scale_of(network),
+                partial(paint, network, boxes, seed),
+                partial(label, network),
             )
             if len(_built) > _KEPT:
                 _built.popitem(last=False)

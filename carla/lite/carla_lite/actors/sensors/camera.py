@@ -59,7 +59,7 @@ class Viewer(Sensor):
         self._image_head = wire.IMAGE.pack(width, height, fov)
 
     def prepare(self, scene: Scene) -> None:
-        """Paint the ground in advance: it takes about a second per map."""
+        """Paint the ground in advance: it takes up to half a second per map."""
         _ = scene.ground
 
     def _key(self, where: Pose) -> tuple[Pose, Lens, int]:
@@ -116,8 +116,7 @@ class _SurfaceCamera(ImageSensor):
     """A camera that shows properties of surfaces instead of their colours."""
 
     def prepare(self, scene: Scene) -> None:
-        """Label the ground in advance, too."""
-        super().prepare(scene)
+        """Label the ground in advance; its colours aren't needed."""
         _ = scene.labels
 
     def surfaces(self, snapshot: TickSnapshot, where: Pose) -> Surfaces:

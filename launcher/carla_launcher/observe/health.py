@@ -16,7 +16,8 @@ from typing import Any
 import msgpack
 
 STREAM_HEADER = struct.Struct("<QQ")  # sensor type index, frame; 32 more bytes follow
-WORLD_OBSERVER = 17
+WORLD_OBSERVERS = (16, 17)
+"""Of CARLA 0.9.15, and of 0.9.16, which has one more sensor before it."""
 # stream id, port, protocol, address type (0: the host that was asked, 1: the four bytes that follow)
 TOKEN = struct.Struct("<IHBB4s12x")
 MAX_MESSAGE_BYTES = 64 * 2**20
@@ -170,7 +171,7 @@ def _frame(stream: socket.socket) -> int:
     if not STREAM_HEADER.size <= size <= MAX_MESSAGE_BYTES:
         raise ProtocolError(f"a world message of {size} bytes")
     kind, frame = STREAM_HEADER.unpack_from(_exactly(stream, size))
-    if kind != WORLD_OBSERVER:
+    if kind not in WORLD_OBSERVERS:
         raise ProtocolError(f"a message of type {kind} on the world's stream")
     return int(frame)
 

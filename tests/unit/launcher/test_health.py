@@ -31,6 +31,7 @@ class Simulator:
     answers: bool = True
     frame: int = 100
     ticks_asked: int = 0
+    world: int = 17
 
     def rpc(self, connection: socket.socket) -> None:
         requests = msgpack.Unpacker()
@@ -60,7 +61,7 @@ class Simulator:
             self.frame += self.ticking and not self.synchronous
             frame = self.frame  # once: a tick may come between sending it and noting that it was sent
             if frame != sent:
-                message = struct.pack("<QQ", 17, frame) + bytes(32 + 36)
+                message = struct.pack("<QQ", self.world, frame) + bytes(32 + 36)
                 connection.sendall(struct.pack("<I", len(message)) + message)
                 sent = frame
             time.sleep(0.005)
@@ -102,8 +103,9 @@ def start(serve: Serve, simulator: Simulator) -> Address:
     return Address("127.0.0.1", serve(simulator.rpc))
 
 
-def test_a_simulator_that_answers_and_ticks_is_healthy(serve: Serve) -> None:
-    simulator = Simulator()
+@pytest.mark.parametrize("world", [17, 16], ids=["0.9.16", "0.9.15"])
+def test_a_simulator_that_answers_and_ticks_is_healthy(serve: Serve, world: int) -> None:
+    simulator = Simulator(world=world)
     found = health.check(start(serve, simulator), PATIENCE_S)
     assert found.ok, found.problem
     assert (found.version, simulator.ticks_asked) == ("0.9.16", 0)

@@ -11,6 +11,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from carla_td3 import layered_yaml
 from carla_td3.config import PRECISIONS, AgentConfig, dump
 from carla_td3.exits import AgentError, sentence
 
+CHECKSUM = "checksum of the values"
 PACKAGES = ("torch", "carla", "gymnasium", "numpy", "safetensors")
 
 
@@ -82,13 +84,23 @@ def settled_precision(run: RunPaths) -> str | None:
 def save_config(run: RunPaths, config: AgentConfig) -> None:
     """Write the resolved configuration, with versions, revision and command as comments above it.
 
-    The file can be passed to ``--config``. It has no simulator address, because that doesn't belong to the run.
-    ``version.json`` is written with it.
+    The file can be passed to ``--config``. It has no simulator address, because that doesn't belong to the run. A
+    checksum of its values is above them. ``version.json`` is written with it.
     """
     formats.stamp(run)
-    head = "".join(f"# {key}: {value}\n" for key, value in provenance().items())
     body = yaml.safe_dump(dump(config, address=False), sort_keys=False, allow_unicode=True)
-    write_whole(run.config, head + body)
+    above = {**provenance(), CHECKSUM: zlib.crc32(body.encode())}
+    write_whole(run.config, "".join(f"# {key}: {value}\n" for key, value in above.items()) + body)
+
+
+def is_changed(run: RunPaths) -> bool:
+    """Return whether ``config.yaml`` has other values than the last start wrote; False if that is unknown."""
+    try:
+        _, line, rest = run.config.read_bytes().partition(f"# {CHECKSUM}: ".encode())
+    except OSError:
+        return False
+    said, _, body = rest.partition(b"\n")
+    return bool(line) and said != b"%d" % zlib.crc32(body)
 
 
 def provenance() -> dict[str, str]:

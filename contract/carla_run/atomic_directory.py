@@ -74,7 +74,7 @@ def newest_first(root: Path, pattern: str) -> list[Path]:
     replaced = [path for path in root.glob(f"{_REPLACED}{pattern}") if not (root / _name(path)).exists()]
     found = sorted([*root.glob(pattern), *replaced], key=_name, reverse=True)
     with contextlib.suppress(OSError):
-        latest = (root / _LATEST).read_text(encoding="utf-8").strip()
+        latest = (root / _LATEST).read_text(encoding="utf-8", errors="replace").strip()
         found.sort(key=lambda path: _name(path) != latest)
     return found
 

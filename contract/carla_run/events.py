@@ -47,6 +47,7 @@ class AgentEvent(StrEnum):
     REQUEST_UNREADABLE = "request_unreadable"
     RESET = "reset"
     RESUMED = "resumed"
+    ROWS_DAMAGED = "rows_damaged"
     STARTED = "started"
     STOPPED = "stopped"
     TOWN = "town"

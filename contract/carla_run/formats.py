@@ -77,12 +77,14 @@ def version() -> str:
 def require_readable(run: RunPaths) -> None:
     """Refuse a run that a later version continued in a format that this one can't read. Writes nothing.
 
-    A run without ``version.json`` is of format 1.
+    A run without ``version.json`` is of format 1. So is one that this version wrote, whatever a damaged disk says.
 
     Raises:
         FormatError: in one sentence.
     """
     said = read_object(run.version)
+    if said.get("version") == version():
+        return
     RUN.require(run.path, said.get("format", 1), said.get("version"))
 
 

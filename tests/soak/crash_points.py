@@ -45,11 +45,12 @@ from carla_td3.config import AgentConfig
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import Evaluation, RouteResult, write_json
 from carla_td3.run_directory import save_config
+from carla_td3.td3.replay.damage import leave_out_damage
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.replay import Replay
 from carla_td3.td3.replay.resize_replay import resize
 from carla_td3.td3.replay.ring import Ring
-from tests.soak.witness import Witness
+from tests.soak.witness import FRAME_BYTES, Witness
 
 SHIM = Path(__file__).with_name("crash_shim.c")
 MOST = 10_000
@@ -147,6 +148,9 @@ def _loads(folder: Path, allowed: Sequence[float]) -> None:
 
 # Rings
 
+ROWS = 21
+"""Rows of a filled ring: three drives of six steps."""
+
 
 def _filled(folder: Path) -> Replay:
     replay = Replay.create(folder / "replay", 100)
@@ -184,6 +188,10 @@ def _ring_goes_on(folder: Path) -> None:
     before, witness = np.load(folder / "before.npz"), Witness(folder / "replay")
     witness.frames, witness.rows = before["frames"], before["rows"].astype(witness.rows.dtype)
     assert not (problems := witness.problems()), problems
+    ring = Ring.open(folder / "replay", writable=True)
+    told = leave_out_damage(ring, 4)
+    assert told is None or not told.damaged, told
+    ring.close()
     steps = witness.steps
     assert 18 <= steps <= 30
     replay = Replay.create(folder / "replay", 100)
@@ -213,12 +221,40 @@ def _resize(folder: Path) -> None:
 def _resized(folder: Path) -> None:
     _resize(folder)
     replay = Replay.open(folder / "replay", writable=True, stack=FrameStack(side=64))
-    before = np.load(folder / "before.npz")["rows"]
+    before, after = np.load(folder / "before.npz")["rows"], replay._ring.rows[:ROWS].copy()
     assert replay.capacity == 150
-    assert replay._ring.rows[: len(before)].tobytes() == before.tobytes()
+    before["checksum"] = after["checksum"] = 0  # it covers the frame, which has another size
+    assert after.tobytes() == before.tobytes()
     files = {path.name for path in (folder / "replay").iterdir()}
     assert files == {*replay.layout.files, "lock", "replay.json"}, files
+    assert leave_out_damage(replay._ring, 4) is None
     replay.close()
+
+
+DAMAGED = 8
+
+
+def _ring_damaged(folder: Path) -> None:
+    _ring_before(folder)
+    for number in (DAMAGED, ROWS - 1):
+        with (folder / "replay" / "frames.u8").open("r+b") as file:
+            file.seek(number * FRAME_BYTES + 99)
+            file.write(b"?")
+
+
+def _mend(folder: Path) -> None:
+    leave_out_damage(struck_ring(Ring.open(folder / "replay", writable=True)), 4)
+
+
+def _mended(folder: Path) -> None:
+    ring, before = Ring.open(folder / "replay", writable=True), np.load(folder / "before.npz")["rows"]
+    leave_out_damage(ring, 4)
+    assert leave_out_damage(ring, 4) is None
+    assert int(ring.published[0]) == ROWS - 1
+    out = [number for number in range(ROWS - 1) if ring.rows[number].tobytes() != before[number].tobytes()]
+    assert out == list(range(DAMAGED, DAMAGED + 5))
+    assert not ring.rows["episode_step"][out].any()
+    ring.close()
 
 
 def _node_before(folder: Path) -> None:
@@ -381,6 +417,7 @@ OPERATIONS = (
     Operation("ring created", lambda _: None, _create, _created),
     Operation("steps published", _ring_before, _publish, _ring_goes_on),
     Operation("replay resized", _ring_before, _resize, _resized),
+    Operation("damaged rows left out", _ring_damaged, _mend, _mended),
     Operation("chunk of a remote collector", _node_before, _take, _taken),
     Operation("journal and launcher.json", _journal_before, _events, _events_go_on),
     Operation("drain answered", _asked, _answered, _answer_goes_on),

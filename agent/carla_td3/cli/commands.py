@@ -135,6 +135,7 @@ def train(
         from carla_run.event_log import EventLog
         from carla_td3.memory.preflight import run_preflight
         from carla_td3.td3.kernels import arithmetic
+        from carla_td3.td3.replay.damage import mend_rings
         from carla_td3.td3.replay.frames import FrameStack
         from carla_td3.td3.replay.layout import privileged_numbers
         from carla_td3.td3.replay.resize_replay import resize_rings
@@ -145,6 +146,7 @@ def train(
         stack, reserve_mib = FrameStack.of(resolved.environment.camera), resolved.memory.reserve_mib
         privileged = privileged_numbers(resolved.environment)
         collectors, capacity = resolved.training.collectors, resolved.replay.capacity
+        mend_rings(run.rings().values(), stack, log)
         resize_rings(run.rings(), collectors, capacity, stack, reserve_mib, log, privileged)
         if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
             out.print(

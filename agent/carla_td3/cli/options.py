@@ -19,7 +19,7 @@ from carla_run.paths import RUNS, RunPaths
 from carla_td3 import config
 from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.layered_yaml import presets
-from carla_td3.run_directory import read_overrides
+from carla_td3.run_directory import is_changed, read_overrides
 
 DEFAULT_CONFIG = Path("full")
 
@@ -111,6 +111,11 @@ def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | N
     if run is not None:
         formats.require_readable(run)
     saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
+    if run is not None and path is None and is_changed(run):
+        typer.echo(
+            f"{saved} has other values than the last start wrote: a user changed them, or the disk did. They are used.",
+            err=True,
+        )
     overrides = {**_given(settings, named), **({} if run is None else read_overrides(run))}
     return _said(config.load(path or saved, overrides), overrides)
 

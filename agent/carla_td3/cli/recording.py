@@ -22,6 +22,7 @@ from carla_td3.evaluation.drivers import driver
 from carla_td3.exchange.messages import EpisodeEnded
 from carla_td3.exits import AgentError
 from carla_td3.run_directory import save_config
+from carla_td3.td3.replay.damage import mend_rings
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.layout import META, Layout, privileged_numbers
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay
@@ -71,6 +72,7 @@ def _with_ring_capacity(steps: int, config: AgentConfig, run: RunPaths) -> Repla
     if (run.replay / META).exists():
         rows = max(rows, Layout.read(run.replay).capacity)
         log = EventLog(run.agent_events).append
+        mend_rings([run.replay], stack, log)
         resize_replay(run.replay, rows, stack, config.memory.reserve_mib, log, privileged)
     return Replay.create(run.replay, rows, stack, privileged)
 

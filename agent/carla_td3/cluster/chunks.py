@@ -116,5 +116,4 @@ class ChunkReceiver:
 
     def close(self) -> None:
         """Release the ring to another writer."""
-        if self._ring.lock is not None:
-            self._ring.lock.close()
+        self._ring.close()

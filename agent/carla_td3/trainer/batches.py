@@ -6,7 +6,7 @@ returns and the erasing of frames. No generator state can be lost. Writes no rin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,31 @@ from carla_td3 import config as configuration
 from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.pins import Pin, pinned
 from carla_td3.seeding import Purpose, generator
+from carla_td3.td3.replay.damage import undamaged
 from carla_td3.td3.replay.frames import FrameStack, erase
 from carla_td3.td3.replay.layout import privileged_numbers
-from carla_td3.td3.replay.replay import Batch, Replay
+from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.replay.sampling import Rings, Source
+
+
+def _no_log(*_: object, **__: object) -> None:
+    pass
 
 
 class Batches:
     """Batches of one run.
 
+    Args:
+        config: of the run.
+        log: writes an event: its name, its cause, and numbers by name.
+
     Raises:
         ReplayError, ConfigError: its demonstrations can't be used.
     """
 
-    def __init__(self, config: AgentConfig) -> None:
+    def __init__(self, config: AgentConfig, log: Callable[..., None] = _no_log) -> None:
         self._config = config
-        self._demonstrations = None if config.replay.demonstrations is None else demonstrations(config)
+        self._demonstrations = None if config.replay.demonstrations is None else demonstrations(config, log)
 
     def draw(self, own: Source, update: int) -> Batch:
         """Return the batch of an update on the CPU; the next one overwrites its frames."""
@@ -65,8 +74,8 @@ class Batches:
         return max(self._config.replay.demonstration_share, shown / (shown + own))
 
 
-def demonstrations(config: AgentConfig) -> Source:
-    """Return the rows of ``replay.demonstrations``: a folder from ``python -m carla_td3 record``, or any run's.
+def demonstrations(config: AgentConfig, log: Callable[..., None] = _no_log) -> Source:
+    """Return the undamaged rows of ``replay.demonstrations``: of ``python -m carla_td3 record``, or any run's.
 
     Raises:
         ReplayError: it holds no replay, an empty one, or one of other rows.
@@ -75,7 +84,7 @@ def demonstrations(config: AgentConfig) -> Source:
     run = RunPaths(Path(config.replay.demonstrations or ""))
     folders = list(run.rings().values()) or [run.replay]
     stack = FrameStack.of(config.environment.camera).seen_by(config.td3.network)
-    rings = [Replay.open(folder, stack=stack) for folder in folders]
+    rings = [undamaged(folder, stack, log) for folder in folders]
     for ring in rings:
         ring.layout.require_privileged(ring.directory, privileged_numbers(config.environment))
     held = [ring for ring in rings if ring.steps]

@@ -4,8 +4,8 @@ Owns ``checkpoints/step-000120000/`` and ``checkpoints/latest`` in a run directo
 else as plain data; what they mean is the learner's business.
 
 A directory holds ``tensors.safetensors``, ``values.json`` (counters, random states) and ``manifest.json`` (step,
-architecture, configuration digest, versions, score, and the other files' SHA-256). It is written under a temporary
-name, synced, renamed, and only then named in ``latest``.
+architecture, configuration digest, versions, score, the other files' SHA-256, and its checksum). It is written under a
+temporary name, synced, renamed, and only then named in ``latest``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from carla_run.atomic_directory import newest_first, publish
 from carla_run.exits import Exit, ExitError
 from carla_run.files import sync, write_synced
 from carla_run.readers import inner
+from carla_run.sealed import is_damaged, sealed
 from carla_td3.config import AgentConfig
 from carla_td3.pins import legacy_values
 
@@ -148,6 +149,8 @@ def read(path: Path, architecture: Mapping[str, Any]) -> Checkpoint:
 def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
     try:
         manifest = json.loads((path / _MANIFEST).read_bytes())
+        if is_damaged(manifest):
+            raise CheckpointError(f"{path / _MANIFEST}: is damaged (its checksum is another); delete {path}.")
         formats.CHECKPOINT.require(path, manifest["format"], inner(manifest, "versions").get(formats.DISTRIBUTION))
         for name in (_TENSORS, _VALUES):
             if _sha256(path / name) != manifest["sha256"][name]:
@@ -177,7 +180,7 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any
     sync(folder / _TENSORS)
     write_synced(folder / _VALUES, _json(values))
     sums = {name: _sha256(folder / name) for name in (_TENSORS, _VALUES)}
-    write_synced(folder / _MANIFEST, _json({**manifest, "sha256": sums}))
+    write_synced(folder / _MANIFEST, _json(sealed({**manifest, "sha256": sums})))
 
 
 def _prune(root: Path, keep: int) -> None:

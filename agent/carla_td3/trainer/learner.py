@@ -90,7 +90,7 @@ class Learner:
             self._restore()
         policy = flatten(self._algorithm.policy_state())
         self._weights = WeightsFile.create(run.exchange / "weights.bin", policy.size)
-        self._batches = Batches(config)
+        self._batches = Batches(config, self._events.append)
         self._rings: dict[int, Replay] = {}
         self._replay: Rings | None = None
         for collector in run.rings():

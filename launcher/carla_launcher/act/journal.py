@@ -19,6 +19,7 @@ from carla_run.exits import Exit, ExitError
 from carla_run.files import append_line, write_whole
 from carla_run.locks import HeldError, Lock
 from carla_run.paths import RunPaths
+from carla_run.sealed import sealed
 
 CHANGES = (
     *(LauncherEvent.RUNG_TAKEN, LauncherEvent.RUNG_ADOPTED, LauncherEvent.RUNG_LEFT),
@@ -113,7 +114,7 @@ class Journal:
         """Write ``launcher.json`` atomically."""
         written = replace(self.state, updated=self.time_s)
         with contextlib.suppress(OSError):
-            write_whole(self._run.launcher_state, json.dumps(plain(written), indent=1))
+            write_whole(self._run.launcher_state, json.dumps(sealed(plain(written)), indent=1))
 
     def found(self, finding: Finding) -> None:
         """Append the event of a finding."""

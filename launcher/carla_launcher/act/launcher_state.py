@@ -17,6 +17,7 @@ from carla_launcher.decide.ladder import AppliedRung
 from carla_run.files import open_to_read
 from carla_run.paths import RunPaths
 from carla_run.readers import last_lines, number, object_of
+from carla_run.sealed import is_damaged, unsealed
 
 OTHERS_WRITE = 0o022
 
@@ -155,10 +156,13 @@ def read_previous(run: RunPaths) -> PreviousLauncher | None:
         return None
     except OSError as error:
         raise UnusableStateError(f"{run.launcher_state} can't be read ({error.strerror})") from None
+    said = object_of(text)
     try:
-        state = STATE.validate_python(object_of(text))
+        state = STATE.validate_python(unsealed(said))
     except ValidationError as error:
         raise UnusableStateError(f"{run.launcher_state} can't be used: {reason(error)}") from None
+    if is_damaged(said):
+        raise UnusableStateError(f"{run.launcher_state} is damaged (its checksum is another)")
     killed = state.state != "stopped"
     incidents = state.incidents + killed  # a killed launcher is an incident, which the next one handles
     incident = f"i{incidents}" if killed else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from carla_run import formats
+from carla_run.sealed import sealed, unsealed
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.checkpoint import CheckpointError
 from tests.crowd import PATIENCE_S
@@ -100,11 +102,28 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_loads(tmp_path: Path, 
     assert "step-000000002" in loaded.skipped[0]
 
 
+@pytest.mark.parametrize("name", ["tensors.safetensors", "values.json", "manifest.json", "latest"])
+def test_any_flipped_bit_leaves_that_checkpoint_out(tmp_path: Path, name: str) -> None:
+    save(tmp_path, 1)
+    folder = save(tmp_path, 2)
+    file = folder.parent / name if name == "latest" else folder / name
+    whole, manifest = file.read_bytes(), json.loads((folder / "manifest.json").read_text())
+    for place in range(0, 8 * len(whole), 1 + len(whole) // 20):
+        content = bytearray(whole)
+        content[place // 8] ^= 1 << place % 8
+        file.write_bytes(content)
+        loaded = checkpoint.load(tmp_path, WIDTHS)
+        if name != "latest" and (loaded.step, len(loaded.skipped)) != (1, 1):
+            # White space, or the checksum's own name.
+            assert {key: loaded.manifest[key] for key in manifest if key != "checksum"} == unsealed(manifest), place
+
+
 def test_a_newer_format_is_refused_and_no_older_checkpoint_taken(tmp_path: Path) -> None:
     save(tmp_path, 1)
     manifest = save(tmp_path, 2) / "manifest.json"
-    text = manifest.read_text().replace('"format": 1', '"format": 2')
-    manifest.write_text(text.replace(formats.version(), "9.0"))
+    said = unsealed(json.loads(manifest.read_text()))
+    later = {**said, "format": 2, "versions": {formats.DISTRIBUTION: "9.0"}}
+    manifest.write_text(json.dumps(sealed(later)))
     with pytest.raises(formats.FormatError, match=r"step-000000002: holds .* format 2, written by version 9"):
         checkpoint.load(tmp_path, WIDTHS)
 

@@ -227,9 +227,9 @@ def test_a_dying_writer_is_waited_for_a_living_one_isnt(tmp_path: Path, monkeypa
     directory = tmp_path / "replay"
     ring(directory, 300)
     lock = locked(directory)
-    monkeypatch.setattr("carla_td3.td3.replay.resize_replay._LAST_WRITER_S", 0.2)
+    monkeypatch.setattr("carla_td3.td3.replay.ring._LAST_WRITER_S", 0.2)
     with pytest.raises(ReplayError, match="another process writes this replay"):
         resize(directory, 120, DEFAULT)
-    monkeypatch.setattr("carla_td3.td3.replay.resize_replay._LAST_WRITER_S", PATIENCE_S)
+    monkeypatch.setattr("carla_td3.td3.replay.ring._LAST_WRITER_S", PATIENCE_S)
     threading.Timer(0.3, lock.close).start()
     assert resize(directory, 120, DEFAULT) is not None

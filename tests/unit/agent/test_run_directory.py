@@ -14,8 +14,9 @@ import pytest
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_td3 import config
+from carla_td3.cli import options
 from carla_td3.exits import AgentError
-from carla_td3.run_directory import prepare, read_overrides, save_config
+from carla_td3.run_directory import is_changed, prepare, read_overrides, save_config
 from carla_td3.td3.replay.replay import Replay
 
 
@@ -93,3 +94,18 @@ def test_broken_overrides_are_one_sentence(tmp_path: Path, text: str) -> None:
     run.overrides.write_text(text)
     with pytest.raises(config.ConfigError, match=r"overrides\.yaml"):
         read_overrides(run)
+
+
+def test_a_configuration_that_a_disk_changed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunPaths(tmp_path)
+    assert not is_changed(run)
+    save_config(run, config.AgentConfig())
+    assert not is_changed(run)
+    options.resolve(None, run, None)
+    assert not capsys.readouterr().err
+    run.config.write_text(run.config.read_text().replace("seed: 0", "seed: 8"))
+    options.resolve(None, run, None)
+    assert "config.yaml has other values than the last start wrote" in capsys.readouterr().err
+    body = run.config.read_bytes().partition(b"\nseed")[2]
+    run.config.write_bytes(b"seed" + body)  # as earlier versions wrote it
+    assert not is_changed(run)

@@ -20,6 +20,7 @@ import pytest
 from carla_run import signals
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
+from carla_run.sealed import unsealed
 from carla_run.signals import SAME_REQUEST_S, StoppedAtOnce, StopRequests
 from carla_td3 import config
 from carla_td3.cli import options
@@ -217,7 +218,7 @@ def drop(checkpoint: Path, value: str) -> None:
     del values[value]
     (checkpoint / "values.json").write_text(json.dumps(values))
     manifest["sha256"]["values.json"] = hashlib.sha256((checkpoint / "values.json").read_bytes()).hexdigest()
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    (checkpoint / "manifest.json").write_text(json.dumps(unsealed(manifest)))
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(run: RunPaths) -> None:

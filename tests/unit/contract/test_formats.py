@@ -41,6 +41,16 @@ def test_a_run_without_a_later_format_is_readable(tmp_path: Path, text: str | No
     formats.require_readable(run)
 
 
+@pytest.mark.parametrize("digit", "0359")
+def test_a_flipped_bit_in_the_format_refuses_no_run_of_this_version(tmp_path: Path, digit: str) -> None:
+    run = RunPaths(tmp_path)
+    formats.stamp(run)
+    run.version.write_text(run.version.read_text().replace('"format": 1', f'"format": {digit}'))
+    formats.require_readable(run)
+    formats.stamp(run)
+    assert json.loads(run.version.read_text())["format"] == formats.RUN.newest
+
+
 def test_a_stamp_is_written_once(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     formats.stamp(run)

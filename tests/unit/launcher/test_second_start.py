@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from carla_launcher import config, down
 from carla_launcher import up as up_command
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.launcher_state import LauncherState
+from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, recall
 from carla_launcher.cli import app
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.pools import Cards
@@ -31,6 +31,7 @@ from carla_launcher.up import run as up_run
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
+from carla_run.sealed import unsealed
 from carla_td3.cli import commands, options
 
 
@@ -385,7 +386,7 @@ def test_the_launchers_configuration_is_read_again(up: Up) -> None:
 
 
 def spoiled(run: RunPaths, *path: str, value: Any) -> None:
-    found = read_object(run.launcher_state)
+    found = unsealed(read_object(run.launcher_state))
     inner = found
     for key in path[:-1]:
         inner = inner[key]
@@ -430,6 +431,24 @@ def test_so_is_what_is_no_object(up: Up, text: str) -> None:
     run = begun(up())
     run.launcher_state.write_text(text, encoding="utf-8")
     check_it_is_said_and_resumed(up, run, "launcher.json can't be used: `run` is missing")
+
+
+def test_no_flipped_bit_is_taken_for_a_value(up: Up) -> None:
+    run = begun(up())
+    whole = run.launcher_state.read_bytes()
+    before, damaged = recall(run), 0
+    assert before is not None
+    for place in range(0, 8 * len(whole), 37):
+        content = bytearray(whole)
+        content[place // 8] ^= 1 << place % 8
+        run.launcher_state.write_bytes(content)
+        try:
+            found = recall(run)
+        except UnusableStateError:
+            damaged += 1
+        else:  # white space, or the checksum's own name
+            assert found == before, place
+    assert damaged > len(whole) // 10
 
 
 def test_so_is_one_that_cannot_be_read(up: Up) -> None:

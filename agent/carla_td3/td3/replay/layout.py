@@ -29,7 +29,7 @@ ROW = np.dtype(
         ("episode_step", "<u4"),  # 0 for the episode's first observation
         ("terminated", "u1"),
         ("truncated", "u1"),
-        ("unused", "V2"),  # keeps the rows 8-byte aligned
+        ("checksum", "<u2"),  # see the module of this name; 0 in rows of earlier versions
     ]
 )
 META = "replay.json"

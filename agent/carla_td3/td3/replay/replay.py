@@ -58,8 +58,7 @@ class Replay(Reader, Source):
 
     def close(self) -> None:
         """Release the lock for another writer; the mapping ends with its last reference."""
-        if self._ring.lock is not None:
-            self._ring.lock.close()
+        self._ring.close()
 
     @property
     def _rings(self) -> Sequence[Reader]:
@@ -73,7 +72,7 @@ class Replay(Reader, Source):
         ``privileged`` only if the rows hold it. It is published with the first transition.
         """
         self._episode_step = 0
-        self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""), privileged)
+        self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, 0), privileged)
 
     def append(
         self,
@@ -94,7 +93,7 @@ class Replay(Reader, Source):
             raise ReplayError(f"{self._ring.directory}: a transition outside an episode; call start_episode first.")
         row = self.rows + (self._episode_step == 0)
         self._episode_step += 1
-        values = (self.steps + 1, vector, action, reward, self._episode_step, terminated, truncated, b"")
+        values = (self.steps + 1, vector, action, reward, self._episode_step, terminated, truncated, 0)
         self._write(row, frame, values, privileged)
         self._ring.published[0] = row + 1  # one aligned store, after all that it announces
         if terminated or truncated:
@@ -108,3 +107,4 @@ class Replay(Reader, Source):
             raise ValueError(f"{found} privileged numbers for a replay of {self.layout.privileged}")
         self._ring.frames[slot] = self._stack.cells(frame).reshape(-1)
         self._ring.rows[slot] = (*values, privileged) if found else values
+        self._ring.seal(row)

@@ -8,12 +8,10 @@ count of steps continues.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -21,18 +19,24 @@ from carla_run.events import CannotFit, MemoryPool, log_by
 from carla_run.exits import Exit
 from carla_td3.exits import AgentError
 from carla_td3.td3.replay import resampling
+from carla_td3.td3.replay.checksum import UNKNOWN
 from carla_td3.td3.replay.frames import BLOCK, FrameStack, frame_shape
 from carla_td3.td3.replay.layout import META, Layout, ReplayError, bytes_for
 from carla_td3.td3.replay.reader import IN_FLIGHT
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay
-from carla_td3.td3.replay.ring import NoRoomError, Ring, allocate, free_bytes, locked, require_planes
+from carla_td3.td3.replay.ring import (
+    NoRoomError,
+    Ring,
+    allocate,
+    free_bytes,
+    lock_of_the_last_writer,
+    require_planes,
+)
 from carla_td3.td3.replay.sampling import Rings
 
 _MIB = 2**20
 _BLOCK = 1024
 """Rows copied at once: 7 MiB of frames, three times as much while their size changes."""
-_LAST_WRITER_S = 5.0
-"""Seconds to wait for a collector whose learner was killed; it and its lock end within milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def resize(directory: Path, capacity: int, stack: FrameStack, reserve: int = 0, 
         return None
     if capacity < MIN_CAPACITY:
         raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
-    with _lock_of_the_last_writer(directory) as lock:
+    with lock_of_the_last_writer(directory) as lock:
         old = Layout.read(directory)
         old.require_privileged(directory, privileged)
         _remove_what_does_not_count(directory, old)
@@ -183,6 +187,9 @@ def _copy(old: Ring, new: Ring, start: int, end: int) -> None:
             frames = np.stack(cells, axis=3).reshape(len(frames), -1)
         new.frames[there] = frames
         new.rows[there] = old.rows[here]
+        if new.layout.side != old.layout.side:
+            for number in numbers[old.rows["checksum"][here] != UNKNOWN].tolist():
+                new.seal(number)
     new.flush()
 
 
@@ -201,12 +208,3 @@ def _remove_what_does_not_count(directory: Path, layout: Layout) -> None:
         for path in directory.glob(pattern):
             if path.name not in layout.files:
                 path.unlink()
-
-
-def _lock_of_the_last_writer(directory: Path) -> IO[bytes]:
-    deadline_s = time.monotonic() + _LAST_WRITER_S
-    while time.monotonic() < deadline_s:
-        with contextlib.suppress(ReplayError):
-            return locked(directory)
-        time.sleep(0.05)
-    return locked(directory)

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from carla_td3.td3.replay.checksum import UNKNOWN, bare, checksum
 from carla_td3.td3.replay.frames import DEFAULT, FrameStack
 from carla_td3.td3.replay.layout import META, Layout, ReplayError, bytes_for
+
+_LAST_WRITER_S = 5.0
+"""Seconds to wait for a collector whose learner was killed; it and its lock end within milliseconds."""
 
 
 class NoRoomError(ReplayError):
@@ -69,9 +74,11 @@ class Ring:
         return cls.mapped(directory, layout, locked(directory) if writable else None)
 
     @classmethod
-    def mapped(cls, directory: Path, layout: Layout, lock: IO[bytes] | None) -> Ring:
-        """Map allocated files, for writing if there is a lock."""
-        pages, rows, published = (_map(directory / name, lock is not None) for name in layout.files)
+    def mapped(cls, directory: Path, layout: Layout, lock: IO[bytes] | None, private: bool = False) -> Ring:
+        """Map allocated files, for writing if there is a lock; ``private`` rows can be changed in this process only."""
+        figures = mmap.ACCESS_COPY if private else mmap.ACCESS_READ if lock is None else mmap.ACCESS_WRITE
+        access = (mmap.ACCESS_READ if private else figures, figures, figures)
+        pages, rows, published = map(_map, (directory / name for name in layout.files), access)
         if lock is None:
             # Frames are drawn at random: the kernel's read-ahead, 128 KiB to 8 MiB per fault, would be wasted.
             pages.madvise(mmap.MADV_RANDOM)
@@ -80,11 +87,22 @@ class Ring:
             directory, layout, frames, np.frombuffer(rows, layout.row), np.frombuffer(published, "<i8"), pages, lock
         )
 
+    def close(self) -> None:
+        """Release the lock for another writer; the mapping ends with its last reference."""
+        if self.lock is not None:
+            self.lock.close()
+
     def rows_at(self, slots: NDArray[np.int64]) -> NDArray[Any]:
         """Return copies of the rows in these slots, in the same shape."""
         # As bytes: numpy copies structured rows one field at a time, which takes ten times as long.
         whole = self.rows.view((np.void, self.rows.itemsize))
         return whole.take(slots, mode="clip").view(self.rows.dtype)
+
+    def seal(self, number: int) -> None:
+        """Store a row's checksum: the last store before the row is published."""
+        slot = number % self.layout.capacity
+        self.rows["checksum"][slot] = UNKNOWN  # a kill here leaves a row that counts as whole
+        self.rows["checksum"][slot] = checksum(number, bare(self.rows[slot]), self.frames[slot])
 
     def flush(self) -> None:
         """Wait until frames and rows are on the disk."""
@@ -120,6 +138,16 @@ def locked(directory: Path) -> IO[bytes]:
         lock.close()
         raise ReplayError(f"{directory}: another process writes this replay; stop that run first.") from None
     return lock
+
+
+def lock_of_the_last_writer(directory: Path) -> IO[bytes]:
+    """Return the lock file as :func:`locked`, after waiting for a collector whose learner was killed."""
+    deadline_s = time.monotonic() + _LAST_WRITER_S
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(ReplayError):
+            return locked(directory)
+        time.sleep(0.05)
+    return locked(directory)
 
 
 def allocate(directory: Path, files: Mapping[str, int]) -> None:
@@ -197,6 +225,6 @@ def require_planes(directory: Path, found: Layout, stack: FrameStack) -> None:
         )
 
 
-def _map(path: Path, writable: bool) -> mmap.mmap:
-    with path.open("r+b" if writable else "rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+def _map(path: Path, access: int) -> mmap.mmap:
+    with path.open("r+b" if access == mmap.ACCESS_WRITE else "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=access)

@@ -1,8 +1,9 @@
-"""Speed of the encoder's convolutions in billions of operations per second, compared with a matrix product.
+"""Speed of the encoder's three convolutions, in billions of operations per second, compared with a matrix product.
 
-It measures the forward pass and the whole backward pass (weights' gradients of all three, inputs' gradients of the last
-two) in float32, with ReLU, conversion of frames and splitting into parts. If the figure is near the matrix product's,
-only less arithmetic can make an update faster. Run: ``python benchmarks/convolutions.py --isa AVX2 --json``.
+It measures the forward pass, and the backward pass for the weights of all three layers and the inputs of the last two.
+Both are in float32, and include ReLU, the conversion of frames and the splitting of the batch. If the speed is near the
+matrix product's, an update can only get faster with fewer operations. Run:
+``python benchmarks/convolutions.py --isa AVX2 --json``.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ SIZE = 1024
 """Size of the matrices."""
 FRAMES = (4, 21, 21, 16)
 KERNELS, CHANNELS, CELLS = (8 * 8, 4 * 4, 3 * 3), (4, 32, 64, 64), (20 * 20, 9 * 9, 7 * 7)
-"""NatureCNN at 84×84: pixels of a kernel, channels before, between and after, pixels of each result."""
+"""NatureCNN at 84×84, by layer: pixels of a kernel, channels of input and outputs, pixels of the output."""
 
 
 def main(
-    batch: Annotated[int, typer.Option(min=1, help="Frames at once.")] = 256,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 15,
+    batch: Annotated[int, typer.Option(min=1, help="Frames in a batch.")] = 256,
+    repeats: Annotated[int, typer.Option(min=1, help="Measurements of each function.")] = 15,
     threads: Annotated[int, typer.Option(min=1, help="torch threads.")] = os.cpu_count() or 1,
-    isa: Annotated[Cap | None, typer.Option(help="No instructions of oneDNN, ATen and MKL beyond this set.")] = None,
+    isa: Annotated[Cap | None, typer.Option(help="Largest instruction set that oneDNN, ATen and MKL may use.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure the encoder's convolutions beside a matrix product, in turns."""
+    """Measure the encoder's convolutions and a matrix product alternately."""
     hold_to(isa)
     ways = _ways(batch, threads)
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for turn in counted(range(repeats + 1), "turn"):
         for name, (run, operations) in ways.items():
             rate = operations / _seconds(run) / 1e9
-            if turn:  # the first turn generates code and takes memory
+            if turn:  # the first turn also generates code and allocates memory
                 rates[name].append(rate)
     share = {name: statistics.median(rate) / statistics.median(rates["product"]) for name, rate in rates.items()}
     report = {
@@ -57,7 +58,7 @@ def main(
 
 
 def _ways(batch: int, threads: int) -> dict[str, tuple[Callable[[], object], float]]:
-    """Return the timed functions and their operations; a product and a sum count as two."""
+    """Return the timed functions with their numbers of operations. A multiplication and an addition are two."""
     import torch
 
     from carla_td3.config import NetworkConfig

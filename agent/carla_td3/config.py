@@ -759,8 +759,8 @@ class AgentConfig(Section):
     def _warm_up_ends(self) -> AgentConfig:
         if self.training.warmup_steps >= self.training.total_steps:
             raise ValueError(
-                f"training.warmup_steps {self.training.warmup_steps} leaves nothing to learn of training.total_steps "
-                f"{self.training.total_steps}: lower warmup_steps"
+                f"training.warmup_steps is {self.training.warmup_steps}, expected less than training.total_steps, "
+                f"which is {self.training.total_steps}"
             )
         return self
 
@@ -857,7 +857,7 @@ def merged(values: dict[str, Any], source: str, overrides: Mapping[str, Any] | N
         reported["simulator.port"] = reported["simulator.port"].partition("-")[0]
     for dotted, value in {**reported, **(overrides or {})}.items():
         layered_yaml.assign(values, dotted, value)
-    return validate(values, source=" with ".join([source, *given.values()]))
+    return validate(values, source=" with ".join([source, ", ".join(given.values())] if given else [source]))
 
 
 def _given() -> dict[str, str]:

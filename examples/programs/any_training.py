@@ -1,6 +1,7 @@
-"""A training that knows the ``carla`` client and nothing of the launcher: it steps a world and saves now and then.
+"""Example of a training that uses only the ``carla`` client: it ticks a world and saves a checkpoint every 50 steps.
 
-See any-training.yaml beside it, and docs/how-to/any-training.md.
+It does not know the launcher. any-training.yaml, beside this file, describes it to the launcher
+(docs/how-to/any-training.md). SIGUSR1 requests a checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ CHECKPOINT = Path("checkpoint.json")
 
 
 def main() -> None:
-    """Drive so many steps, from the last checkpoint on if asked to."""
+    """Tick the world until ``--steps`` steps are done. With ``--resume``, begin at the last checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default=os.environ.get("CARLA_HOST", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=2000)
@@ -27,25 +28,25 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     given = parser.parse_args()
     step = json.loads(CHECKPOINT.read_text())["step"] if given.resume and CHECKPOINT.exists() else 0
-    asked: list[int] = []
+    requests: list[int] = []
 
-    def ask(number: int, _frame: FrameType | None) -> None:
-        asked.append(number)
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        requests.append(number)
 
-    signal.signal(signal.SIGUSR1, ask)
+    signal.signal(signal.SIGUSR1, on_signal)
     client = carla.Client(given.host, given.port)
     client.set_timeout(20.0)
     world = client.get_world()
     settings = world.get_settings()
     settings.synchronous_mode, settings.fixed_delta_seconds = True, 0.05
     world.apply_settings(settings)
-    batch = bytearray(given.batch_size * 2**20)
+    batch = bytearray(given.batch_size * 2**20)  # stands for the memory of a batch: 1 MiB for each sample
     while step < given.steps:
         world.tick()
         step += 1
         print(f"step {step} of {given.steps}, {len(batch)} bytes", flush=True)
-        if asked or step % 50 == 0:
-            asked.clear()
+        if requests or step % 50 == 0:
+            requests.clear()
             CHECKPOINT.write_text(json.dumps({"step": step}))
     Path("trained.txt").write_text(f"{step} steps\n")
 

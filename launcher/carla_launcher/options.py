@@ -90,7 +90,7 @@ class RunOptions(Options):
     stack: Annotated[Path, FROM_ANYWHERE, Option(metavar="DIR")] = STACK
     """Folder of the Compose files. Default: the project's source folder if it is there, else the current folder."""
     runtime: RuntimeKind = RuntimeKind.AUTO
-    """How to start both: compose (Docker), process, or auto. auto takes compose for CARLA in Docker, else process."""
+    """compose (Docker containers), process, or auto: compose if CARLA runs in Docker, else process."""
     simulator: SimulatorKind = SimulatorKind.AUTO
     """carla, carla-lite, elsewhere, none, or auto: CARLA if there is a GPU and CARLA can start, else carla-lite."""
     quality: Literal["Low", "Epic"] | None = None
@@ -103,7 +103,7 @@ class RunOptions(Options):
         TAKEN_BACK,
         Option(parser=lambda text: text.split(","), metavar="A,B,…"),
     ] = None
-    """Rungs (changes that free memory), in order of use. A pool (vram, ram, disk) with none of them keeps its own."""
+    """Rungs (changes that free memory), in order. A pool (vram, ram, disk) without any of them keeps its default."""
     map: Annotated[str | None, AfterValidator(_map_file_by_its_path), TAKEN_BACK] = None
     """Map name, such as Town01 or Lite:seed=7, or path of an .xodr file. Default: as configured."""
     seed: int | None = Field(None, ge=0)
@@ -119,7 +119,7 @@ class RunOptions(Options):
     gpu: Annotated[Cards | None, Option(parser=_cards, metavar="N|SIMULATOR,AGENT")] = None
     """GPU index: one for both, or two. Default: the run's earlier GPUs, else CARLA_GPU and AGENT_GPU, else 0."""
     share_gpu: bool = False
-    """Start even if another launcher uses the GPU. Its run's memory then counts as that of other programs."""
+    """Start even if another launcher uses the GPU. The other run's memory then counts as foreign."""
     max_timesteps: int | None = Field(None, ge=1)
     """Total environment steps, warm-up included. Overrides the agent's configuration."""
     dashboard_port: int | None = Field(None, ge=0, le=65535)
@@ -131,7 +131,7 @@ class RunOptions(Options):
     simulator_args: Annotated[tuple[str, ...], WITHOUT_EMPTY, Option("--simulator-arg")] = ()
     """One argument for the simulator. Can be repeated."""
     command: Annotated[tuple[str, ...], Argument(metavar="[-- COMMAND]")] = ()
-    """Command to run instead of the agent, without a shell. {host}, {port}, {tm_port}, {gpu} become their values."""
+    """Command to run instead of the agent, without a shell. {host}, {port}, {tm_port} and {gpu} are filled in."""
     program: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="FILE")] = None
     """The command's program file: how it resumes, what shows its progress, how it can use less memory."""
     cwd: Annotated[Path | None, FROM_ANYWHERE_IF_ANY, Option(metavar="DIR")] = None

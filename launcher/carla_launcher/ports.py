@@ -1,6 +1,6 @@
-"""TCP ports on 127.0.0.1: finds consecutive free ones for simulators, and the process that uses a port.
+"""TCP ports on 127.0.0.1: finds consecutive free ports for simulators, and the program that uses a port.
 
-Binds a port only to test it.
+Binds ports only to test them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def free_port_pair(rng: random.Random) -> int | None:
 
 
 def free_ports(rng: random.Random, count: int) -> int | None:
-    """Return the first of this many consecutive ports that are free on 127.0.0.1; None if none were found.
+    """Return the first of ``count`` consecutive ports that are free on 127.0.0.1; None if none were found.
 
-    CARLA takes three. The ports are below the kernel's range for outgoing connections: otherwise a client that
-    reconnects during a simulator's restart could get the same port for itself and connect to itself.
+    CARLA needs three. The ports are below the kernel's range for outgoing connections. In that range, a client that
+    reconnects while its simulator restarts could get the simulator's port for its own end, and connect to itself.
     """
     highest = 32_768
     with contextlib.suppress(OSError, ValueError):
@@ -45,7 +45,7 @@ def free_ports(rng: random.Random, count: int) -> int | None:
 
 
 def holder(port: int) -> str:
-    """Return the programs or containers that use a port of 127.0.0.1, as text; empty if it is free."""
+    """Return the names of the programs or containers that use a port of 127.0.0.1; empty if it is free."""
     if _is_free(port, after_others=True):
         return ""
     pids = {pid for taken, pid in _listening() if taken == port}
@@ -56,7 +56,7 @@ def holder(port: int) -> str:
 
 
 def _is_free(port: int, after_others: bool = False) -> bool:
-    """Return whether a port can be bound; with ``after_others`` also while old connections are closing."""
+    """Return whether a port can be bound. With ``after_others``, a port of connections that still close is free."""
     with socket.socket() as probe:
         if after_others:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -143,7 +143,7 @@ def test_another_town_is_loaded_and_reloaded_as_a_new_episode(session):
     reloaded = session.client.reload_world()
     assert reloaded.id != world.id
     assert not reloaded.get_actors().filter("vehicle.*")
-    with pytest.raises(RuntimeError, match="map Town99 does not exist here, expected one of Lite01, Lite02"):
+    with pytest.raises(RuntimeError, match="this server has no map Town99, expected one of Lite01, Lite02"):
         session.client.load_world("Town99")
 
 

@@ -73,7 +73,7 @@ PretrainedName = Annotated[
         help="Trained driver: the name of one that is installed (traffic), or a .safetensors file that `export` wrote.",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume the run if it exists; start it if it does not.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume what exists; start from the beginning if nothing does.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Print tracebacks instead of one-sentence errors.")]
 
 KEYS = {

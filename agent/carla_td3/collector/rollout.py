@@ -1,7 +1,7 @@
-"""Training episodes: act, step, store. One call per step.
+"""Training episodes: each call of ``Rollout.step`` acts, steps the environment and stores the transition.
 
-Owns the order in which an observation, an action and their transition are written to the replay, and the choice between
-warm-up and actor. Every random draw is a function of the seed and the step (``carla_td3.seeding``).
+Owns the order in which observation, action and transition are written to the replay. Chooses between warm-up actions
+and the actor's. Every random draw is a function of the seed and the step (``carla_td3.seeding``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Episode:
 
 
 class Rollout:
-    """Drives training episodes and writes them to one ring."""
+    """Drives training episodes and writes them to one collector's ring in the replay."""
 
     def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: Driver) -> None:
         self._config = config
@@ -53,20 +53,21 @@ class Rollout:
         return self._episode is not None
 
     def abandon(self) -> None:
-        """Abort the episode: the next step begins a new one. The steps so far are in the replay."""
+        """Abort the episode, so that the next step begins a new one. The replay keeps the steps so far."""
         self._episode = None
 
     def step(self) -> EpisodeEnded | None:
-        """Take one step and publish it, beginning an episode if none is open; return the episode if the step ended it.
+        """Take one step and store it. Return a summary of the episode if this step ended it, else None.
 
-        If the simulator is lost in the step, the episode ends and nothing is stored.
+        Begins an episode if none is open. If the simulator is lost during the step, the episode ends and the step isn't
+        stored.
         """
         episode = self._episode or self.begin()
         episode.action = self._action(episode)
         observation, reward, terminated, truncated, info = self._env.step(episode.action)
         if not info["simulator_lost"]:
-            vector, known = observation["vector"], observation.get("privileged")
-            self._replay.append(episode.action, reward, terminated, truncated, self._env.picture, vector, known)
+            vector, privileged = observation["vector"], observation.get("privileged")
+            self._replay.append(episode.action, reward, terminated, truncated, self._env.picture, vector, privileged)
             episode.observation = observation
             episode.length += 1
             episode.reward += reward
@@ -74,7 +75,7 @@ class Rollout:
         return self._ended(episode, info) if terminated or truncated else None
 
     def begin(self) -> _Episode:
-        """Begin an episode: connect to the simulator if needed, and reset the environment."""
+        """Begin an episode: reset the environment, which connects to the simulator if needed."""
         steps, seed = self._replay.steps, self._config.seed
         observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
         self._replay.start_episode(self._env.picture, observation["vector"], observation.get("privileged"))
@@ -88,12 +89,12 @@ class Rollout:
         return self._episode
 
     def _action(self, episode: _Episode) -> Action:
-        steps, seen = self._replay.steps, episode.observation
+        steps, observation = self._replay.steps, episode.observation
         if steps < self._config.training.warmup_steps:
             rng = generator(self._config.seed, Purpose.WARM_UP, steps)
-            return warmup_action(rng, episode.action, seen["vector"], self._config.environment)
+            return warmup_action(rng, episode.action, observation["vector"], self._config.environment)
         state = self._env.state
-        return episode.halts(episode.noise(self._driver.act(seen, state)), state.speed_mps)
+        return episode.halts(episode.noise(self._driver.act(observation, state)), state.speed_mps)
 
     def _ended(self, episode: _Episode, info: dict[str, Any]) -> EpisodeEnded:
         self._episode = None

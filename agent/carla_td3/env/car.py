@@ -1,7 +1,7 @@
-"""The agent's car: one vehicle, teleported to each route's start and kept while the simulator lives.
+"""The agent's car: one vehicle, which is teleported to the start of each route.
 
-Owns the vehicle and, through ``SensorRig``, its sensors. Reusing them leaks less than respawning: CARLA keeps memory of
-destroyed sensors (facts, section 4). Knows nothing of rewards and observations.
+Owns the vehicle, and its sensors through ``SensorRig``. Both are kept as long as the simulator runs, because CARLA does
+not free all memory of destroyed sensors (facts, section 4). Knows nothing of rewards and observations.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from carla_td3.env.session import ROLE_PREFIX, BlockedStart, Session, SimulatorL
 
 ROLE = f"{ROLE_PREFIX}ego"
 BLUEPRINT = "vehicle.tesla.model3"
-# A car that is put down level on a slope would stick in the road (half its length times the gradient: 0.48 m at 20 %),
-# and a simulator refuses that (facts, section 5). So it is dropped from this height, and braked until it has fallen
-# (0.32 s) and its springs are at rest.
+# Height above the road at which the car is placed. It is placed level: on a slope of 20 % one end would otherwise be
+# 0.48 m below the road (half the length times the gradient), and a simulator refuses that (facts, section 5).
 DROP_M = 0.5
+# Time that the car then brakes. It falls for 0.32 s, and its springs come to rest.
 SETTLE_S = 1.0
-SOLID = ("vehicle.", "walker.pedestrian.")
-# Cars overlap if their centres are nearer than all three: lengths (of a lorry, too), widths, and levels of a road.
-AHEAD_M, BESIDE_M, ABOVE_M = 6.0, 2.3, 3.0
-# A car that is farther from the start than it rolls while it settles was pushed off something that stands there.
-STRAY_M = 0.5
+# Types of actors that can block the start.
+BLOCKING_TYPES = ("vehicle.", "walker.pedestrian.")
+# An actor blocks the start if its centre is nearer than all three: along the car (enough for a lorry), across it, and
+# in height (less than between two levels of road).
+CLEAR_AHEAD_M, CLEAR_BESIDE_M, CLEAR_ABOVE_M = 6.0, 2.3, 3.0
+# Largest distance from the start after SETTLE_S. A car that is farther away was pushed aside by an obstacle.
+MAX_SHIFT_M = 0.5
 
 
 @dataclass(frozen=True)
 class Motion:
-    """Motion of the car in one frame, in the world frame: metres, radians, metres per second."""
+    """Position, heading and velocity of the car in one tick, in world coordinates: m, rad, m/s."""
 
     frame: int
     x_m: float
@@ -44,7 +46,7 @@ class Motion:
 
     @property
     def speed_mps(self) -> float:
-        """Speed over ground."""
+        """Horizontal speed."""
         return math.hypot(self.vx_mps, self.vy_mps)
 
 
@@ -52,12 +54,13 @@ class Car:
     """The vehicle and its sensors.
 
     Args:
-        session: connected and synchronous.
-        route: where the car appears.
+        session: connected session in synchronous mode.
+        camera: settings of the front camera.
+        route: the car is spawned at its start.
 
     Raises:
-        BlockedStart: something stands where the car is to appear.
-        SimulatorLost: the simulator gave no car, or no sensor.
+        BlockedStart: another actor stands at the start.
+        SimulatorLost: the simulator spawned no car or no sensor.
     """
 
     def __init__(self, session: Session, camera: CameraConfig, route: Route) -> None:
@@ -71,38 +74,38 @@ class Car:
             self.sensors = SensorRig(session, self.actor, camera)
 
     def place(self, route: Route) -> Motion:
-        """Put the car at rest on the route's start and return its motion in the frame that shows it there.
+        """Move the car to the start of a route, wait until it is at rest, and return its motion there.
 
         Raises:
-            BlockedStart: another vehicle or a pedestrian is there, or the car ended up elsewhere.
+            BlockedStart: another vehicle or a pedestrian is at the start, or something pushed the car away from it.
             SimulatorLost: see ``Session.tick``.
         """
-        still, start = carla.Vector3D(), start_of(route)
-        # Check first, in a new frame: a car that is moved into another one throws it aside, and is thrown aside itself.
+        zero, start = carla.Vector3D(), start_of(route)
+        # Check before the move, in a new frame: a car that is moved into another car throws both aside.
         self._session.tick()
-        if self._is_taken(start):
+        if self._is_blocked(start):
             raise BlockedStart(start.location)
         self.actor.set_transform(start)
-        self.actor.set_target_velocity(still)
-        self.actor.set_target_angular_velocity(still)
+        self.actor.set_target_velocity(zero)
+        self.actor.set_target_angular_velocity(zero)
         self.actor.apply_control(carla.VehicleControl(brake=1.0, hand_brake=True))
         for _ in range(math.ceil(SETTLE_S / self._session.config.fixed_delta_s)):
             frame = self._session.tick()
         motion = self.motion(frame)
-        if math.hypot(motion.x_m - start.location.x, motion.y_m - start.location.y) > STRAY_M:
+        if math.hypot(motion.x_m - start.location.x, motion.y_m - start.location.y) > MAX_SHIFT_M:
             raise BlockedStart(start.location)
         return motion
 
-    def _is_taken(self, start: carla.Transform) -> bool:
+    def _is_blocked(self, start: carla.Transform) -> bool:
         """Return whether another actor stands at the start in the newest frame."""
         axes = (
-            (start.get_forward_vector(), AHEAD_M),
-            (start.get_right_vector(), BESIDE_M),
-            (carla.Vector3D(z=1.0), ABOVE_M),
+            (start.get_forward_vector(), CLEAR_AHEAD_M),
+            (start.get_right_vector(), CLEAR_BESIDE_M),
+            (carla.Vector3D(z=1.0), CLEAR_ABOVE_M),
         )
         with self._session.answered():
             others = [other for other in self._session.world.get_actors() if other.id != self.actor.id]
-        gaps = [other.get_location() - start.location for other in others if other.type_id.startswith(SOLID)]
+        gaps = [other.get_location() - start.location for other in others if other.type_id.startswith(BLOCKING_TYPES)]
         return any(all(abs(gap.dot(axis)) < reach_m for axis, reach_m in axes) for gap in gaps)
 
     def add_view(self, pixels: int) -> FrameCamera:
@@ -123,21 +126,21 @@ class Car:
         return self.motion(self._session.tick())
 
     def motion(self, frame: int) -> Motion:
-        """Return the motion in the newest frame, which must be ``frame``.
+        """Return the motion in the newest frame, whose number is ``frame``.
 
         Raises:
-            SimulatorLost: the car or one of its sensors isn't in it.
+            SimulatorLost: the car or one of its sensors isn't in that frame.
         """
         snapshot = self._session.world.get_snapshot()
-        seen = snapshot.find(self.actor.id)
-        if seen is None or not self.sensors.are_in(snapshot):
-            what = "The car" if seen is None else "A sensor of the car"
-            raise SimulatorLost(f"{what} is gone from the simulator: another client destroyed it.")
-        pose, velocity = seen.get_transform(), seen.get_velocity()
+        car = snapshot.find(self.actor.id)
+        if car is None or not self.sensors.are_in(snapshot):
+            missing = "The car" if car is None else "A sensor of the car"
+            raise SimulatorLost(f"{missing} is gone from the simulator: another client destroyed it.")
+        pose, velocity = car.get_transform(), car.get_velocity()
         return Motion(frame, pose.location.x, pose.location.y, math.radians(pose.rotation.yaw), velocity.x, velocity.y)
 
     def abandon(self) -> None:
-        """Stop listening to a lost simulator: its streams must not reconnect to the next one."""
+        """Stop the sensor streams of a lost simulator, so that they don't reconnect to the next simulator."""
         self.sensors.stop()
         del self.sensors, self.actor
 
@@ -149,7 +152,7 @@ class Car:
 
 
 def start_of(route: Route) -> carla.Transform:
-    """Return the pose of a car that is about to drive ``route``."""
+    """Return the pose at the start of ``route`` in which the car is placed: level, ``DROP_M`` above the road."""
     x, y = (float(value) for value in route.points[0])
     yaw_deg = math.degrees(float(route.yaw[0]))
     return carla.Transform(carla.Location(x, y, route.start_z_m + DROP_M), carla.Rotation(yaw=yaw_deg))

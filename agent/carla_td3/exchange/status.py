@@ -1,6 +1,6 @@
-"""The collector's status and its step limit: two small blocks of numbers in mapped files.
+"""The collector's status and its step limit: two small blocks of numbers in memory-mapped files.
 
-Owns their layout. Times are CLOCK_MONOTONIC, which all processes of a machine share. Knows no policy.
+Owns their layout. Times are CLOCK_MONOTONIC, which all processes of a machine share. Decides nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Snapshot:
 
     state: CollectorState
     episodes: int
-    """Episodes ended in all collectors of this run."""
+    """Training episodes that ended, in all collectors of this run."""
     ticks: int
     """Simulator ticks in all collectors of this run."""
     in_call: bool
@@ -32,57 +32,61 @@ class Snapshot:
     silent_s: float
     """Seconds since the last sign of life."""
     limit_s: float
-    """How long the silence may last."""
+    """Longest allowed time between two signs of life."""
 
     @property
     def outstanding_s(self) -> float:
-        """How long the running call has taken; 0 if none is running."""
+        """Seconds since the running call began or last gave a sign of life; 0 outside of calls."""
         return self.silent_s if self.in_call else 0.0
 
     @property
     def overdue(self) -> bool:
-        """Whether the collector hangs, in a call or outside."""
+        """Whether the time limit has passed: the collector then counts as hung."""
         return self.silent_s > self.limit_s
 
 
 class Status(CollectorBlock):
-    """The collector's block: the collector writes, the learner reads and clears it between two collectors."""
+    """The collector's block. The collector writes it. The learner reads it, and clears it between collectors."""
 
     NAME = "status"
     LAYOUT = np.dtype(
         [
             *((name, "i8") for name in ("state", "episodes", "ticks", "in_call")),
-            *((name, "f8") for name in ("sign_s", "limit_s", "idle_limit_s")),
+            *((name, "f8") for name in ("last_sign_s", "limit_s", "idle_limit_s")),
         ]
     )
     ticks = Count()
     """Simulator ticks in all collectors of this run."""
     episodes = Count()
-    """Training episodes ended in all collectors of this run."""
+    """Training episodes that ended, in all collectors of this run."""
     in_call = Count()
     """1 while a call into the environment is running, else 0."""
 
     def begin_collector(self, start_limit_s: float, idle_limit_s: float) -> None:
-        """Record that a new process starts.
+        """Record that a new collector process starts.
 
         Args:
-            start_limit_s: limit until its first sign of life.
-            idle_limit_s: limit between two signs of life outside of calls.
+            start_limit_s: longest time until its first sign of life.
+            idle_limit_s: longest time between two signs of life while no call is running.
         """
         self.state = CollectorState.STARTING
         self.in_call = 0
         self.record["idle_limit_s"] = idle_limit_s
-        self._sign(start_limit_s)
+        self._record_sign(start_limit_s)
 
     def end_collector(self) -> None:
-        """Record that there is no collector: the call that the last one died in is no longer running."""
+        """Record that no collector runs. A call that the last collector died in counts as ended."""
         self.state = CollectorState.ABSENT
         self.in_call = 0
 
     def alive(self, limit_s: float | None = None) -> None:
-        """Give a sign of life; within a call its time limit starts again, with ``limit_s`` if given."""
+        """Record a sign of life, which restarts the time limit.
+
+        Args:
+            limit_s: new time limit. None keeps the limit of the running call, or the idle limit outside of calls.
+        """
         current_s = float(self.record["limit_s" if self.in_call else "idle_limit_s"][0])
-        self._sign(current_s if limit_s is None else limit_s)
+        self._record_sign(current_s if limit_s is None else limit_s)
 
     @property
     def state(self) -> CollectorState:
@@ -95,8 +99,8 @@ class Status(CollectorBlock):
 
     @contextlib.contextmanager
     def calling(self, limit_s: float) -> Iterator[None]:
-        """Mark a call that may never return."""
-        self._sign(limit_s)
+        """Mark a call that may hang: until the ``with`` block ends, the time limit is ``limit_s``."""
+        self._record_sign(limit_s)
         self.in_call = 1
         try:
             yield
@@ -112,31 +116,35 @@ class Status(CollectorBlock):
             episodes=self.episodes,
             ticks=self.ticks,
             in_call=bool(block["in_call"]),
-            silent_s=max(0.0, time.monotonic() - float(block["sign_s"])),
+            silent_s=max(0.0, time.monotonic() - float(block["last_sign_s"])),
             limit_s=float(block["limit_s"]),
         )
 
-    def mirror(self, there: Snapshot) -> None:
-        """Copy the status of a collector on another machine. Its clock differs, so the silence is copied."""
-        self.state, self.episodes, self.ticks = there.state, there.episodes, there.ticks
-        self.in_call = int(there.in_call)
-        self._sign(there.limit_s, there.silent_s)
+    def mirror(self, remote: Snapshot) -> None:
+        """Copy the status of a collector on another machine.
 
-    def _sign(self, limit_s: float, ago_s: float = 0.0) -> None:
-        # The longer limit first: a reader between the two stores must not combine an old time with a short limit.
+        The other machine has another clock, so the seconds since the last sign of life are copied, not its time.
+        """
+        self.state, self.episodes, self.ticks = remote.state, remote.episodes, remote.ticks
+        self.in_call = int(remote.in_call)
+        self._record_sign(remote.limit_s, remote.silent_s)
+
+    def _record_sign(self, limit_s: float, ago_s: float = 0.0) -> None:
+        # A longer limit is stored before the time, a shorter one after it. So a reader between the two stores never
+        # combines an old time with a short limit.
         now_s = time.monotonic() - ago_s
         if limit_s >= float(self.record["limit_s"][0]):
             self.record["limit_s"] = limit_s
-            self.record["sign_s"] = now_s
+            self.record["last_sign_s"] = now_s
         else:
-            self.record["sign_s"] = now_s
+            self.record["last_sign_s"] = now_s
             self.record["limit_s"] = limit_s
 
 
 class Pace(CollectorBlock):
-    """The learner's block: the collector takes steps while it has fewer than ``step_limit``."""
+    """The learner's block: a collector takes steps while its ring has fewer than ``step_limit``."""
 
     NAME = "pace"
     LAYOUT = np.dtype([("step_limit", "i8")])
     step_limit = Count()
-    """Steps in the collector's ring at which it waits."""
+    """Number of steps in the collector's ring at which the collector waits."""

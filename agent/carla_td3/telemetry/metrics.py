@@ -1,7 +1,7 @@
-"""The metrics of a run, ``metrics.jsonl`` and ``tensorboard/``, and averages over its last episodes.
+"""Writes a run's metrics to ``metrics.jsonl`` and ``tensorboard/``, and averages its last episodes.
 
-TensorBoard also gets pictures and hyper-parameters; scalars have Stable-Baselines3's names. A disk that refuses a row
-never stops training: the row is lost, and stderr says so once.
+Scalars have Stable-Baselines3's names. TensorBoard also gets pictures and hyperparameters. A row that can't be written
+to disk is lost. Training continues, and stderr says so once.
 """
 
 from __future__ import annotations
@@ -27,38 +27,39 @@ FINAL_FIGURES = (
     *("rollout/ep_rew_mean", "rollout/success_rate", "eval/mean_reward", "eval/success_rate"),
     *("eval/route_completion", "eval/driving_score"),
 )
-"""Scalars whose last values are shown beside a run's hyper-parameters."""
+"""Scalars whose last values TensorBoard shows beside a run's hyperparameters."""
 PNG_SIZE = struct.Struct(">16x2I")
+"""Width and height in the header of a PNG file."""
 EPISODES_AVERAGED = 100
-"""As Stable-Baselines3's ``stats_window_size``, so that curves can be compared."""
+"""Number of episodes in an average: Stable-Baselines3's ``stats_window_size``, so that curves can be compared."""
 
 
 class Metrics:
-    """Scalars by step, to TensorBoard (Stable-Baselines3's names) and to JSON lines."""
+    """Writes scalars to TensorBoard and to a file of JSON lines."""
 
     def __init__(self, tensorboard: Path, lines: Path) -> None:
         self._folder = tensorboard
         self._writer: FileWriter | None = None
-        self._complained = False
-        self._hook, threading.excepthook = threading.excepthook, self._on_thread_error
-        with self._surviving_a_full_disk():
+        self._warned = False
+        self._previous_hook, threading.excepthook = threading.excepthook, self._on_thread_error
+        with self._ignoring_disk_errors():
             self._writer = FileWriter(str(tensorboard))
         self._lines = JsonLines(lines)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Write one row at a number of environment steps."""
+        """Write one row of scalars; ``step`` is the number of environment steps."""
         values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in scalars.items()]
         self._add(Summary(value=values), step)
         self._lines.append({"step": step, **scalars})
 
     def hyperparameters(self, config: Mapping[str, Any]) -> None:
-        """Write a configuration's values for the table of runs, beside ``FINAL_FIGURES``."""
+        """Write a configuration's values to TensorBoard's table of runs."""
         flat = {name: each if isinstance(each, bool | int | float) else str(each) for name, each in leaves(config)}
         for each in hparams(flat, dict.fromkeys(FINAL_FIGURES, 0.0)):  # type: ignore[no-untyped-call]
             self._add(each, None)
 
     def picture(self, step: int, name: str, path: Path) -> None:
-        """Write a PNG file as an image; an unreadable one is left out."""
+        """Write a PNG file to TensorBoard. A file that isn't a readable PNG is left out."""
         try:
             png = path.read_bytes()
             width, height = PNG_SIZE.unpack_from(png)
@@ -68,38 +69,38 @@ class Metrics:
         self._add(Summary(value=[Summary.Value(tag=name, image=image)]), step)
 
     def _add(self, summary: Summary, step: int | None) -> None:
-        with self._surviving_a_full_disk():
+        with self._ignoring_disk_errors():
             if self._writer is not None:
                 self._writer.add_summary(summary, step)
 
     def close(self) -> None:
         """Flush and end the writer's thread."""
-        with self._surviving_a_full_disk():
+        with self._ignoring_disk_errors():
             if self._writer is not None:
                 self._writer.close()
-        threading.excepthook = self._hook
+        threading.excepthook = self._previous_hook
 
     @contextlib.contextmanager
-    def _surviving_a_full_disk(self) -> Iterator[None]:
-        # The writer's thread ends at its first refused write, and each later call raises that error here.
+    def _ignoring_disk_errors(self) -> Iterator[None]:
+        # TensorBoard's thread ends when a write fails. Each later call of the writer then raises that error again.
         try:
             yield
         except OSError as error:
             self._writer = None
-            self._complain(error)
+            self._warn_once(error)
 
     def _on_thread_error(self, failed: threading.ExceptHookArgs) -> None:
-        """Print one line, not a traceback, when a disk error has ended TensorBoard's thread."""
+        """Print one line instead of a traceback if a disk error ended TensorBoard's thread."""
         if isinstance(failed.exc_value, OSError) and type(failed.thread).__module__.startswith("tensorboard."):
-            self._complain(failed.exc_value)
+            self._warn_once(failed.exc_value)
         else:
-            self._hook(failed)
+            self._previous_hook(failed)
 
-    def _complain(self, error: OSError) -> None:
-        if not self._complained:
-            self._complained = True
+    def _warn_once(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
             print(
-                f"{self._folder}: can't be written any more ({error.strerror}); training and metrics.jsonl continue.",
+                f"{self._folder} can't be written any more ({error.strerror}). Training and metrics.jsonl continue.",
                 file=sys.stderr,
             )
 

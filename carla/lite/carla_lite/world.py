@@ -28,7 +28,7 @@ from carla_lite.actors.triggers import FrictionTrigger
 from carla_lite.actors.walkers import Walker
 from carla_lite.blueprints.catalogue import CATALOGUE, SPECTATOR, find
 from carla_lite.blueprints.sensors import REFUSED
-from carla_lite.maps import LAYERED, Maps
+from carla_lite.maps import LAYERED_SUFFIX, Maps
 from carla_lite.motion import collisions, physics
 from carla_lite.motion.physics import AIRBORNE_M, Body
 from carla_lite.motion.vehicles import GRAVITY_MPS2
@@ -165,7 +165,7 @@ class World:
     @property
     def has_layers(self) -> bool:
         """Whether layers of the map can be unloaded: CARLA's maps have layers only if their name says so."""
-        return not self.strict or self.network.name.endswith(LAYERED)
+        return not self.strict or self.network.name.endswith(LAYERED_SUFFIX)
 
     def warn_of_traffic(self) -> None:
         """Warn if a map is loaded beside an active, asynchronous Traffic Manager.

@@ -54,10 +54,10 @@ class ProgramRung(Section):
     cost: str = Field("", description="The cost as text, shown to users.")
     frees_mib: dict[Memory, float] = Field(
         {},
-        description="MiB that it frees in each pool; negative if it costs. Left out: as the footprint says; without a "
-        "footprint, half of the program's peak until it is measured.",
+        description="MiB that the rung frees in each pool; negative if it takes memory. Default: the program's "
+        "footprint tells them; without a footprint, half of the program's peak until it is measured.",
     )
-    allowed: bool = Field(True, description="Whether it is taken by default. false: only if --policy names it.")
+    allowed: bool = Field(True, description="false: the rung is taken only if --policy names it.")
     by_itself: tuple[str, ...] = Field(
         (), description="Values of `gave_way` in a heartbeat that show that the program took this rung by itself."
     )
@@ -71,7 +71,9 @@ class ProgramKeys(Section):
     cluster: str = Field("", description="Key for the address of a cluster.")
     cluster_simulator: str = Field("", description="Key for the launcher's arguments that start a simulator on a node.")
     tick_timeout_s: str = Field("", description="Key for the time-out of a tick.")
-    tick_margin_s: str = Field("", description="Key for the time after it at which a hung process is replaced.")
+    tick_margin_s: str = Field(
+        "", description="Key for the time after that time-out at which a hung process is replaced."
+    )
 
     @property
     def of_time(self) -> tuple[str, ...]:
@@ -84,33 +86,39 @@ class ProgramFile(Section):
 
     routes: Routes | None = Field(None, description="An evaluation for `carla-launcher routes`.")
     keys: ProgramKeys = ProgramKeys()
-    stands_for: dict[str, str] = Field({}, description="Per key that may be null: the key whose value is used then.")
-    heartbeat: dict[str, str] = Field({}, description="Per configuration key: the heartbeat field with its value.")
-    options: dict[str, tuple[str, ...]] = Field(
-        {}, description="Per option of the command: the keys that the option sets."
+    stands_for: dict[str, str] = Field(
+        {}, description="By key: another key, whose value is used if the first one is null."
     )
-    smaller: dict[Memory, str] = Field({}, description="Per pool (vram, ram, disk): the key to lower first.")
+    heartbeat: dict[str, str] = Field(
+        {}, description="By configuration key: the field of the heartbeat that has its value."
+    )
+    options: dict[str, tuple[str, ...]] = Field(
+        {}, description="By option of the command: the keys that the option sets."
+    )
+    smaller: dict[Memory, str] = Field(
+        {}, description="By pool (vram, ram, disk): the key that a user should lower first if the pool is short."
+    )
     without_evaluation: dict[str, Any] = Field({}, description="Values that switch evaluation off.")
     rungs: tuple[ProgramRung, ...] = Field((), description="Rungs, in order among those with the same loss.")
     settings: dict[str, Setting] = Field(
-        {}, description="How each key of a rung reaches the program. Not needed if it reads overrides.yaml."
+        {}, description="How each key of a rung reaches the program. Not needed if the program reads overrides.yaml."
     )
     memory: dict[Memory, Annotated[float, Field(gt=0)]] = Field(
         {},
-        description="Estimated peak of the program per pool, in MiB. Measurements of earlier runs replace it.",
+        description="Estimated peak of the program in each pool, in MiB. Measurements of earlier runs replace it.",
     )
     resume: Resume | None = Field(
-        None, description="How the program resumes. Without this section it starts from the beginning."
+        None, description="How the program resumes. Without this section each start begins from step 0."
     )
     exits: dict[int, End] = Field(
         {0: End.FINISHED, 75: End.STOPPED},
-        description="Meaning of its exit codes; any other code is a crash. Replaces the whole default.",
+        description="Meaning of the program's exit codes; any other code is a crash. Replaces all of the default.",
     )
     done: Done | None = Field(
-        None, description="What shows that it has finished. Without this section the exit code shows it."
+        None, description="What shows that the program has finished. Without it, the exit code does."
     )
     alive: Alive | None = Field(
-        None, description="What shows progress. Without this section a process that runs is never hung."
+        None, description="What shows progress. Without this section a process that runs never counts as hung."
     )
     checkpoint: Checkpoint | None = Field(
         None, description="How the launcher asks for a checkpoint. Without this section it doesn't ask."
@@ -122,7 +130,7 @@ class ProgramFile(Section):
     )
     reconnects: bool = Field(
         False,
-        description="Whether it reconnects after a restart of the simulator. If not, it is restarted too.",
+        description="Whether the program reconnects to a restarted simulator. If not, the launcher restarts it.",
     )
     fresh_simulator: bool = Field(
         True, description="Whether each start of the program gets a new simulator, without actors of an earlier start."

@@ -67,7 +67,7 @@ class Alive(Section):
     )
     within_s: float = Field(gt=0, description="Without progress for this many seconds it counts as hung.")
     first_within_s: float | None = Field(
-        None, gt=0, description="The same until the first progress after a start. Default: within_s, at least 600."
+        None, gt=0, description="Limit for the first progress after a start. Default: within_s, at least 600."
     )
 
     @property

@@ -97,7 +97,7 @@ class DrivenSimulator(Section):
 class Routes(Section):
     """An evaluation that runs item by item, such as route by route."""
 
-    items: ItemSource
+    items: ItemSource = Field(description="Where the items of the evaluation come from.")
     command: tuple[str, ...] = Field(
         min_length=1,
         description="Command that drives one item, word by word; no shell reads it. In its words `{item}`, `{host}`, "

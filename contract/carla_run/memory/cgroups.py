@@ -1,7 +1,8 @@
-"""Reads memory limits and usage of the kernel's control groups, version 1 or 2.
+"""Reads memory limits and usage of the kernel's control groups (cgroups), version 1 or 2.
 
-Only memory that the kernel can't drop counts: anonymous and shared pages, and its own unreclaimable ones. Pages of
-files are in a group's usage as well, but are dropped when memory runs short (docs/facts.md, section 6).
+Counts only memory that the kernel can't reclaim: anonymous and shared pages, and unreclaimable pages of the kernel. The
+kernel's own figure of usage also has cached pages of files, which are dropped when memory runs short (docs/facts.md,
+section 6).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from carla_run.memory.processes import MIB, PROC
 
-_UNLIMITED = 2**60  # version 1 writes the largest multiple of a page for "no limit"
+_UNLIMITED = 2**60  # for "no limit", version 1 writes a number of bytes above this: the largest multiple of a page
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,12 @@ class Group:
     """A control group at one moment.
 
     Attributes:
-        folder: folder of its files.
-        limit_mib: the lowest limit of the group and its ancestors; None without a limit.
-        room_mib: memory that it can still take: the least of limit minus held, of the group and its ancestors; None
-            without a limit.
-        held_mib: memory that counts, of the group and the groups below it.
-        oom_kills: number of its processes that the kernel killed for memory; 0 without a counter.
+        folder: folder in which the kernel shows the group.
+        limit_mib: lowest limit among the group and its ancestors; None if none of them has a limit.
+        room_mib: memory that the group can still take. Every ancestor's limit counts: the smallest difference between a
+            limit and the memory held under it. None if there is no limit.
+        held_mib: memory that the kernel can't reclaim, in the group and its subgroups.
+        oom_kills: number of the group's processes that the kernel killed for memory; 0 if it doesn't count them.
     """
 
     folder: Path
@@ -38,14 +39,14 @@ class Group:
 
 @dataclass(frozen=True)
 class _Version:
-    """File and field names of one version."""
+    """Names of files and fields in one version of control groups."""
 
     limit: str
     events: str
     counted: tuple[str, ...]
 
 
-# Version 1 counts the kernel's own pages in one sum with droppable ones, so they are left out there.
+# Version 1 has only one sum of the kernel's reclaimable and unreclaimable pages, so neither is counted there.
 _V1 = _Version("memory.limit_in_bytes", "memory.oom_control", ("total_rss", "total_shmem"))
 _V2 = _Version(
     *("memory.max", "memory.events"),
@@ -55,7 +56,7 @@ _V2 = _Version(
 
 @dataclass(frozen=True)
 class _Mount:
-    """Mount point of a hierarchy; in a container its root may be a group below the hierarchy's root."""
+    """Mount point of a hierarchy of groups. In a container ``root`` may be a group below the hierarchy's root."""
 
     version: _Version
     root: str
@@ -63,7 +64,7 @@ class _Mount:
 
 
 class Cgroups:
-    """Finds and reads the groups of processes, as visible to this process."""
+    """Finds and reads the memory groups of processes, in the hierarchies that this process has mounted."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
@@ -72,8 +73,8 @@ class Cgroups:
     def of(self, pid: int | str = "self") -> Group | None:
         """Return the memory group of a process.
 
-        None if there is no such process or memory controller, or if this process's mount doesn't show the group. Both
-        versions may be mounted; the one without the memory controller lacks its files.
+        None if the process or the memory controller doesn't exist, or if the mounts of this process don't show the
+        group. If both versions are mounted, the one with the memory controller is read.
         """
         for line in _lines(self._proc / str(pid) / "cgroup"):
             _, controllers, path = line.split(":", 2)
@@ -84,25 +85,25 @@ class Cgroups:
         return None
 
 
-def least(levels: Iterable[tuple[int, int]]) -> tuple[int | None, int | None]:
-    """Return the effective limit and the room below it, both in bytes; None without a limit.
+def effective_limit(levels: Iterable[tuple[int, int]]) -> tuple[int | None, int | None]:
+    """Return the lowest limit of a group and its ancestors, and the room that all limits leave; None without a limit.
 
     Args:
-        levels: limit and held memory of a group and its ancestors, without those that have no limit.
+        levels: limit and held memory, in bytes, of each of these groups that has a limit.
     """
-    limits = tuple(levels)
-    if not limits:
+    limited = tuple(levels)
+    if not limited:
         return None, None
-    return min(limit for limit, _ in limits), max(0, min(limit - held for limit, held in limits))
+    return min(limit for limit, _ in limited), max(0, min(limit - held for limit, held in limited))
 
 
 def oom_kills(file: Path) -> int | None:
-    """Return the number of OOM kills in a file of a group or of the machine; None without a counter."""
+    """Return the counter ``oom_kill`` of a group's file or of /proc/vmstat; None if the file doesn't have it."""
     return next((int(line.split()[1]) for line in _lines(file) if line.startswith("oom_kill ")), None)
 
 
 def _mounts(mountinfo: list[str]) -> dict[str, _Mount]:
-    """Return the hierarchies that may have the memory controller, by version (mountinfo is explained in proc(5))."""
+    """Return the mounted hierarchies that may have the memory controller, by version. Format: mountinfo in proc(5)."""
     found = {}
     for line in mountinfo:
         before, _, after = line.partition(" - ")
@@ -126,12 +127,12 @@ def _read(mount: _Mount, path: str) -> Group | None:
     if relative.parts[:1] == ("..",):
         return None
     above = (mount.point / each for each in (relative, *relative.parents))
-    folders = [folder for folder in above if (folder / "memory.stat").exists()]  # others have no controller
+    folders = [folder for folder in above if (folder / "memory.stat").exists()]  # groups with the memory controller
     if not folders:
         return None
     own = _held(folders[0], version)
     limits = [(_limit(folder / version.limit), folder) for folder in folders]
-    limit, room = least(
+    limit, room = effective_limit(
         (limit, own if folder == folders[0] else _held(folder, version))
         for limit, folder in limits
         if limit is not None

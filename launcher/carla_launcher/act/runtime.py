@@ -1,6 +1,6 @@
-"""The interface of a runtime, which starts simulator and agent, and its plain data.
+"""Interface of a runtime, which starts simulator and agent, and the plain data that it takes.
 
-``local`` implements it with local processes, ``compose`` with the Compose stack.
+``local`` implements the interface with local processes, ``compose`` with the Compose stack.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class Start:
     """A program to start.
 
     Attributes:
-        quality: the simulator's quality, Low or Epic; None for the agent, or for a simulator without qualities.
-        resume: the agent resumes the run.
-        number: number of the simulator; the first one is 0.
+        role: whether it is the simulator or the agent.
+        quality: rendering quality of CARLA, Low or Epic; None for the agent and for carla-lite.
+        resume: whether the agent resumes the run.
+        number: index of the simulator, from 0.
     """
 
     role: Role
@@ -40,17 +41,17 @@ class Child(Program, Protocol):
     """A program that was started."""
 
     def terminate(self) -> None:
-        """Ask it to stop, and return at once; harmless if it has ended."""
+        """Ask the program to stop, and return at once. Does nothing if the program has ended."""
 
     def kill(self) -> None:
-        """Kill it and all its descendants, and wait until they have ended."""
+        """Kill the program and all its descendants, and wait until they have ended."""
 
 
 class Runtime(Protocol):
     """Starts the programs of one run, and finds those that an earlier launcher left."""
 
     def start(self, start: Start) -> Child:
-        """Start a program and return soon, before it is ready.
+        """Start a program. Return before the program is ready.
 
         Raises:
             StartError: it can't be started at all.
@@ -60,14 +61,14 @@ class Runtime(Protocol):
         """Return a program of this run that an earlier launcher left running; None if there is none."""
 
     def clear(self) -> None:
-        """Stop what still runs, and remove the run's containers and networks.
+        """Stop all programs that still run, and remove the run's containers and networks.
 
         Raises:
             StartError: something can't be removed.
         """
 
     def close(self) -> None:
-        """Release the runtime's own resources. Stops no program of a container."""
+        """Release the runtime's resources. Programs in containers continue."""
 
 
 class StartError(ExitError):

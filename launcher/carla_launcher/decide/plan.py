@@ -98,7 +98,7 @@ def _first_that_fits(fits: Fits, asked: Candidate, situation: Situation) -> Cand
 
 def _why(asked: Candidate, start: Candidate, alternatives: Sequence[Candidate]) -> str:
     if start is asked:
-        return f"it fits as it was asked for, with {_left(asked)}"
+        return f"it fits as requested, with {_left(asked)}"
     taken = {step.rung for step in start.steps}
     passed = [each for each in alternatives if not each.fits and each.steps[0].rung not in taken]
     earlier = (each for each in passed if _comes_before(each, start, alternatives))

@@ -77,7 +77,7 @@ def _choice(
     runtime, simulator = options.runtime, asked_for(options)
     if simulator is not None and not simulator.needs_card:
         host = options.simulator_host
-        return runtime, simulator, "as asked for" if host is None else f"it runs at {host}"
+        return runtime, simulator, "as requested" if host is None else f"it runs at {host}"
     if simulator is None and reading.gpu is Gpu.NONE:
         return runtime, CarlaLite, "there is no GPU"
     if installed and runtime is not RuntimeKind.COMPOSE:

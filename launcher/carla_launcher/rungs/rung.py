@@ -76,17 +76,19 @@ class Rung(Section):
     does: str
     values: dict[str, Any] = Field(
         {},
-        description="Values for keys of the agent's configuration. `half` halves a number, one step after the other, "
-        "down to 1; `fewer` lowers it by 1.",
+        description="Values for keys of the agent's configuration. `half` halves the number each time, down to 1. "
+        "`fewer` lowers it by 1 each time.",
     )
-    quality: Literal["Low"] | None = Field(None, description="The simulator's quality, for does: quality.")
+    quality: Literal["Low"] | None = Field(None, description="Rendering quality that the rung sets (does: quality).")
     frees_mib: dict[PoolKind, float] = Field(
-        {}, description="MiB that it frees in each pool; negative if it costs. Left out: the agent's footprint says it."
+        {},
+        description="MiB that the rung frees in each pool; negative if it takes memory. By default the agent's "
+        "footprint tells them.",
     )
-    cost: str = Field(description="What it costs the run, in words for users.")
-    allowed: bool = Field(True, description="false: taken only if --policy names it.")
+    cost: str = Field(description="What the rung costs the run, as a phrase for users.")
+    allowed: bool = Field(True, description="false: the rung is taken only if --policy names it.")
     after: tuple[Loses, ...] = Field(
-        (), description="Losses (little, time, experiment) of the agent's rungs that come before it."
+        (), description="The rung comes after the agent's rungs with these losses (little, time, experiment)."
     )
 
     @model_validator(mode="wrap")

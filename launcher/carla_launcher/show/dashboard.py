@@ -89,7 +89,7 @@ def ending(found: Found) -> str:
         return f"The run's launcher was killed: `up --run-name {found['run']} --resume` resumes the run."
     if found.get("exit_code") is None:
         return "No launcher has run here."
-    return f"The run ended: {found.get('reason')} (exit code {found['exit_code']})."
+    return f"The run ended: {found.get('reason')}. The launcher's exit code is {found['exit_code']}."
 
 
 def _say_end(console: Console, found: Found) -> None:
@@ -180,7 +180,7 @@ def _memory(found: Found) -> list[RenderableType]:
     shown.add_column(overflow="fold")
     for name, pool in pools.items():
         shown.add_row(Text(kind_of(name)), bar(pool))
-    when = [] if found["alive"] else [Text(f"Memory at the last look{_since(found['memory']['time'], ', at ')}:")]
+    when = [] if found["alive"] else [Text(f"Memory when last measured{_since(found['memory']['time'], ', at ')}:")]
     return [*when, shown]
 
 

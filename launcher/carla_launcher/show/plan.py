@@ -116,11 +116,13 @@ def show_nodes(found: list[NodePlan], console: Console) -> None:
         if one.short_mib
     ]
     said = "It fits." if not wrong else f"It doesn't fit: {'; '.join(wrong)}."
-    console.print(f"{said} Figures of a node that weren't given are this machine's.", highlight=False, soft_wrap=True)
+    console.print(
+        f"{said} A figure of a node that you didn't give is that of this machine.", highlight=False, soft_wrap=True
+    )
 
 
 def _added(title: str, sums: Iterable[PoolSum]) -> Table:
-    table = _table(title, "pool", "what", right=("at its peak", "known"))
+    table = _table(title, "pool", "what", right=("at its peak", "figure is"))
     for each in sums:
         for line in each.lines:
             table.add_row(each.pool, line.what, *_shown(line.figure))

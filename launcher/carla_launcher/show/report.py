@@ -147,7 +147,7 @@ def outcome(found: RunHistory) -> str:
     """Return how the run ended, as a sentence."""
     code, reason = found.launcher.get("exit_code"), found.launcher.get("reason")
     if code is not None:
-        return f"The run ended: {reason} (exit code {code})."
+        return f"The run ended: {reason}. The launcher's exit code is {code}."
     if found.launcher or found.sessions:
         return "The run has not ended, or its launcher was killed."
     return "The run was trained without the launcher."

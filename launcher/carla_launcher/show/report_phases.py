@@ -1,6 +1,6 @@
-"""The agent's memory in the report: its estimate item by item, the peak of each phase, and every shortage. Pure.
+"""The agent's memory in the report: the estimate item by item, the peak of each phase, and every shortage.
 
-Leaves out missing parts and invalid values.
+Pure functions over the run's records. Missing records and invalid values are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COLUMNS = {
     "device_used": "GPU in all",
 }
 BESIDE = {"host_estimate": "host", "device_estimate": "device_used"}
-"""An estimate is shown only if its measurement is."""
+"""The measurement of each estimate. An estimate is shown only if its measurement is shown, too."""
 POOLS = {"device": "GPU", "host": "RAM", "disk": "disk"}
 DONE = {
     "collected": "garbage collected, same size tried again",
@@ -34,7 +34,9 @@ Row = Mapping[str, Any]
 
 
 def peaks_by_phase(measured: Mapping[str, Mapping[str, float]], events: Sequence[Row]) -> dict[str, Any] | None:
-    """Return the table of peaks, MiB: ``highest`` (sentences), ``heads`` and ``rows``; None if nothing was measured.
+    """Return the table of peaks in MiB; None if nothing was measured.
+
+    It has ``highest`` (sentences above the table), ``heads`` and ``rows``.
 
     Args:
         measured: peaks by phase, from the last heartbeat.
@@ -82,7 +84,10 @@ def shortages(events: Sequence[Row]) -> dict[str, Any] | None:
 
 
 def footprint(events: Sequence[Row]) -> dict[str, Any] | None:
-    """Return the estimate of the last start: ``heads``, and ``rows`` of items, their peak and the free memory."""
+    """Return the estimate that the agent made at its last start: ``heads``, and ``rows``; None without one.
+
+    The rows are the items, the total at the peak, and the memory that was free.
+    """
     told = next((row for row in reversed(events) if row.get("event") == "footprint"), {})
     listed = told.get("items")
     items = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []

@@ -68,7 +68,7 @@ def test_the_process_that_trains_never_imports_the_client() -> None:
         (("--set", "td3.batch_size"), "expected KEY=VALUE"),
         (("--set", "seed=[1"), "isn't a YAML value"),
         (("--device", "tpu"), "`device` is 'tpu'"),
-        (("--max-timesteps", "10"), "leaves nothing to learn of training.total_steps 10"),
+        (("--max-timesteps", "10"), "expected less than training.total_steps, which is 10"),
     ],
 )
 def test_bad_options_are_one_sentence_and_leave_nothing(

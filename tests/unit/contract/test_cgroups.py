@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carla_run.memory.cgroups import Cgroups, least
+from carla_run.memory.cgroups import Cgroups, effective_limit
 from tests.memory_hog import Hog, write_file
 from tests.unit.kernel import KERNEL_MIB, MIB, Kernel, Level, Version
 
@@ -110,8 +110,8 @@ LEVELS = st.lists(st.tuples(st.integers(0, 2**50), st.integers(0, 2**50)))
 
 @given(LEVELS, st.tuples(st.integers(0, 2**50), st.integers(0, 2**50)))
 def test_another_ancestor_never_makes_room(levels: list[tuple[int, int]], another: tuple[int, int]) -> None:
-    limit, room = least(levels)
-    less_limit, less_room = least([*levels, another])
+    limit, room = effective_limit(levels)
+    less_limit, less_room = effective_limit([*levels, another])
     assert less_limit is not None
     assert less_room is not None
     assert less_limit == min([each for each, _ in levels] + [another[0]])

@@ -162,14 +162,14 @@ def test_keys_are_the_same_with_files_and_without(tmp_path: Path) -> None:
 def test_a_killed_launcher_has_no_findings_and_no_speed(tmp_path: Path) -> None:
     found = dashboard.status(written(tmp_path), NOW)
     assert (found["state"], found["findings"], found["steps_per_s"], found["eta_s"]) == ("killed", [], None, None)
-    assert "Memory at the last look" in text_of(found)
+    assert "Memory when last measured" in text_of(found)
     assert dashboard.ending(found).startswith("The run's launcher was killed")
 
 
 def test_an_end_is_told_with_its_reason(tmp_path: Path) -> None:
     ended = {**STATE, "state": "stopped", "exit_code": 71, "reason": "nothing [fits] any more"}
     found = dashboard.status(written(tmp_path, **{"launcher.json": json.dumps(ended)}), NOW)
-    assert dashboard.ending(found) == "The run ended: nothing [fits] any more (exit code 71)."
+    assert dashboard.ending(found) == "The run ended: nothing [fits] any more. The launcher's exit code is 71."
 
 
 def test_following_ends_with_the_run_and_says_how(
@@ -192,7 +192,7 @@ def test_following_ends_with_the_run_and_says_how(
     dashboard.follow(run)
     thread.join()
     shown = capsys.readouterr().out
-    assert shown.count("The run ended: the agent finished (exit code 0).") == 1
+    assert shown.count("The run ended: the agent finished. The launcher's exit code is 0.") == 1
     assert shown.count("run ") >= 1
 
 

@@ -164,7 +164,7 @@ def test_the_ports_that_are_asked_about_are_those_of_the_command(taken_port: int
 def test_the_disk_is_held_against_what_the_configuration_takes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "a run of full takes 808" in host.disk(machine).found
+    assert "a run with full takes 808 MiB" in host.disk(machine).found
     expect(host.disk(replace(machine, config=Path("missing.yaml"))), UNKNOWN, "MiB free")
     expect(host.shared_memory(replace(machine, shm=machine.stack / "no")), UNKNOWN)
     monkeypatch.setattr(os, "statvfs", lambda _: NO_ROOM)

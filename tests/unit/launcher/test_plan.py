@@ -166,7 +166,7 @@ UNREACHED = "Low, agent on the CPU would fit, but no allowed rung leads there"
 @pytest.mark.parametrize(
     ("vram", "quality", "policy", "starts", "said", "unsaid"),
     [
-        (8192, "Epic", None, True, ["as it was asked for"], ""),
+        (8192, "Epic", None, True, ["as requested"], ""),
         (5745, "Epic", None, True, ["with micro_batches (td3.micro_batch = 1) ", "with offload"], "carla_low"),
         (4000, "Epic", None, False, [NEAREST, "free some memory, or choose a smaller configuration"], ""),
         (4096, "Low", None, False, [ESTIMATE, CHANGED], ""),

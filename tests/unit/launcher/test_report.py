@@ -168,7 +168,7 @@ SHOWN: dict[str, tuple[dict[str, str], str]] = {
             Memory ran out once
             <td>64 of 64</td><td>micro-batch halved</td>
             <a href="memory/out-of-memory-1.json">
-            Left out, since another car stood at the start: a&gt;b.
+            Not driven, because another car stood at the start: a&gt;b.
             <th>blocked</th>""",
     ),
     "the estimate": (
@@ -239,7 +239,7 @@ def test_the_page_shows_what_the_files_say(tmp_path: Path, case: str) -> None:
 def test_the_text_has_the_same_drivers_and_incidents(tmp_path: Path) -> None:
     page(tmp_path, {**FILES, "launcher-events.jsonl": crashes(0)})
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "Left out, since another car stood at the start: a\\>b." in markdown
+    assert "Not driven, because another car stood at the start: a\\>b." in markdown
     assert "| td3 | 50% | 75.0% | 61.0 | 1.25 | 1 |" in markdown
     assert "No incidents." in markdown
     assert "## Incidents" not in markdown
@@ -383,4 +383,4 @@ def test_a_long_run_with_many_faults_makes_a_bearable_page(tmp_path: Path) -> No
     assert len(text) < 800_000
     assert "600 faults" in text
     assert text.count("<b>simulator crashed</b>") == 200
-    assert "The 200 that cost most, of 600." in text
+    assert "The 200 incidents that cost most, of 600 in all." in text

@@ -1,6 +1,7 @@
-"""The blueprint library by id.
+"""All blueprints by id.
 
-Owns the order of its families. Their rows are in the modules beside this one. Never touches a world.
+Owns their order. The blueprints of each family (vehicles, walkers, props, sensors) are in a module of this folder.
+Never touches a world.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ FRICTION_TRIGGER = Blueprint(
 
 
 def library(blueprints: Iterable[Blueprint]) -> dict[str, Blueprint]:
-    """Return blueprints by id; their order gives the uids.
+    """Return the blueprints by id. A blueprint's uid is its place in this order, from 1.
 
     Raises:
-        ValueError: two have the same id.
+        ValueError: two blueprints have the same id.
     """
     found: dict[str, Blueprint] = {}
     for blueprint in blueprints:
@@ -38,7 +39,7 @@ def library(blueprints: Iterable[Blueprint]) -> dict[str, Blueprint]:
     return found
 
 
-# The trigger stays in its place: clients know blueprints by their uids.
+# Keep this order: it gives the uids, by which clients name blueprints.
 CATALOGUE = library([*VEHICLES, *PROPS, *WALKERS, *SENSORS[:5], FRICTION_TRIGGER, *SENSORS[5:]])
 """All blueprints by id."""
 
@@ -52,8 +53,8 @@ def find(name: str) -> Blueprint:
     """Return the blueprint of this id.
 
     Raises:
-        RpcError: there is none.
+        RpcError: no blueprint has this id.
     """
     if name not in CATALOGUE:
-        raise RpcError(f"blueprint {name} is unknown here; get_blueprint_library() lists what exists")
+        raise RpcError(f"there is no blueprint {name}; get_blueprint_library() lists all blueprints")
     return CATALOGUE[name]

@@ -79,7 +79,7 @@ class Exit(Fault):
 
 @dataclass(eq=False, kw_only=True)
 class SlowStart(Fault):
-    """Opens its ports late; only at start-up. To open them and answer late: dead-rpc:for_s=S."""
+    """Opens its ports late. Only at start-up. For a server that opens its ports but answers late: dead-rpc:for_s=S."""
 
     kind: ClassVar[str] = "slow-start"
     early: ClassVar[bool] = True

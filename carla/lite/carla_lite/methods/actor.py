@@ -19,9 +19,9 @@ from carla_lite.support import approximated
 from carla_lite.world import World
 
 _CLOSING_DELAY_S = 0.01
-# Height of CARLA's spring arms above their parent's origin, by the type of attachment (ActorAttacher.cpp).
-_ARMS_UP_M = {1: 0.3, 2: 0.0}
-_KGCM2 = 1e-4  # kg m²
+# Height of a spring arm above its parent's origin, by AttachmentType: SpringArm, SpringArmGhost (ActorAttacher.cpp).
+_ARM_HEIGHT_M = {1: 0.3, 2: 0.0}
+_KGCM2 = 1e-4  # 1 kg cm² in kg m²
 
 
 @method
@@ -32,7 +32,7 @@ def get_spectator(world: World) -> list[Any]:
 
 @method
 def get_actors_by_id(world: World, numbers: list[int]) -> list[Any]:
-    """Return the actors among these ids that exist."""
+    """Return the actors with these ids. Ids without an actor are left out."""
     return [world.actors[number].describe() for number in numbers if number in world.actors]
 
 
@@ -48,23 +48,26 @@ def spawn_actor(world: World, description: list[Any], place: Place, parent_id: i
 def spawn_actor_with_parent(
     world: World, description: list[Any], place: Place, parent_id: int, attachment: int = 0, bone: str = ""
 ) -> list[Any]:
-    """Spawn at a Transform relative to a parent or one of its bones, fixed to it or on a spring arm."""
+    """Spawn an actor that is attached to a parent, or to one of its bones: rigidly or by a spring arm.
+
+    The Transform is relative to the parent or the bone.
+    """
     if bone:
         place = compose(socket(world.actor(parent_id, Actor), bone), place)
     _uid, name, values = description
     given = {attribute: value for attribute, _type, value in values}
     actor = world.spawn(name, given, place, parent_id)
-    if attachment in _ARMS_UP_M and actor.parent is not None:
-        actor.swing(_ARMS_UP_M[attachment])
+    if attachment in _ARM_HEIGHT_M and actor.parent is not None:
+        actor.swing(_ARM_HEIGHT_M[attachment])
     return actor.describe()
 
 
 @method
 def destroy_actor(world: World, number: int) -> bool:
-    """Destroy an actor and what is attached to it; False if there is none.
+    """Destroy an actor and everything that is attached to it. Return False if the actor doesn't exist.
 
-    A client that destroys a sensor first closes its stream. If the client's process ends before its streaming thread
-    has released the listener, it aborts (protocol, section 5.5), so this call is answered a little later.
+    A client closes a sensor's stream before it destroys the sensor. If the client's process ends before its streaming
+    thread has released the listener, the process aborts (protocol, section 5.5). So the answer is delayed a little.
     """
     actor = world.actors.get(number)
     if not world.destroy(number):
@@ -76,10 +79,10 @@ def destroy_actor(world: World, number: int) -> bool:
 
 @method
 def get_actor_bounding_box(world: World, number: int) -> list[Any]:
-    """Return the BoundingBox relative to the actor; an empty one if the actor is gone.
+    """Return the BoundingBox relative to the actor; an empty box if the actor is gone.
 
-    A client's Traffic Manager and lane invasion sensor call this from their own threads, for actors that another client
-    may have destroyed. An error there would end the client's process; CARLA raises none either (CarlaServer.cpp).
+    A client's Traffic Manager and lane invasion sensor call this from their own threads. Another client may have
+    destroyed the actor. An error would end the client's process, so there is none, as in CARLA (CarlaServer.cpp).
     """
     actor = world.actors.get(number)
     return wire.EMPTY_BOX if actor is None else actor.box()
@@ -87,13 +90,13 @@ def get_actor_bounding_box(world: World, number: int) -> list[Any]:
 
 @method
 def set_actor_transform(_world: World, actor: Actor, place: Place) -> None:
-    """Teleport."""
+    """Teleport an actor to a Transform."""
     actor.place = place
 
 
 @method
 def set_actor_location(_world: World, actor: Actor, location: Location) -> None:
-    """Teleport, keeping the rotation."""
+    """Teleport an actor to a Location. Its rotation stays."""
     before = actor.place
     actor.place = Pose(*location, before.pitch, before.yaw, before.roll)
 
@@ -107,41 +110,41 @@ def set_actor_target_velocity(_world: World, body: Movable, velocity: Direction)
 
 @method(approximated("only about a vehicle's vertical axis: it pitches and rolls with the ground"))
 def set_actor_target_angular_velocity(_world: World, body: Movable, velocity: Direction) -> None:
-    """Set a vehicle's yaw rate (degrees/s); it only pitches and rolls with the ground."""
+    """Set a vehicle's yaw rate (degrees/s). Pitch and roll follow the ground, so their rates are ignored."""
     if body:
         body.yaw_rate = _yaw_rate(math.radians(velocity[2]))
 
 
 @method
 def enable_actor_constant_velocity(_world: World, vehicle: Vehicle, velocity: Direction) -> None:
-    """Hold a velocity in the vehicle's own frame (m/s)."""
+    """Keep a vehicle at a constant velocity (m/s) in the vehicle's frame."""
     forward, right, up = (max(-MAX_SPEED_MPS, min(MAX_SPEED_MPS, speed)) for speed in velocity)
     vehicle.constant_velocity = forward, right, up
 
 
 @method
 def disable_actor_constant_velocity(_world: World, vehicle: Vehicle) -> None:
-    """Return the vehicle to the motion model."""
+    """End the constant velocity: controls drive the vehicle again."""
     vehicle.constant_velocity = None
 
 
 @method(approximated("no effect on props, which only vehicles push"))
 def add_actor_impulse(_world: World, body: Movable, impulse: Direction) -> None:
-    """Push a vehicle at its centre of mass (N s)."""
+    """Apply an impulse (N s) at a vehicle's centre of mass."""
     if body:
         body.push(impulse)
 
 
 @method(approximated("no effect on props, which only vehicles push"))
 def add_actor_force(world: World, body: Movable, force: Direction) -> None:
-    """Push a vehicle with a force (N) for one tick."""
+    """Apply a force (N) at a vehicle's centre of mass for one tick."""
     if body:
-        body.push(_of_a_tick(world, force))
+        body.push(_impulse_of_tick(world, force))
 
 
 @method(approximated("only about a vehicle's vertical axis: it pitches and rolls with the ground"))
 def add_actor_angular_impulse(_world: World, body: Movable, impulse: Direction) -> None:
-    """Turn a vehicle about its vertical axis (degrees kg cm² / s).
+    """Apply an angular impulse (degrees kg cm² / s) about a vehicle's vertical axis.
 
     The client's ``add_angular_impulse`` documents degrees s. CARLA passes the value to Unreal's
     AddAngularImpulseInDegrees (CarlaActor.cpp), which uses kilograms and centimetres.
@@ -153,15 +156,15 @@ def add_actor_angular_impulse(_world: World, body: Movable, impulse: Direction) 
 
 @method(approximated("only about a vehicle's vertical axis: it pitches and rolls with the ground"))
 def add_actor_torque(world: World, body: Movable, torque: Direction) -> None:
-    """Turn a vehicle about its vertical axis with a torque (degrees kg cm² / s²) for one tick."""
-    add_actor_angular_impulse(world, body, _of_a_tick(world, torque))
+    """Apply a torque (degrees kg cm² / s²) about a vehicle's vertical axis for one tick."""
+    add_actor_angular_impulse(world, body, _impulse_of_tick(world, torque))
 
 
 @method(approximated("the centre of mass is taken to be at the vehicle's origin, as seen from above"))
 def add_actor_impulse_at_location(_world: World, body: Movable, impulse: Direction, location: Location) -> None:
-    """Push a vehicle at a place in the world (N s, m).
+    """Apply an impulse (N s) to a vehicle at a place in the world (m).
 
-    Only LibCarla has this call; Python's client always pushes the centre.
+    Only LibCarla's C++ client has this call. The Python client can only push the centre of mass.
     """
     if body:
         body.push(impulse)
@@ -172,12 +175,12 @@ def add_actor_impulse_at_location(_world: World, body: Movable, impulse: Directi
 
 @method(approximated("the centre of mass is taken to be at the vehicle's origin, as seen from above"))
 def add_actor_force_at_location(world: World, body: Movable, force: Direction, location: Location) -> None:
-    """Push a vehicle at a place in the world with a force (N) for one tick. Only LibCarla has this call."""
-    add_actor_impulse_at_location(world, body, _of_a_tick(world, force), location)
+    """Apply a force (N) to a vehicle at a place in the world (m) for one tick. Only the C++ client has this call."""
+    add_actor_impulse_at_location(world, body, _impulse_of_tick(world, force), location)
 
 
-def _of_a_tick(world: World, force: Vector) -> Vector:
-    """Return the impulse of a force that acts for one tick."""
+def _impulse_of_tick(world: World, force: Vector) -> Vector:
+    """Return the impulse (N s) of a force (N) that acts for one tick."""
     x, y, z = (part * world.settings.physics_s for part in force)
     return x, y, z
 

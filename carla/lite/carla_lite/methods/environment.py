@@ -51,7 +51,7 @@ def get_all_level_BBs(  # noqa: N802 (the client's name)
     """
     still = [
         wire.bounding_box(one.centre, one.extent, one.yaw)
-        for one in world.environment.seen()
+        for one in world.environment.visible()
         if label in (_ANY, one.tag)
     ]
     return still + [_box(actor) for actor in world.moving() if label in (_ANY, actor.blueprint.semantic_tags[0])]

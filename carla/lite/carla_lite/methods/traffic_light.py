@@ -1,4 +1,4 @@
-"""RPC methods of traffic lights: states, times, frozen junctions, groups, heads."""
+"""RPC methods of traffic lights: their states, times, frozen junctions, groups and bounding boxes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from carla_lite.world import World
 
 @method
 def set_traffic_light_state(world: World, light: TrafficLight, state: int) -> None:
-    """Show a state until the cycle's next change, or for ever if the light is frozen."""
+    """Set a light's state until the next change of its cycle; a frozen light keeps it."""
     try:
         light.state = LightState(state)
     except ValueError:
@@ -42,14 +42,14 @@ def set_traffic_light_red_time(world: World, light: TrafficLight, seconds: float
 
 def _set_time(world: World, light: TrafficLight, state: LightState, seconds: float) -> None:
     if not math.isfinite(seconds):
-        raise RpcError(f"{seconds} is no time, expected a finite number of seconds")
+        raise RpcError(f"the time is {seconds}, expected a finite number of seconds")
     light.controller.times_s[state] = seconds
     world.signage.publish(light.controller.group)
 
 
 @method
 def freeze_traffic_light(world: World, light: TrafficLight, frozen: bool) -> None:
-    """Freeze the cycle of its junction, or let it continue."""
+    """Freeze the cycle of the light's junction, or let it continue."""
     group = light.controller.group
     group.frozen = frozen
     world.signage.publish(group)
@@ -65,7 +65,7 @@ def freeze_all_traffic_lights(world: World, frozen: bool) -> None:
 
 @method
 def reset_traffic_light_group(world: World, light: TrafficLight) -> None:
-    """Restart the cycle of its junction."""
+    """Restart the cycle of the light's junction."""
     group = light.controller.group
     group.reset()
     world.signage.publish(group)
@@ -81,12 +81,12 @@ def reset_all_traffic_lights(world: World) -> None:
 
 @method
 def get_group_traffic_lights(_world: World, light: TrafficLight) -> list[int]:
-    """Return the ids of its junction's lights, this one included."""
+    """Return the ids of all lights of the light's junction, with its own."""
     return [light.id for light in light.controller.group.lights]
 
 
 @method
 def get_light_boxes(_world: World, light: TrafficLight) -> list[Any]:
-    """Return the BoundingBox of its head, in the world's frame."""
+    """Return the BoundingBox of the light's head, in world coordinates."""
     face = light.face
     return [wire.bounding_box((face.pose.x, face.pose.y, face.pose.z), face.extent, face.pose.yaw)]

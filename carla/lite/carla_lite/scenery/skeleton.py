@@ -1,8 +1,8 @@
-"""The bones of a walker: CARLA's names and tree, the gait that moves them, and poses set by clients.
+"""The bones of a walker: their names and tree as in CARLA, the gait that moves them, and poses that clients set.
 
-Owns the place of each joint. Lengths are in heights of the body and in its frame: x ahead, y to the right, z up, with
-the body's centre at 0. In the reference pose, with arms held out, all bones lie along these axes; in CARLA each bone is
-turned in its own way. Never touches colours or cameras.
+Owns the place of each joint. Coordinates are in the body's frame (x ahead, y to the right, z up, origin at the body's
+centre), in units of the body's height. In the reference pose the arms are held out, and each bone's axes are those of
+the body; in CARLA the axes of each bone differ. Never touches colours or cameras.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import lru_cache
 from carla_lite.scenery.projection import Pose
 
 PHASES = 8
-"""Phases of a stride, which consists of two steps."""
+"""Number of phases in a stride of two steps."""
 
 Point = tuple[float, float, float]
 Turn = tuple[float, float, float, float]
 """A unit quaternion: w, x, y, z."""
 Joint = tuple[Point, Turn]
 Posture = tuple[Joint, ...]
-"""For each bone, in the order of ``BONES``: place and turn relative to its parent."""
+"""Place and rotation of each bone relative to its parent, in the order of ``BONES``."""
 
 _UNTURNED: Turn = (1.0, 0.0, 0.0, 0.0)
 _SIDES = (("L", -1.0), ("R", 1.0))
@@ -30,7 +30,7 @@ _LITTLE = ("Pinky", -0.018, 0.042)
 
 
 def _tree() -> Iterator[tuple[str, str, Point]]:
-    """Yield each bone with its parent and its place there, parents first."""
+    """Yield each bone's name, its parent's name and its place relative to the parent; parents come first."""
     hips, spine = "crl_hips__C", "crl_spine01__C"
     yield "crl_root", "", (0.0, 0.0, -0.5)
     yield hips, "crl_root", (0.0, 0.0, 0.53)
@@ -71,7 +71,10 @@ REFERENCE: Posture = tuple((begin, _UNTURNED) for begin in _begins)
 
 @lru_cache(maxsize=2 * (PHASES + 1))
 def gait(phase: int | None, seated: bool) -> Posture:
-    """Return the posture of walking, of standing (phase None), or of turning the wheels of a wheelchair."""
+    """Return the posture in one phase of a stride, or of standing if ``phase`` is None.
+
+    With ``seated``, the posture in one phase of turning the wheels of a wheelchair.
+    """
     swing = 0.0 if phase is None else math.sin(math.tau * phase / PHASES)
     lift = 0.0 if phase is None else math.cos(math.tau * phase / PHASES)
     turned: dict[str, Pose] = {}
@@ -96,7 +99,7 @@ def gait(phase: int | None, seated: bool) -> Posture:
 
 
 def moved(posture: Posture, given: Mapping[str, Pose]) -> Posture:
-    """Return the posture with some bones replaced, relative to their parents; unknown names change nothing."""
+    """Return the posture with the given poses, which are relative to the bones' parents. Unknown names are ignored."""
     joints = list(posture)
     for bone, at in given.items():
         if bone in _INDEX:
@@ -105,7 +108,7 @@ def moved(posture: Posture, given: Mapping[str, Pose]) -> Posture:
 
 
 def blended(one: Posture, other: Posture, share: float) -> Posture:
-    """Return the mixture of two postures, as engines blend: place and turn of each bone separately."""
+    """Return a blend of two postures: place and rotation of each bone are interpolated separately."""
     if share <= 0.0 or share >= 1.0:
         return one if share <= 0.0 else other
     return tuple(
@@ -114,7 +117,7 @@ def blended(one: Posture, other: Posture, share: float) -> Posture:
 
 
 def joints(posture: Posture) -> Posture:
-    """Return each bone's place and turn in the body's frame."""
+    """Return each bone's place and rotation in the body's frame."""
     found: list[Joint] = []
     for parent, (place, turn) in zip(_PARENT, posture, strict=True):
         found.append((place, turn) if parent is None else _hung(found[parent], place, turn))
@@ -170,7 +173,7 @@ def _between(p: Point, q: Point, share: float) -> Point:
 
 
 def _nearest(one: Turn, other: Turn, share: float) -> Turn:
-    """Return a turn between two turns, the shorter way round."""
+    """Return the interpolation of two rotations, along the shorter of the two paths."""
     way = share if sum(a * b for a, b in zip(one, other, strict=True)) >= 0.0 else -share
     w, x, y, z = ((1.0 - share) * a + way * b for a, b in zip(one, other, strict=True))
     size = math.sqrt(w * w + x * x + y * y + z * z)

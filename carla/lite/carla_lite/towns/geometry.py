@@ -1,6 +1,7 @@
-"""Streets and turns as lines and arcs: polylines with rounded corners, and the ends of streets at a crossing.
+"""Geometry of generated towns: streets and turns as lines and arcs, and where streets end at a crossing.
 
-Owns only plane geometry; a point is a complex number x + iy in OpenDRIVE's frame, a direction has length 1.
+Owns only plane geometry. A point is a complex number x + iy in OpenDRIVE's frame. A direction is a complex number of
+length 1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MIN_PIECE_M = 1e-6
 
 @dataclass(frozen=True)
 class Piece:
-    """A line (curvature 0) or an arc (positive to the left)."""
+    """A line (curvature 0) or an arc (curvature > 0: to the left). Metres and radians."""
 
     start: complex
     heading: float
@@ -25,9 +26,10 @@ class Piece:
 
 
 def rounded(points: Sequence[complex], radii: Iterable[float]) -> list[Piece]:
-    """Return a polyline whose inner points are rounded to arcs of the given radii; pieces without length are left out.
+    """Return a polyline whose corners are arcs of the given radii, as lines and arcs. Empty pieces are left out.
 
-    ValueError: the arcs are too wide for the line between them.
+    Raises:
+        ValueError: two arcs need more room than the line between them has.
     """
     pieces, at = [], points[0]
     for before, corner, after, radius in zip(points, points[1:], points[2:], radii, strict=False):
@@ -40,16 +42,17 @@ def rounded(points: Sequence[complex], radii: Iterable[float]) -> list[Piece]:
         at = corner + outwards * tangent
     last = unit(points[-1] - points[-2])
     pieces.append(Piece(at, phase(last), ((points[-1] - at) / last).real))
-    if (short := min(pieces, key=lambda piece: piece.length)).length < -MIN_PIECE_M:
-        x, y = short.start.real, short.start.imag
+    shortest = min(pieces, key=lambda piece: piece.length)
+    if shortest.length < -MIN_PIECE_M:
+        x, y = shortest.start.real, shortest.start.imag
         raise ValueError(
-            f"the arc that ends at ({x:.1f}, {y:.1f}) leaves {short.length:.1f} m of line: use a smaller radius"
+            f"the line from ({x:.1f}, {y:.1f}) is {-shortest.length:.1f} m too short for its arcs: use a smaller radius"
         )
     return [piece for piece in pieces if piece.length > MIN_PIECE_M]
 
 
 def turn_between(start: complex, heading: complex, end: complex, new_heading: complex) -> list[Piece]:
-    """Return the widest smooth way from one place and direction to another: one arc, and a line if needed."""
+    """Return the turn of largest radius from one point and direction to another: one arc, and a line if needed."""
     turn = phase(new_heading / heading)
     if abs(turn) < STRAIGHT_RAD:
         return rounded([start, end], [])
@@ -60,16 +63,21 @@ def turn_between(start: complex, heading: complex, end: complex, new_heading: co
 
 
 def setbacks(directions: Sequence[complex], kerbs: Sequence[float], corner_radius: float) -> list[float]:
-    """Return how far from a crossing each street must end so that kerbs of ``corner_radius`` fit between neighbours.
+    """Return the distance from the crossing's centre at which each street ends.
 
-    ``directions`` lead away from the crossing, counter-clockwise; ``kerbs`` are half widths up to the kerb.
+    Between two neighbouring streets there is then room for a kerb of radius ``corner_radius``.
+
+    Args:
+        directions: directions of the streets, away from the crossing, counter-clockwise.
+        kerbs: distance of each street's kerb from its centre line.
+        corner_radius: radius of the kerbs at the corners.
     """
     ends = [0.0] * len(directions)
     for i in range(len(directions)):
         j = (i + 1) % len(directions)
         between = phase(directions[j] / directions[i]) % (2 * pi)
         if between >= pi - STRAIGHT_RAD:
-            continue  # the far side of a T: one straight kerb
+            continue  # the far side of a T junction has one straight kerb
         tangent = corner_radius / tan(between / 2)
         ends[i] = max(ends[i], (kerbs[j] + kerbs[i] * cos(between)) / sin(between) + tangent)
         ends[j] = max(ends[j], (kerbs[i] + kerbs[j] * cos(between)) / sin(between) + tangent)

@@ -36,8 +36,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# If a link with the token is followed from another site, a redirect would lack the cookie; this doesn't.
-GOES_ON = b'<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>One moment</title>'
+# After a link from another site, a redirect would still be sent without the cookie. This page makes the browser load /
+# with the cookie.
+TO_THE_VIEW = b'<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>One moment</title>'
 MOST_CONNECTIONS = 64
 MOST_BODY_BYTES = 4096
 PATIENCE_S = 10.0
@@ -87,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         token = parse_qs(parts.query).get("token", [""])[0]
         if parts.path == "/" and token and _same(token, self.server.token):
             cookie = f"{self.server.cookie}={self.server.session}; HttpOnly; SameSite=Strict; Path=/"
-            self._answer(200, GOES_ON, "text/html", {"Set-Cookie": cookie})
+            self._answer(200, TO_THE_VIEW, "text/html", {"Set-Cookie": cookie})
         elif self._is_admitted():
             self._show(parts.path)
 

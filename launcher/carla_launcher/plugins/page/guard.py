@@ -1,8 +1,8 @@
-"""Access control of the page: the token gives a cookie, and requests that other sites cause are refused.
+"""Access control of the page.
 
-Every address except the one with the token needs the cookie. A request that another site causes shows by its Host (a
-name that was rebound to 127.0.0.1), Origin or Sec-Fetch-Site. Only the name in Host is checked, not the port, since a
-tunnel (``ssh -L``) may use another port.
+The address with the token sets a cookie. Every other address requires that cookie. Requests that another web site makes
+through the user's browser are refused: their Host (a name rebound to 127.0.0.1), Origin or Sec-Fetch-Site differs. The
+port in Host isn't checked, because a tunnel (``ssh -L``) may use another port.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# A browser follows a link of another site (such as a terminal in a browser) and its redirects without SameSite=Strict
-# cookies. A page that reloads itself starts a new request from here, and removes the token from the history.
-GOES_ON = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>One moment</title>'
-NO_TOKEN = "Open the address that the launcher printed: it ends with a token, which this browser hasn't sent yet.\n"
+# After a link from another site (such as a terminal in the browser), a redirect would still be sent without the
+# SameSite=Strict cookie. This page makes the browser load / with the cookie, and removes the token from the history.
+TO_THE_RUN = (
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>One moment</title>'
+)
+NO_TOKEN = "Open the address that the launcher printed. It ends with a token, which this browser hasn't sent yet.\n"
 
 
 class Guard:
-    """Middleware that refuses requests, and adds the security headers to all responses.
+    """Middleware that refuses requests without access, and adds the security headers to all responses.
 
     Args:
-        app: the application behind it.
-        token: token in the address that gives the cookie.
-        port: part of the cookie's name, since the pages of two runs are one site to a browser.
+        app: the application that gets the other requests.
+        token: secret in the address that sets the cookie.
+        port: part of the cookie's name. A browser takes the pages of two runs, on two ports, for one site.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
@@ -50,7 +52,7 @@ class Guard:
         self._cookie = f"run-page-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
+        """Refuse a request, set the cookie, or pass the request to the application."""
         if scope["type"] != "http":
             return
 
@@ -60,23 +62,23 @@ class Guard:
             await send(message)
 
         request = Request(scope)
-        answer = _refusal(request) or self._admission(request)
+        answer = _refusal(request) or self._without_cookie(request)
         await (answer or self._app)(scope, receive, guarded)
 
-    def _admission(self, request: Request) -> Response | None:
-        """Return the response to a request with the token, or without token and cookie; None if it has the cookie."""
-        shown = request.query_params.get("token")
-        if request.url.path == "/" and request.method == "GET" and shown is not None and _same(shown, self._token):
-            welcome = HTMLResponse(GOES_ON)
-            welcome.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
-            return welcome
+    def _without_cookie(self, request: Request) -> Response | None:
+        """Return None if a request has the cookie; else the page that sets it (with the token), or a refusal."""
+        token = request.query_params.get("token")
+        if request.url.path == "/" and request.method == "GET" and token is not None and _same(token, self._token):
+            response = HTMLResponse(TO_THE_RUN)
+            response.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
+            return response
         if _same(request.cookies.get(self._cookie, ""), self._session):
             return None
         return PlainTextResponse(NO_TOKEN, 401)
 
 
 def _refusal(request: Request) -> Response | None:
-    """Return the response to a request that another site caused; None for any other request."""
+    """Return the refusal of a request that another site made; None for any other request."""
     headers = request.headers
     host, origin, site = (headers.get(name) for name in ("host", "origin", "sec-fetch-site"))
     try:
@@ -85,10 +87,10 @@ def _refusal(request: Request) -> Response | None:
         name = None
     if name not in HOSTS or len(headers.getlist("host")) != 1:
         return PlainTextResponse(f"This page answers at {' and '.join(HOSTS)} only.\n", 403)
-    asks = request.method not in ("GET", "HEAD")
-    foreign = origin != f"http://{host}" if origin is not None else asks
-    if foreign or (asks and site not in (None, "same-origin")):
-        return PlainTextResponse("Pages of other sites may not request this.\n", 403)
+    changes_run = request.method not in ("GET", "HEAD")
+    foreign = origin != f"http://{host}" if origin is not None else changes_run
+    if foreign or (changes_run and site not in (None, "same-origin")):
+        return PlainTextResponse("Only this page itself may send this request.\n", 403)
     return None
 
 

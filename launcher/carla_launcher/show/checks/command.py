@@ -1,4 +1,4 @@
-"""Checks of a command that is to run in the agent's place, in its own interpreter."""
+"""Checks of ``doctor -- COMMAND``: the command, its program file, and the packages of its Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from carla_run.exits import ExitError
 _CLIENT = "from importlib.metadata import version; import carla; carla.Client; print(version('carla'))"
 _TORCH = "import torch; print(torch.__version__, 'sees a card' if torch.cuda.is_available() else 'sees no card')"
 LIMIT_S = 45.0
-"""For an import of torch on a busy machine."""
+"""Time limit of a check. An import of torch takes long on a busy machine."""
 
 
 def command(machine: Machine) -> Finding:
@@ -30,7 +30,7 @@ def command(machine: Machine) -> Finding:
 
 def client(machine: Machine) -> Finding:
     """Return which ``carla`` client the command's Python has."""
-    return _asked(machine, _CLIENT, "carla", "pip install carla into it, if it drives CARLA by itself")
+    return _asked(machine, _CLIENT, "carla", "pip install carla there, if the command connects to CARLA")
 
 
 def torch(machine: Machine) -> Finding:
@@ -43,15 +43,15 @@ def _command(machine: Machine) -> Command | Finding:
         found = command_of(machine.asked)
     except ExitError as error:
         return problem(str(error), "")
-    return unknown("none is given", "doctor -- python train.py") if found is None else found
+    return unknown("no command is given", "doctor -- python train.py") if found is None else found
 
 
 def _asked(machine: Machine, question: str, module: str, install: str) -> Finding:
     found = _command(machine)
     if isinstance(found, Finding):
-        return unknown("not asked: the command can't be started", "")
+        return unknown("not checked: the command can't be started", "")
     if not Path(found.words[0]).name.startswith("python"):
-        return unknown(f"not asked: {found.words[0]} is no Python", "")
+        return unknown(f"not checked: {found.words[0]} isn't Python", "")
     asked = machine.ask(_program(found), "-c", question, limit_s=LIMIT_S)
     if asked.code == 0:
         return ok(asked.out)

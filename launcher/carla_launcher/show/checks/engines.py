@@ -82,9 +82,9 @@ def engine(machine: Machine) -> Finding:
     if todo := container_engine.not_counted(found):
         return unknown(str(found), todo)
     if found.remapped:
-        todo = "containers have other user ids (userns-remap): a container that can't write names the user for chown"
+        todo = "containers have other user ids (userns-remap): if one can't write, its message names the user for chown"
         return unknown(str(found), todo)
-    return ok(str(found), "root in containers is you: the launcher sets RUN_UID=0" if found.rootless else "")
+    return ok(str(found), "root in containers is your user: the launcher sets RUN_UID=0" if found.rootless else "")
 
 
 def compose(machine: Machine) -> Finding:
@@ -101,7 +101,7 @@ def compose(machine: Machine) -> Finding:
     if not all(part.isdigit() for part in numbers):
         return unknown(f"Compose {asked.out}", f"{since} or newer is needed")
     if tuple(map(int, numbers)) < COMPOSE_SINCE:
-        return problem(f"Compose {asked.out}", f"install {since} or newer: the files use !override")
+        return problem(f"Compose {asked.out}", f"install {since} or newer: the Compose files use !override")
     return ok(f"Compose {asked.out}")
 
 
@@ -113,13 +113,13 @@ def toolkit(machine: Machine) -> Finding:
     if found is not None and not found.runtime and asked == NVIDIA:
         return problem("GPU_RUNTIME is nvidia, which Docker doesn't have", f"leave it empty, or {found.register}")
     if found is not None and found.runtime:
-        todo = "" if asked else "for plain `docker compose up` set GPU_RUNTIME=nvidia; the launcher does"
+        todo = "" if asked else "for plain `docker compose up` set GPU_RUNTIME=nvidia; the launcher sets it by itself"
         return ok("Docker has the runtime nvidia", todo)
     if hook if found is None else found.gives_gpu(hook):
         todo = "" if found is None else f"register its runtime, too: {found.register}"
-        return ok("installed; Docker uses it for reservations", todo)
+        return ok("installed; Docker uses it when a container reserves a GPU", todo)
     if not has_card(machine):
         return unknown("not installed", "not needed without a GPU")
     if found is None or found.gives_gpu(hook) is None:
-        return unknown("can't be found out from here", "check by hand whether a container gets the GPU")
+        return unknown("can't be checked from here", "check whether a container gets the GPU")
     return problem("containers get no GPU", container_engine.no_gpu(found, hook))

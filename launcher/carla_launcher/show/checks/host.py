@@ -33,7 +33,7 @@ def ports(machine: Machine) -> Finding:
     taken = {port: user for port in wanted if (user := holder(port))}
     if taken:
         reported = ", ".join(f"{port} is taken by {user}" for port, user in taken.items())
-        return problem(reported, "end it, or choose others with --port or CARLA_PORTS")
+        return problem(reported, "end that program, or choose other ports with --port or CARLA_PORTS")
     return ok(f"{wanted[0]}-{wanted[-1]} are free")
 
 
@@ -55,9 +55,9 @@ def disk(machine: Machine) -> Finding:
     except FootprintError as error:
         return unknown(f"{free:.0f} MiB free in {place}", f"the size of a run is unknown: {error}")
     needed = size.mib.get(PoolKind.DISK, 0.0)
-    reported = f"{free:.0f} MiB free in {place}, a run of {machine.config.name} takes {needed:.0f}"
+    reported = f"{free:.0f} MiB free in {place}, a run with {machine.config.name} takes {needed:.0f} MiB"
     if free < needed:
-        return problem(reported, f"free some, lower {program().smaller['disk']}, or choose another --runs-dir")
+        return problem(reported, f"free disk space, lower {program().smaller['disk']}, or choose another --runs-dir")
     return ok(reported)
 
 
@@ -108,7 +108,7 @@ def carla_client(machine: Machine) -> Finding:
     if asked.code == 0:
         return problem(f"{asked.out}, but the simulator has {CARLA_CLIENT}", install)
     if "ModuleNotFoundError" not in asked.said:
-        return problem(asked.said, f"{install}, and the libraries that it lacks")
+        return problem(asked.said, f"{install}, and install the libraries that it needs")
     if importlib.util.find_spec("torch"):
         return problem("not installed beside the agent", install)
     return unknown("not installed", "pip install '.[agent]' for local processes; Compose needs none")
@@ -141,12 +141,12 @@ def dotenv(machine: Machine) -> Finding:
     copy = "" if there else "cp .env.example .env, and "
     found, _ = engines.kind(machine)
     if found is not None and found.rootless:
-        reported = f"{reported}, RUN_UID is {wanted}, and root in a rootless engine's containers is you"
+        reported = f"{reported}, RUN_UID is {wanted}, and root in a rootless engine's containers is your user"
         todo = "" if wanted == "0" else f"{copy}set RUN_UID=0 and RUN_GID=0 for Compose; the launcher does"
         return problem(reported, todo) if todo else ok(reported)
     if not wanted.isdigit() or int(wanted) == 0:
         return problem(f"{reported}, RUN_UID is {wanted}", f"{copy}set RUN_UID to a user's id, not root's")
     own = os.getuid()
     if own in (0, int(wanted)):
-        return ok(f"{reported}, RUN_UID is {wanted}", f"chown {wanted} runs" if own == 0 else "")
-    return problem(f"{reported}, RUN_UID is {wanted}, yours {own}", f"{copy}set RUN_UID={own} for Compose")
+        return ok(f"{reported}, RUN_UID is {wanted}", f"as root: chown {wanted} runs" if own == 0 else "")
+    return problem(f"{reported}, RUN_UID is {wanted}, your user id is {own}", f"{copy}set RUN_UID={own} for Compose")

@@ -168,8 +168,8 @@ class MemoryLimits(Section):
         gt=0, description="Least deviation from the expected memory that is reported. Both must be exceeded."
     )
     oom_step_mib: dict[PoolKind, Mib] = Field(
-        description="Smallest amount that a rung should free after a process ran out of memory, unless the process says "
-        "how much was missing. Where no rung frees so much, the next one is taken."
+        description="Smallest amount that a rung should free after a process ran out of memory, unless the process "
+        "says how much was missing. Where no rung frees so much, the next one is taken."
     )
     leak_restarts: LeakRestarts
     timeline_s: float = Field(gt=0, description="Interval between two lines of launcher-memory.jsonl.")

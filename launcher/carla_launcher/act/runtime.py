@@ -28,12 +28,14 @@ class Start:
         quality: the simulator's quality, Low or Epic; None for the agent, or for a simulator without qualities.
         resume: the agent resumes the run.
         number: number of the simulator; the first one is 0.
+        passes_over: number of the newest checkpoints that a command doesn't resume from.
     """
 
     role: Role
     quality: str | None = None
     resume: bool = False
     number: int = 0
+    passes_over: int = 0
 
 
 class Child(Program, Protocol):

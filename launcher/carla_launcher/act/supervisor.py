@@ -162,7 +162,7 @@ class Supervisor:
             run.enter(State.PRESSURE if short else State.RUNNING)
         elif beat is not None and beat.phase != "starting":
             run.enter(State.VERIFYING)
-            run.warm = True
+            run.warm, run.unfit = True, 0
             self._ladder.verified(seen, self._journal.unverified)
             self._journal.unverified = ""
             words = f"is warm: {beat.device}, micro-batch {beat.micro_batch}" if beat.micro_batch else "makes progress"
@@ -198,6 +198,8 @@ class Supervisor:
                 Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent")
             )
             failed = [self._monitor.findings[-1]]
+        if failed[0].cause is Cause.AGENT_CRASH and self._run.agent.last.resume and not self._run.warm:
+            self._run.unfit += 1  # a kill while it was written leaves such a checkpoint
         yield from self._repairs.perform(self._repairs.decide(failed[0], self._monitor.last), failed[0].incident)
 
     def _simulator_failed_first(self, ended: Ended) -> Waiting[list[Finding]]:

@@ -228,9 +228,8 @@ class Supervisor:
         lived = run.agent.lives
         if lived:
             grace_s = run.config.agent.stop_grace_s
-            self._effects.say(
-                f"{ending.reason}: the agent writes its checkpoint (up to {grace_s:g} s; Ctrl-C again ends at once)"
-            )
+            what = "writes its checkpoint" if run.spec.resumes else "ends"
+            self._effects.say(f"{ending.reason}: the agent {what} (up to {grace_s:g} s; Ctrl-C again ends at once)")
             yield from run.stop_agent(ending.reason)
         if (ended := run.agent.ended) is not None:
             self.ending = self._after(ended, ending, lived)
@@ -247,12 +246,13 @@ class Supervisor:
         """
         if wanted.code != Exit.STOPPED:
             return wanted
-        if ended.code in KILLED:
+        if ended.code in KILLED and self._run.spec.resumes:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent wrote no new checkpoint, the last one is valid")
         if (over := self._over(ended.code)) and not self._ends_so_when_stopped(ended.code):
             return over
         if not lived:
-            before = f"the agent had ended before ({exit_in_words(ended.code)}), its last checkpoint is valid"
+            before = f"the agent had ended before ({exit_in_words(ended.code)})"
+            before += ", its last checkpoint is valid" if self._run.spec.resumes else ""
             return Ending(Exit.STOPPED, f"{wanted.reason}; {before}")
         if self._run.spec.command is not None:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")

@@ -6,10 +6,11 @@ import contextlib
 import errno
 import json
 import os
+import select
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -31,6 +32,8 @@ from carla_launcher.signature import asking
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import RUNS, RunPaths, newest_run
 from carla_run.program import interruptible
+
+TERMINAL_PATIENCE_S = 1.0
 
 
 class Commands(TyperGroup):
@@ -393,6 +396,15 @@ def _existing(name: str | None, runs_dir: Path) -> RunPaths:
 
 
 def _say(sentence: str) -> None:
-    """Print a line. A closed terminal doesn't end a run."""
+    """Print a line. A closed terminal doesn't end a run, and a stopped one doesn't hold it up: the line is left out."""
     with contextlib.suppress(OSError):
-        print(f"launcher: {sentence}", flush=True)
+        if _takes_a_line(sys.stdout):
+            print(f"launcher: {sentence}", flush=True)
+
+
+def _takes_a_line(stream: TextIO) -> bool:
+    try:
+        end = stream.fileno()
+    except (OSError, ValueError):  # not a file
+        return True
+    return bool(select.select([], [end], [], TERMINAL_PATIENCE_S)[1])

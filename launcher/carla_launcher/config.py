@@ -199,8 +199,8 @@ class MemoryLimits(Section):
     )
     band_mib: float = Field(gt=0, description="Smallest difference that is reported, see band_share.")
     oom_step_mib: dict[PoolKind, Mib] = Field(
-        description="Smallest amount that a rung must free after a process ran out of memory, unless the process says "
-        "how much was missing."
+        description="Smallest amount that a rung should free after a process ran out of memory, unless the process "
+        "says how much was missing. Where no rung frees so much, the next one is taken."
     )
     leak_restarts: LeakRestarts
     timeline_s: float = Field(gt=0, description="Interval between two lines of launcher-memory.jsonl.")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from carla_launcher.act.local.runtime import MOST_LOG_BYTES
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
+from tests.disks import small_disk
 from tests.wire.launched import Launched, own_limits
 
 PROGRAM = str(REPOSITORY / "tests" / "wire" / "stepping_program.py")
@@ -111,20 +115,31 @@ CHILDREN = "import subprocess\nsubprocess.Popen(['sleep', '60'])\nopen('result.t
 PATIENT_S = {"agent.restarts.budget": 1, "agent.restarts.first_delay_s": 0.1, "watch.interval_s": 0.2}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "file", "code", "said"),
     [
         (DAEMON, "", 65, "and left 1 running, ended since: it puts itself into the background"),
-        (CHILDREN, "done: {file: result.txt}", 0, "the agent finished"),
         ("pass", "done: {file: result.txt}", 70, "without result.txt, by which it shows that it is done"),
-        ("input()", "", 70, "EOFError: EOF when reading a line, and its 1 restarts are used up"),
-        ("raise SystemExit(7)", "exits: {0: finished, 7: bad_configuration}", 65, "refused its configuration"),
-        (
-            "raise MemoryError",
-            "",
-            71,
-            "the agent ran out of host memory (exit code 1), and no rung of the ladder is left",
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in (
+                (CHILDREN, "done: {file: result.txt}", 0, "the agent finished"),
+                ("print('bye')", "done: {log: '^Done'}", 70, "without a line that fits `^Done`, by which it shows"),
+                ("input()", "", 70, "EOFError: EOF when reading a line, and its 1 restarts are used up"),
+                (
+                    "import tty; tty.setraw(0)",
+                    "",
+                    70,
+                    "Inappropriate ioctl for device'), and its 1 restarts",
+                ),
+                ("raise SystemExit(7)", "exits: {0: finished, 7: bad_configuration}", 65, "refused its configuration"),
+                (
+                    "raise MemoryError",
+                    "",
+                    71,
+                    "ran out of host memory (exit code 1), and no rung of the ladder is left",
+                ),
+            )
         ),
     ],
 )
@@ -195,3 +210,53 @@ def test_one_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> N
     assert "the agent is killed: its grace period is over" in output
     assert "run --runs-dir" in output
     assert "--resume" in output
+
+
+LOUD = "import os\nfor _ in range(16384): os.write(1, (b'x' * 63 + b'\\n') * 1024)\nos.write(1, b'step 1\\n')"
+
+
+@pytest.mark.long
+def test_a_gigabyte_of_output_is_a_short_log_and_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("done: {log: step 1}")
+    launched = Launched(tmp_path)
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
+    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", LOUD)
+    launcher, log = psutil.Process(launched.process.pid), launched.run / "logs" / "agent.log"
+    launched.until(lambda: log.exists() and log.stat().st_size > 2**20)  # though its terminal is stopped: a full pipe
+    copy = subprocess.Popen(["cat"], stdin=launched.process.stdout, stdout=subprocess.DEVNULL)
+    (shim,) = launcher.children()
+    held, sizes = [], []
+    while shim.is_running() and shim.status() != psutil.STATUS_ZOMBIE:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            held.append([each.memory_info().rss / 2**20 for each in (launcher, shim)])
+            sizes.append(log.stat().st_size)
+        time.sleep(0.1)
+    assert launched.process.wait(PATIENCE_S) == 0
+    copy.wait(PATIENCE_S)
+    first, most = held[0], [max(each) for each in zip(*held, strict=True)]
+    assert [after - before < 16 for before, after in zip(first, most, strict=True)] == [True, True], (first, most)
+    assert max(sizes) <= MOST_LOG_BYTES + 2**17
+    assert log.read_text().endswith("x\nstep 1\n")
+
+
+FILLER = """
+print("step 1", flush=True)
+with open("filler", "wb", buffering=0) as file:
+    while True:
+        file.write(bytes(2**16))
+"""
+
+
+@pytest.mark.long
+def test_a_program_that_fills_the_disk_is_named_and_ended(tmp_path: Path) -> None:
+    """The run's own files are on the same disk, as they are in a home directory."""
+    with small_disk(tmp_path, mib=64) as disk:
+        (disk / "train.yaml").write_text("alive: {log: 'step (\\d+)', within_s: 60}")
+        launched = Launched(disk)
+        limits = own_limits(disk, {**PATIENT_S, "memory.reserve_mib.disk": 8})
+        options = ("--simulator", "none", "--cwd", str(disk), "--program", str(disk / "train.yaml"))
+        launched.run_command(*options, *limits, "--", sys.executable, "-c", FILLER)
+        output = launched.output()
+        assert launched.process.returncode == 71, output
+        assert "the agent ran out of disk space (exit code 1), and no rung of the ladder is left" in output
+        assert not [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(disk)]

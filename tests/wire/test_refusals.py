@@ -75,7 +75,7 @@ def test_a_disk_that_no_rung_helps_ends_the_run_with_71_and_says_what_to_free(di
         assert run.process.returncode == 71, output
         assert len(run.agent_events("cannot_fit")) == 2
         reason = run.state["reason"]
-        assert reason.startswith("the agent needs more disk than is free (exit code 71)")
+        assert reason.startswith("the agent needs more disk space than is free (exit code 71)")
         assert reason.endswith("free some of the disk that the run is on")
         assert run.state["taken"] == []
     finally:

@@ -34,22 +34,58 @@ def _one_of(section: Section, name: str, keys: tuple[str, ...]) -> None:
         raise ValueError(f"{name} has {said}; expected one of {', '.join(keys)}")
 
 
+def refuse_what_fits_all(key: str, pattern: str | None) -> str | None:
+    """Return a pattern for lines of the output.
+
+    Raises:
+        ValueError: it is no regular expression, or fits every line.
+    """
+    try:
+        found = re.compile(pattern or "-")
+    except re.error as error:
+        raise ValueError(f"{key} is {pattern!r}; expected a regular expression ({error})") from None
+    if found.search("") is not None:
+        raise ValueError(f"{key} is {pattern!r}, which every line fits: it can't fail")
+    return pattern
+
+
 class Resume(Section):
     """How the program starts when this isn't its first start in the run."""
 
     words: tuple[str, ...] = Field((), description="Arguments that are added to the command.")
     command: tuple[str, ...] = Field((), description="Command that replaces the first one.")
+    checkpoint: str = Field(
+        "",
+        description="File name or pattern of its checkpoints, such as `logs/**/model_*.zip`. Words or command may name "
+        "`{checkpoint}`: the newest file that was written since the run began, or an older one if the program crashes "
+        "with that before any progress. While there is none, the program starts from the beginning.",
+    )
 
     @model_validator(mode="after")
     def _is_one_way(self) -> Resume:
         _one_of(self, "resume", ("words", "command"))
+        if not self.checkpoint and any("{checkpoint}" in word for word in (*self.words, *self.command)):
+            raise ValueError("resume names {checkpoint}, and resume.checkpoint doesn't say which files these are")
         return self
 
 
 class Done(Section):
-    """What, together with the exit code, shows that the program has finished its work."""
+    """What, together with the exit code, shows that the program has finished its work. An end without it is a crash."""
 
-    file: Path = Field(description="File that exists when the work is finished. An end without it is a crash.")
+    file: Path | None = Field(None, description="File that exists when the work is finished.")
+    log: str | None = Field(
+        None, description="Regular expression that a line of the output matches when the work is finished."
+    )
+
+    @field_validator("log")
+    @classmethod
+    def _can_fail(cls, pattern: str | None) -> str | None:
+        return refuse_what_fits_all("done.log", pattern)
+
+    @model_validator(mode="after")
+    def _is_one_sign(self) -> Done:
+        _one_of(self, "done", ("file", "log"))
+        return self
 
 
 class Alive(Section):
@@ -78,13 +114,7 @@ class Alive(Section):
     @field_validator("log")
     @classmethod
     def _can_fail(cls, pattern: str | None) -> str | None:
-        try:
-            found = re.compile(pattern or "-")
-        except re.error as error:
-            raise ValueError(f"alive.log is {pattern!r}; expected a regular expression ({error})") from None
-        if found.search("") is not None:
-            raise ValueError(f"alive.log is {pattern!r}, which every line fits: it can't fail")
-        return pattern
+        return refuse_what_fits_all("alive.log", pattern)
 
     @model_validator(mode="after")
     def _is_one_sign(self) -> Alive:

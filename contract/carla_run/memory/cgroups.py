@@ -8,7 +8,7 @@ section 6).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ class Group:
             limit and the memory held under it. None if there is no limit.
         held_mib: memory that the kernel can't reclaim, in the group and its subgroups.
         oom_kills: number of the group's processes that the kernel killed for memory; 0 if it doesn't count them.
+        limited_at: folder of the highest group that has a limit, the group's own or an ancestor's; None without a limit.
     """
 
     folder: Path
@@ -35,6 +36,7 @@ class Group:
     room_mib: float | None
     held_mib: float
     oom_kills: int
+    limited_at: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,19 @@ class Cgroups:
         None if the process or the memory controller doesn't exist, or if the mounts of this process don't show the
         group. If both versions are mounted, the one with the memory controller is read.
         """
+        return next((group for each in self._places(pid) if (group := _read(*each)) is not None), None)
+
+    def is_below(self, pid: int, folder: Path) -> bool:
+        """Return whether a process is in the group of this folder, or in one below it."""
+        places = (mount.point / os.path.relpath(path, mount.root) for mount, path in self._places(pid))
+        return any(folder in (each, *each.parents) for each in places)
+
+    def _places(self, pid: int | str) -> Iterator[tuple[_Mount, str]]:
+        """Yield a process's groups, each with its hierarchy."""
         for line in _lines(self._proc / str(pid) / "cgroup"):
             _, controllers, path = line.split(":", 2)
-            mount = self._mounts.get(_hierarchy(controllers))
-            group = None if mount is None else _read(mount, path)
-            if group is not None:
-                return group
-        return None
+            if (mount := self._mounts.get(_hierarchy(controllers))) is not None:
+                yield mount, path
 
 
 def effective_limit(levels: Iterable[tuple[int, int]]) -> tuple[int | None, int | None]:
@@ -132,13 +140,14 @@ def _read(mount: _Mount, path: str) -> Group | None:
         return None
     own = _held(folders[0], version)
     limits = [(_limit(folder / version.limit), folder) for folder in folders]
+    limited_at = next((folder for limit, folder in reversed(limits) if limit is not None), None)
     limit, room = effective_limit(
         (limit, own if folder == folders[0] else _held(folder, version))
         for limit, folder in limits
         if limit is not None
     )
     kills = oom_kills(folders[0] / version.events) or 0
-    return Group(folders[0], _mib(limit), _mib(room), own / MIB, kills)
+    return Group(folders[0], _mib(limit), _mib(room), own / MIB, kills, limited_at)
 
 
 def _mib(count: int | None) -> float | None:

@@ -7,6 +7,7 @@ of other programs has none. Only this module reads them.
 from __future__ import annotations
 
 import errno
+import os
 import re
 from typing import Callable, Optional
 
@@ -72,6 +73,11 @@ _PATTERNS = tuple(
 def meaning_of(words: str) -> Meaning | None:
     """Return the meaning of an error message; None if it has none. Of two meanings, the surer one."""
     return next((meaning for meaning, pattern in _PATTERNS if pattern.search(words)), None)
+
+
+def disk_is_full(words: str) -> bool:
+    """Return whether an error message means that a disk, or a user's share of it, is full."""
+    return any(os.strerror(number) in words for number in FULL)
 
 
 def surely_out_of_memory(words: str) -> str:

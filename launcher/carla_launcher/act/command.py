@@ -5,6 +5,7 @@ Owns how a value of a rung reaches it. Starts nothing; the words go to no shell,
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,15 +43,15 @@ class Command:
         Args:
             resume: it was started in this run before.
             overrides: values of the present rung, by key.
-            places: what the placeholders stand for, by name.
+            places: what the placeholders stand for, by name; ``checkpoint`` only if there is one.
             copies: folder for a YAML file of the program with other values.
 
         Raises:
             OSError: such a copy can't be written, or its original read.
         """
-        words = self.words
-        if resume and self.file.resume is not None:
-            words = self.file.resume.command or (*words, *self.file.resume.words)
+        words, how = self.words, self.file.resume
+        if resume and how is not None and ("checkpoint" in places or not how.checkpoint):
+            words = how.command or (*words, *how.words)
         variables: dict[str, str] = {}
         in_files: dict[Path, dict[str, Any]] = {}
         for key, value in overrides.items():
@@ -64,6 +65,13 @@ class Command:
         for path, values in in_files.items():
             words = self._with_copy(words, path, values, copies)
         return tuple(filled_in(word, places) for word in words), variables
+
+    def checkpoints(self, since_s: float) -> list[Path]:
+        """Return its checkpoints that were written since then, the newest first; empty where no pattern says which."""
+        pattern = "" if self.file.resume is None else self.file.resume.checkpoint
+        found = glob.glob(str(self.folder / pattern), recursive=True) if pattern else []  # noqa: PTH207 (it may be from /)
+        written = {Path(each): Path(each).stat().st_mtime for each in found}
+        return [each for each in sorted(written, key=written.__getitem__, reverse=True) if written[each] >= since_s]
 
     def value(self, key: str) -> Any:
         """Return what a key is without any rung; None where nothing says it."""

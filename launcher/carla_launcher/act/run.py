@@ -57,11 +57,13 @@ class Run:
         state: of the run.
         drained: the agent waits for ``resume``.
         warm: the agent has finished its warm-up, and answers requests.
+        unfit: number of the newest checkpoints from which a program crashed before it made any progress.
     """
 
     def __init__(self, spec: RunSpec, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
         self.state = State.INIT
         self.drained = self.warm = False
+        self.unfit = 0
         self.spec, self.config, self.effects, self.journal = spec, config, effects, journal
         self.say = effects.say
         before, kind = journal.state, spec.simulator
@@ -251,7 +253,7 @@ class Run:
         self.enter(State.WARMING)
         self.write_overrides()
         self.agent.forget()
-        self.agent.start(self.now_s, resume=resume)
+        self.agent.start(self.now_s, resume=resume, passes_over=self.unfit)
         self.agent.mark_up(self.now_s)
         self.drained = self.warm = False
 

@@ -164,7 +164,7 @@ class Supervisor:
             run.enter(State.PRESSURE if short else State.RUNNING)
         elif beat is not None and beat.phase != "starting":
             run.enter(State.VERIFYING)
-            run.warm = True
+            run.warm, run.unfit = True, 0
             self._ladder.verified(seen, self._journal.unverified)
             self._journal.unverified = ""
             words = f"is warm: {beat.device}, micro-batch {beat.micro_batch}" if beat.micro_batch else "makes progress"
@@ -200,6 +200,8 @@ class Supervisor:
                 Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent")
             )
             failed = [self._monitor.findings[-1]]
+        if failed[0].cause is Cause.AGENT_CRASH and self._run.agent.last.resume and not self._run.warm:
+            self._run.unfit += 1  # a kill while it was written leaves such a checkpoint
         yield from self._repairs.perform(self._repairs.decide(failed[0], self._monitor.last), failed[0].incident)
 
     def _simulator_failed_first(self, ended: Ended) -> Waiting[list[Finding]]:
@@ -228,9 +230,8 @@ class Supervisor:
         lived = run.agent.is_running
         if lived:
             grace_s = run.config.agent.stop_grace_s
-            self._effects.say(
-                f"{ending.reason}: the agent writes its checkpoint (up to {grace_s:g} s; Ctrl-C again ends at once)"
-            )
+            what = "writes its checkpoint" if run.spec.resumes else "ends"
+            self._effects.say(f"{ending.reason}: the agent {what} (up to {grace_s:g} s; Ctrl-C again ends at once)")
             yield from run.stop_agent(ending.reason)
         if (ended := run.agent.ended) is not None:
             self.ending = self._final_ending(ended, ending, lived)
@@ -247,12 +248,13 @@ class Supervisor:
         """
         if wanted.code != Exit.STOPPED:
             return wanted
-        if ended.code in KILLED:
+        if ended.code in KILLED and self._run.spec.resumes:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent wrote no new checkpoint, the last one is valid")
         if (over := self._ending_of(ended.code)) and not self._may_mean_stopped(ended.code):
             return over
         if not lived:
-            before = f"the agent had ended before ({exit_in_words(ended.code)}), its last checkpoint is valid"
+            before = f"the agent had ended before ({exit_in_words(ended.code)})"
+            before += ", its last checkpoint is valid" if self._run.spec.resumes else ""
             return Ending(Exit.STOPPED, f"{wanted.reason}; {before}")
         if self._run.spec.command is not None:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")

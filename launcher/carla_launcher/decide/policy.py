@@ -37,6 +37,8 @@ RAN_OUT = {
     Cause.AGENT_HOST_OOM: PoolKind.RAM,
     Cause.AGENT_DISK_FULL: PoolKind.DISK,
 }
+ANY_MIB = 0.1
+"""A deficit that any rung covers: figures are rounded to this."""
 MEASURED = "measured before"
 TO_FREE = {
     PoolKind.VRAM: "the GPU's memory",
@@ -101,9 +103,11 @@ def _after_it_ran_out(finding: Finding, owner: OwnerKind, context: Context, conf
     """Return the steps to take if simulator or agent ran out of memory; None if it didn't, or if no step helps."""
     if (kind := RAN_OUT.get(finding.cause)) is None:
         return None
-    # A refusal says how much is missing, other ends don't.
+    # A refusal says how much is missing. Other ends don't: any rung may be enough, and what one frees may be a guess.
     deficit_mib = finding.deficit_mib or config.memory.oom_step_mib[kind]
     steps = context.choose(context.deficit(owner, kind, deficit_mib, finding.pool))
+    if not steps and not finding.deficit_mib:
+        steps = context.choose(context.deficit(owner, kind, ANY_MIB, finding.pool), lasting=True)
     return Degrade(steps, kind, finding.sentence) if steps else None
 
 

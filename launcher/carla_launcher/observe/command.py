@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,18 +18,21 @@ from pathlib import Path
 from carla_launcher.observe.agent import AgentMonitor
 from carla_launcher.observe.observation import AgentSeen, Ended, Program
 from carla_launcher.observe.tail import Tail
+from carla_run.configuration import program_life
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.configuration.program_life import Alive, End
 from carla_run.events import Failed, MemoryPool
 from carla_run.files import write_whole
 from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
-from carla_run.memory.errors import Meaning, meaning_of
+from carla_run.memory.errors import Meaning, disk_is_full, meaning_of
 from carla_run.paths import RunPaths
 from carla_run.readers import last_lines
 
 LAST_LINES = 100
 """Of its output, in which an error is looked for once it has ended."""
-POOLS = {Meaning.HOST: MemoryPool.HOST, Meaning.DEVICE: MemoryPool.DEVICE}
+LEAST_BYTES = 2**16
+"""Free on a disk on which nothing more can be written."""
+POOLS: dict[Meaning | None, MemoryPool] = {Meaning.HOST: MemoryPool.HOST, Meaning.DEVICE: MemoryPool.DEVICE}
 
 
 class CommandMonitor:
@@ -46,6 +50,7 @@ class CommandMonitor:
         self._reporting = AgentMonitor(run)
         self.reports = False
         self._sign = Sign(file.alive, folder, log)
+        self._done = Done(file.done, folder, log)
         self._program: Program | None = None
         self._beat: Heartbeat | None = None
         self._moved_s = 0.0
@@ -72,8 +77,11 @@ class CommandMonitor:
             self._program, self._moved_s, self._beat = program, now_s, None
             self._stood = _written(self._run)
             self._sign.begin()
+            self._done.begin()
+        self._done.look()
         if self._is_reporting(program):
-            return self._reporting.look(now_s, program)
+            seen = self._reporting.look(now_s, program)
+            return seen if seen.ended is None else replace(seen, ended=self._judged(seen.ended))
         self._reporting.look(now_s, program)
         if program is None:
             self._name_idle_progress()
@@ -91,6 +99,7 @@ class CommandMonitor:
         """Let go of the files."""
         self._reporting.close()
         self._sign.close()
+        self._done.close()
 
     def _is_reporting(self, program: Program | None) -> bool:
         """Return whether another than this monitor has written the heartbeat since the process began."""
@@ -110,7 +119,7 @@ class CommandMonitor:
 
     def _write(self, program: Program, ended: Ended | None) -> None:
         """Write what is known as a heartbeat would be."""
-        finished = ended is not None and self._file.exits.get(ended.code) is End.FINISHED and not self._undone()
+        finished = ended is not None and self._file.exits.get(ended.code) is End.FINISHED and not self._done.missing
         phase = Phase.FINISHED if finished else Phase.UPDATING if self._sign.seen else Phase.STARTING
         self._beat = Heartbeat(
             time=round(time.time(), 3),
@@ -128,37 +137,71 @@ class CommandMonitor:
             collector_restarts=0,
             exit_code=0 if finished else None,
         )
-        self._wrote = self._beat.time, self._beat.pid
         with contextlib.suppress(OSError):
             write_whole(self._run.heartbeat, self._beat.json(), durable=False)
+            self._wrote = self._beat.time, self._beat.pid
 
     def _failure(self, ended: Ended) -> list[dict[str, object]]:
         """Return what its last words say of memory, as the event of a program that reports."""
         words = last_lines(self._log, LAST_LINES)
         meaning = meaning_of(words)
         last = words.rpartition("\n")[2]
-        if ended.code in self._file.exits and not self._undone():
+        if ended.code in self._file.exits and not self._done.missing:
             return []
-        pool = None if meaning is None else POOLS.get(meaning)
+        full = disk_is_full(last) or not _has_room(self._folder)  # its last words may be lost
+        pool = MemoryPool.DISK if meaning is None and full else POOLS.get(meaning)
         lost = meaning is Meaning.GPU_LOST
         return [Failed(exit_code=ended.code, error="", pool=pool, gpu_lost=lost, cause=last).row()]
 
     def _judged(self, ended: Ended) -> Ended:
         finished = self._file.exits.get(ended.code) is End.FINISHED
-        undone = self._undone()
+        undone = self._done.missing
         shows = self._file.done is not None and not undone
         return replace(ended, undone=undone, left=0 if shows else ended.left) if finished else ended
 
-    def _undone(self) -> str:
-        """Return what would show that it is done, and isn't there; empty if nothing is missing."""
-        done = self._file.done
-        return "" if done is None or (self._folder / done.file).exists() else str(done.file)
+
+def _has_room(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free >= LEAST_BYTES
+    except OSError:
+        return True
 
 
 def _written(run: RunPaths) -> tuple[float, int] | None:
     """Return when and by which process the heartbeat was written; None without one."""
     found = read_heartbeat(run.heartbeat)
     return None if found is None else (found.time, found.pid)
+
+
+class Done:
+    """What shows that one process after another has done its work."""
+
+    def __init__(self, done: program_life.Done | None, folder: Path, log: Path) -> None:
+        self._file = None if done is None or done.file is None else done.file
+        self._folder = folder
+        self._pattern = None if done is None or done.log is None else re.compile(done.log)
+        self._tail = Tail(log, from_end=True)
+        self._said = False
+
+    @property
+    def missing(self) -> str:
+        """Return what would show that it is done, and isn't there; empty if nothing is missing."""
+        if self._pattern is not None:
+            return "" if self._said else f"a line that fits `{self._pattern.pattern}`"
+        return "" if self._file is None or (self._folder / self._file).exists() else str(self._file)
+
+    def begin(self) -> None:
+        """Forget what was printed: another process begins."""
+        self._said = False
+
+    def look(self) -> None:
+        """Read what was printed since the look before."""
+        if self._pattern is not None:
+            self._said = any([*map(self._pattern.search, self._tail.look()), self._said])
+
+    def close(self) -> None:
+        """Let go of the log."""
+        self._tail.close()
 
 
 class Sign:
@@ -206,10 +249,10 @@ class Sign:
     def _read_log(self) -> bool:
         if self._pattern is None:
             return False
-        found = [match for line in self._tail.look() if (match := self._pattern.search(line))]
-        if not found or not self._pattern.groups:
-            return bool(found)
-        step = as_step(found[-1][1])
+        newest = next((match for line in reversed(self._tail.look()) if (match := self._pattern.search(line))), None)
+        if newest is None or not self._pattern.groups:
+            return newest is not None
+        step = as_step(newest[1])
         moved = step is not None and (step != self.step or not self.seen)
         self.step = self.step if step is None else step
         return moved

@@ -117,7 +117,8 @@ class Ram:
     def _host(self, own: Group | None, run: RunProcesses) -> Pool | None:
         if (room := ram_room(own, self._proc)) is None:
             return None
-        total, free, held = room.total_mib, room.free_mib, self._held(run)
+        within = None if own is None or own.limit_mib != room.total_mib else own.limited_at
+        total, free, held = room.total_mib, room.free_mib, self._held(run, within)
         if self._allotted_mib is not None:
             ours = sum(mib or 0.0 for pid, mib in held.items() if run.kind_of(pid) is not OwnerKind.FOREIGN)
             total, free = min(total, self._allotted_mib), min(free, max(0.0, self._allotted_mib - ours))
@@ -136,8 +137,11 @@ class Ram:
         limit, room = measured(group.limit_mib), measured(group.room_mib)
         yield Pool(f"ram:{kind.value}", PoolKind.RAM, limit, room, (owner,), group.oom_kills)
 
-    def _held(self, run: RunProcesses) -> dict[int, float | None]:
-        """Return what each process of this run holds, and each foreign one that holds ``NAMED_MIB`` or more."""
+    def _held(self, run: RunProcesses, within: Path | None) -> dict[int, float | None]:
+        """Return what each process of this run holds, and each foreign one that holds ``NAMED_MIB`` or more.
+
+        Where a control group's limit counts, only processes within it take of that.
+        """
         if self._readings % SMALL_FOR == 0:
             self._small.clear()
         self._readings += 1
@@ -148,7 +152,8 @@ class Ram:
             if foreign and pid in self._small:
                 continue
             mib = None if foreign and resident_mib(pid, self._proc) < NAMED_MIB else held_mib(pid, self._proc)
-            if foreign and (mib or 0.0) < NAMED_MIB:
+            elsewhere = within is not None and foreign and not self._cgroups.is_below(pid, within)
+            if foreign and (elsewhere or (mib or 0.0) < NAMED_MIB):
                 self._small.add(pid)
             elif mib is not None:
                 held[pid] = mib

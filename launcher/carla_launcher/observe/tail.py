@@ -33,7 +33,7 @@ class Tail:
 
     def look(self) -> list[str]:
         """Return the lines that were completed since the last look, without line ends; invalid bytes are replaced."""
-        lines: list[bytes] = []
+        lines: list[str] = []
         if self._file is not None:
             self._read(self._file, lines)
         if self._replaced():
@@ -41,7 +41,7 @@ class Tail:
             self._open()
             if self._file is not None:
                 self._read(self._file, lines)
-        return [line.decode(errors="replace").rstrip("\r") for line in lines]
+        return [line.rstrip("\r") for line in lines]
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the JSON objects among those lines."""
@@ -70,7 +70,7 @@ class Tail:
         ours = os.fstat(self._file.fileno())
         return (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
 
-    def _read(self, file: BinaryIO, lines: list[bytes]) -> None:
+    def _read(self, file: BinaryIO, lines: list[str]) -> None:
         try:
             size, place = os.fstat(file.fileno()).st_size, file.tell()
             if size < place:  # truncated, to be written again
@@ -81,6 +81,6 @@ class Tail:
             read = file.read(size - place)
         except OSError:
             return
-        *whole, partial = (self._partial + read).split(b"\n")
-        lines += whole
+        whole, end, partial = (self._partial + read).rpartition(b"\n")
+        lines += whole.decode(errors="replace").split("\n") if end else []
         self._partial = partial if self._most_bytes is None else partial[-self._most_bytes :]

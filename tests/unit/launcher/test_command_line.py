@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from carla_launcher import config, up
+from carla_launcher import cli, config, up
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.cli import app
@@ -264,3 +265,19 @@ def test_a_number_that_nothing_can_hold_is_a_usage_error(words: list[str]) -> No
 def test_an_unknown_runtime_is_a_usage_error() -> None:
     result = CliRunner().invoke(app, ["up", "--runtime", "podman"])
     assert (result.exit_code, "'process'" in result.stderr) == (2, True)
+
+
+def test_a_stopped_terminal_holds_no_launcher_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, sink = os.pipe()
+    os.set_blocking(sink, False)
+    with os.fdopen(source, "rb") as read, os.fdopen(sink, "w") as stopped:
+        with contextlib.suppress(BlockingIOError):
+            while os.write(sink, bytes(4096)):
+                pass
+        os.set_blocking(sink, True)
+        monkeypatch.setattr(sys, "stdout", stopped)
+        monkeypatch.setattr(cli, "TERMINAL_PATIENCE_S", 0.0)
+        cli._say("this is left out")
+        filled = len(read.read1(2**20))
+        cli._say("this is read")
+        assert read.read1(2**20).decode() == "launcher: this is read\n", filled

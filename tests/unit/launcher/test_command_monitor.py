@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -134,12 +135,25 @@ def test_one_that_reports_is_left_to_it(seen: Seen) -> None:
     assert read_heartbeat(seen.run.heartbeat) == replace(BEAT, pid=7, step=41, time=5.0)
 
 
+def test_a_full_disk_doesnt_make_it_one_that_reports(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    seen.begin({})
+    seen.look()
+    monkeypatch.setattr("carla_launcher.observe.command.write_whole", no_room)
+    seen.look()
+    seen.look()
+    assert not seen.monitor.reports
+
+
 @pytest.mark.parametrize(
     ("words", "pool"),
     [
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "device"),
         ("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to", "device"),
         ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array", "host"),
+        ("OSError: [Errno 28] No space left on device: 'model.pt'", "disk"),
         ("ValueError: no", None),
     ],
 )
@@ -162,6 +176,16 @@ def test_an_end_without_what_shows_it_is_none(seen: Seen, done: bool, undone: st
     ended = seen.look().ended
     assert ended is not None
     assert ended.undone == undone
+
+
+def test_a_line_shows_the_end_of_the_process_that_printed_it(seen: Seen) -> None:
+    seen.begin({"done": {"log": "^Finished"}})
+    seen.look("Finished")
+    seen.process.ended = Ended(0)
+    ends = [seen.look().ended]
+    seen.process = Process(seen.process.log, 8, Ended(0))
+    ends.append(seen.look("Exit").ended)
+    assert [None if each is None else each.undone for each in ends] == ["", "a line that fits `^Finished`"]
 
 
 @pytest.mark.parametrize("way", ["signal", "touch"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,21 @@ def test_only_its_own_placeholders_are_filled_in_and_resume_words_added() -> Non
     assert other.start(True, {}, PLACES, Path())[0] == ("again",)
 
 
+def test_it_resumes_from_the_newest_checkpoint_of_this_run(tmp_path: Path) -> None:
+    resume = {"words": ["--load", "{checkpoint}"], "checkpoint": "saved/**/*.zip"}
+    asked = command("train", folder=tmp_path, resume=resume)
+    (tmp_path / "saved" / "a").mkdir(parents=True)
+    for time_s, name in ((50, "before.zip"), (200, "a/2.zip"), (100, "1.zip")):
+        path = tmp_path / "saved" / name
+        path.touch()
+        os.utime(path, (time_s, time_s))
+
+    newest, other = asked.checkpoints(since_s=100)
+    assert [each.name for each in (newest, other)] == ["2.zip", "1.zip"]
+    assert asked.start(True, {}, {**PLACES, "checkpoint": str(newest)}, tmp_path)[0] == ("train", "--load", str(newest))
+    assert asked.start(True, {}, PLACES, tmp_path)[0] == ("train",)
+
+
 @pytest.mark.parametrize(
     ("words", "values", "expected"),
     [
@@ -112,7 +128,9 @@ def test_a_command_that_cant_be_is_refused_in_a_sentence(
         ({"settings": {"a": {}}}, "a setting has none of them; expected one of word, environment, yaml"),
         ({"resume": {}}, "resume has none of them; expected one of words, command"),
         ({"exits": {"0": "well"}}, "`exits.0` is 'well'; expected 'finished', 'stopped'"),
-        ({"done": {}}, "`done.file` is missing"),
+        ({"resume": {"words": ["{checkpoint}"]}}, "resume names {checkpoint}, and resume.checkpoint doesn't say"),
+        ({"done": {}}, "done has none of them; expected one of file, log"),
+        ({"done": {"log": ".*"}}, "done.log is '.*', which every line fits: it can't fail"),
         ({"memory": {"vram": 0}}, "`memory.vram` is 0; expected more than 0"),
     ],
 )

@@ -90,7 +90,7 @@ def test_an_agents_end_is_named_by_code_and_pool_whatever_it_says(
     [
         ("device", Cause.AGENT_CUDA_OOM, "GPU memory"),
         ("host", Cause.AGENT_HOST_OOM, "host memory"),
-        ("disk", Cause.AGENT_DISK_FULL, "disk"),
+        ("disk", Cause.AGENT_DISK_FULL, "disk space"),
     ],
 )
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

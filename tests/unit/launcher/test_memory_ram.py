@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from carla_launcher import hooks
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind
 from carla_launcher.observe.ram import NAMED_MIB, SMALL_FOR, OwnerNames, Ram, RunProcesses
 from carla_run.memory.processes import held_mib, resident_mib
+from tests.conftest import REPOSITORY
+from tests.control_group import Group
 from tests.memory_hog import Hog, write_file
 from tests.unit.kernel import KERNEL_MIB, Kernel, Level
 
@@ -174,3 +178,26 @@ def test_slurms_allotment_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert host(ours).total.mib == 700
         monkeypatch.delenv("SLURM_MEM_PER_CPU")
         assert (host(ours).total.mib or 0.0) > 700, "0 is all that the node has"
+
+
+IN_A_GROUP = """
+import os, pathlib, sys
+from carla_launcher.observe.ram import OwnerNames, Ram, RunProcesses
+pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+for owner in Ram(OwnerNames(lambda _: None)).pools(RunProcesses())[0].owners:
+    print(*owner.pids)
+"""
+
+
+def test_only_processes_within_a_limit_take_of_it() -> None:
+    try:
+        group = Group(limit_mib=512)
+    except OSError as error:
+        pytest.skip(f"control groups can't be made here ({error.strerror}); root can where they aren't read-only")
+    with contextlib.closing(group), Hog() as within, Hog() as elsewhere:
+        for hog in (within, elsewhere):
+            hog.touch(2 * int(NAMED_MIB))
+        group.take(within.pid)
+        command = [sys.executable, "-c", IN_A_GROUP, str(group.folder)]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout.split()
+    assert (str(within.pid) in listed, str(elsewhere.pid) in listed) == (True, False)

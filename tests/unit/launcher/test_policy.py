@@ -357,6 +357,25 @@ def test_out_of_memory_frees_what_lacked_or_the_least_step(cause: Cause) -> None
         assert (decision.kind, decision.cause) == (PoolKind.VRAM, "something happened")
 
 
+@pytest.mark.parametrize(
+    ("deficit_mib", "ladder", "expected"),
+    [
+        (0.0, (micro(128, 1), micro(64, 2), STOP), [{"td3.micro_batch": 128}]),
+        (5.0, (micro(128, 1), micro(64, 2), STOP), []),
+        (0.0, (RESTART, STOP), []),
+    ],
+    ids=["unknown", "known", "nothing-that-lasts"],
+)
+def test_out_of_memory_of_unknown_size_takes_a_small_rung(
+    deficit_mib: float, ladder: tuple[Step, ...], expected: list[object]
+) -> None:
+    """Not one that frees nothing for long: it could be taken for ever."""
+    stands = context(ladder={PoolKind.VRAM: ladder}, simulator_mib=4710)
+    decision = decide(Cause.AGENT_CUDA_OOM, 2, stands=stands, exit_code=71, deficit_mib=deficit_mib)
+    assert [step.values for step in getattr(decision, "steps", ())] == expected
+    assert expected or isinstance(decision, RestartAgent)
+
+
 def test_leak_restart_waits_for_an_episode_unless_urgent() -> None:
     calm = decide(Cause.LEAK, pool="vram:0", owner="simulator", exhausted_in_s=500)
     assert calm == RestartSimulator("something happened", failed=False, waits=True)

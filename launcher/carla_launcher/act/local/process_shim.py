@@ -32,7 +32,14 @@ PR_SET_CHILD_SUBREAPER = 36
 LEFTOVERS_GRACE_S = 1.0
 SWEEP_LIMIT_S = 5.0
 TERMINAL_PATIENCE_S = 1.0
-CHUNK = 4096
+CHUNK = 2**16
+AT_ONCE = 4096
+"""Bytes that a pipe or terminal takes without blocking, if it takes any (PIPE_BUF, pipe(7))."""
+BLOCK = 2**20
+REST_S = 0.05
+"""Between two looks at output of which there is little: a look costs the same for one line as for fifty."""
+LITTLE = 2048
+"""Bytes in that time; a terminal holds twice as much for the program that writes to it."""
 LONGEST_LINE = 2**16
 """Bytes of a line without an end: the newest are kept."""
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -55,6 +62,9 @@ class Output:
         self._size = os.fstat(log.fileno()).st_size
         self._line = b""
         self._shown = show
+        self._patience_s = TERMINAL_PATIENCE_S
+        self._recent, self._since_s = 0, 0.0
+        self.rests_until_s = 0.0
         self.source: int | None = None
         self.sink = self._log.fileno()
         if show or most_bytes:
@@ -74,10 +84,18 @@ class Output:
         if not chunk:
             self.source = None
             return
+        self._rest(len(chunk))
         self._show(chunk)
         *lines, self._line = (self._line + chunk).split(b"\n")
         self._line = self._line[-LONGEST_LINE:]
         self._keep(lines)
+
+    def _rest(self, count: int) -> None:
+        now_s = time.monotonic()
+        if now_s - self._since_s > REST_S:
+            self._recent, self._since_s = 0, now_s
+        self._recent += count
+        self.rests_until_s = now_s + REST_S if self._recent < LITTLE else 0.0
 
     def drain(self) -> None:
         """Copy the rest of the output."""
@@ -87,7 +105,9 @@ class Output:
             self._keep([self._line])
 
     def _keep(self, lines: list[bytes]) -> None:
-        text = b"".join(plain(line) for line in lines)
+        text = b"".join([line + b"\n" for line in lines])
+        if b"\x1b" in text or b"\r" in text:
+            text = b"".join(map(plain, lines))
         with contextlib.suppress(OSError):  # a full disk is no reason to end training
             self._log.write(text)
             self._size += len(text)
@@ -95,22 +115,27 @@ class Output:
                 self._cut()
 
     def _cut(self) -> None:
-        """Begin the log again with the newest half of what it may hold, from a whole line on."""
-        keep = self._most_bytes // 2
-        with open(f"/proc/self/fd/{self._log.fileno()}", "rb") as written:  # noqa: PTH123 - of the open log, by no name
-            written.seek(self._size - keep)
-            newest = written.read(keep).partition(b"\n")[2]
-        left_out = f"[launcher: {self._size - len(newest)} older bytes are left out]\n".encode()
-        os.ftruncate(self._log.fileno(), 0)
-        self._log.write(left_out + newest)
-        self._size = len(left_out) + len(newest)
+        """Begin the log again with the newest half of what it may hold, from a whole line on; a block at a time."""
+        with open(f"/proc/self/fd/{self._log.fileno()}", "r+b") as log:  # noqa: PTH123 - of the open log, by no name
+            begin = log.seek(self._size - self._most_bytes // 2)
+            begin += len(log.readline())
+            log.seek(0)
+            size = log.write(b"[launcher: %d older bytes are left out]\n" % begin)
+            for place in range(begin, self._size, BLOCK):
+                log.seek(place)
+                block = log.read(min(BLOCK, self._size - place))
+                log.seek(size)
+                size += log.write(block)
+            log.truncate(size)
+        self._size = size
 
     def _show(self, chunk: bytes) -> None:
-        if not self._shown:
-            return
         try:
-            if select.select([], [1], [], TERMINAL_PATIENCE_S)[1]:
-                os.write(1, chunk)
+            for place in range(0, len(chunk) if self._shown else 0, AT_ONCE):
+                takes = bool(select.select([], [1], [], self._patience_s)[1])
+                self._patience_s = TERMINAL_PATIENCE_S if takes else 0.0  # a stopped one is waited for once
+                if takes:
+                    os.write(1, chunk[place : place + AT_ONCE])
         except OSError:  # the terminal was closed
             self._shown = False
 
@@ -173,9 +198,12 @@ class Shim:
 
     def _wait(self) -> None:
         """Wait for an event, and handle it."""
-        watched = [end for end in (self._wakeups, self._lifeline, self._output.source) if end is not None]
-        left_s = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
-        ready = select.select(watched, [], [], left_s)[0]
+        now_s = time.monotonic()
+        rests = self._output.source is not None and now_s < self._output.rests_until_s
+        source = None if rests else self._output.source
+        watched = [end for end in (self._wakeups, self._lifeline, source) if end is not None]
+        due = [*([self._output.rests_until_s] if rests else []), *([self._kill_at] if self._kill_at else [])]
+        ready = select.select(watched, [], [], max(0.0, min(due) - now_s) if due else None)[0]
         numbers = os.read(self._wakeups, 64) if self._wakeups in ready else b""
         if signal.SIGTERM in numbers:
             self._ask()
@@ -186,7 +214,7 @@ class Shim:
         if signal.SIGQUIT in numbers or (self._kill_at is not None and time.monotonic() >= self._kill_at):
             self._killed, self._kill_at = True, None
             self._kill_tree()
-        if self._output.source in ready:
+        if source in ready:
             self._output.pump()
 
     def _ask(self) -> None:

@@ -24,14 +24,12 @@ PATIENT_PHASES = (
 )
 """Phases in which the agent may stand still without being hung: they have other time limits."""
 
-REFUSED = {
+RAN_OUT = {
     MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU memory"),
     MemoryPool.HOST: (Cause.AGENT_HOST_OOM, "host memory"),
-    MemoryPool.DISK: (Cause.AGENT_DISK_FULL, "disk"),
+    MemoryPool.DISK: (Cause.AGENT_DISK_FULL, "disk space"),
 }
-"""Cause and words for an agent that refused to start, by the memory that it lacked."""
-RAN_OUT = {MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU"), MemoryPool.HOST: (Cause.AGENT_HOST_OOM, "host")}
-"""Cause and words for an agent that ran out of memory during the run."""
+"""Cause and words for an agent that refused to start or ran out of memory, by the memory that it lacked."""
 CRASHED_SHORT = {PoolKind.VRAM: Cause.AGENT_CUDA_OOM, PoolKind.RAM: Cause.AGENT_HOST_OOM}
 
 _OTHER_ENDS: Mapping[End, tuple[Cause, str]] = {
@@ -113,7 +111,8 @@ class AgentDetector:
             return self._finding(Cause.AGENT_HOST_OOM, words, code, killed_in)
         if end in (End.FINISHED, End.STOPPED):
             return None
-        if end is End.OUT_OF_MEMORY or self._ran_out in RAN_OUT:
+        ran_out = self._ran_out is not None and (end is None or self._ran_out is not MemoryPool.DISK)
+        if end is End.OUT_OF_MEMORY or ran_out:  # an agent with its own code for a disk refused to begin there
             return self._out_of_memory(code)
         if end is None:
             return self._crash(code)
@@ -150,14 +149,13 @@ class AgentDetector:
     def _out_of_memory(self, code: int) -> Finding:
         """Return which memory ran out: as the agent reported it, else that of the device that it computed on."""
         if (refused := self._refused) is not None:
-            cause, what = REFUSED[refused.pool]
-            pool = "disk" if cause is Cause.AGENT_DISK_FULL else ""
+            cause, what = RAN_OUT[refused.pool]
             words = f"the agent needs more {what} than is free ({exit_in_words(code)}){_shortage(refused)}"
-            return self._finding(cause, words, code, pool)
+            return self._finding(cause, words, code, _disk_of(cause))
         on_cuda = self._beat is not None and self._beat.device.startswith("cuda")
         computed_on = MemoryPool.DEVICE if on_cuda else MemoryPool.HOST
-        cause, what = RAN_OUT[self._ran_out if self._ran_out in RAN_OUT else computed_on]
-        return self._finding(cause, f"the agent ran out of {what} memory ({exit_in_words(code)})", code)
+        cause, what = RAN_OUT[self._ran_out or computed_on]
+        return self._finding(cause, f"the agent ran out of {what} ({exit_in_words(code)})", code, _disk_of(cause))
 
     def _child_killed(self, now_s: float) -> Finding | None:
         """Return a finding if the kernel killed a collector for memory; the learner has replaced it by now."""
@@ -206,6 +204,10 @@ class AgentDetector:
 def _says_so(beat: Heartbeat | None, code: int) -> bool:
     """Return whether the last heartbeat says that the learner ended as its exit code does."""
     return beat is not None and beat.phase is Phase.FINISHED and beat.exit_code == code
+
+
+def _disk_of(cause: Cause) -> str:
+    return PoolKind.DISK.value if cause is Cause.AGENT_DISK_FULL else ""
 
 
 def _shortage(refused: CannotFit) -> str:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from carla_launcher.observe.pools import UNKNOWN, Figure, Owner, OwnerKind, Pool, PoolKind, estimated, measured
 from carla_run.memory.cgroups import Cgroups, Group
-from carla_run.memory.processes import PROC, held_mib, resident_mib
+from carla_run.memory.processes import PROC, first_page, held_mib, resident_mib
 from carla_run.memory.room import ram_room
 
 NAMED_MIB = 32.0
@@ -126,7 +126,7 @@ class Ram:
 
     def _limited(self, kind: OwnerKind, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
         """Yield the pool of a container; its free memory follows from its own limits only."""
-        group = next((found for found in map(self._cgroups.of, sorted(pids)) if found is not None), None)
+        group = next((found for found in map(self._cgroups.of, self._in_other_groups(pids)) if found is not None), None)
         if group is None and kind in self._limits_mib:
             limit = measured(self._limits_mib[kind])
             yield Pool(f"ram:{kind.value}", PoolKind.RAM, limit, limit)
@@ -135,6 +135,11 @@ class Ram:
         owner = Owner(kind.value, kind, tuple(sorted(pids)), measured(group.held_mib))
         limit, room = measured(group.limit_mib), measured(group.room_mib)
         yield Pool(f"ram:{kind.value}", PoolKind.RAM, limit, room, (owner,), group.oom_kills)
+
+    def _in_other_groups(self, pids: Collection[int]) -> Iterator[int]:
+        """Yield the processes in other control groups than this one: the client of a container is in the same."""
+        own = first_page(f"{self._proc}/self/cgroup")
+        return (pid for pid in sorted(pids) if first_page(f"{self._proc}/{pid}/cgroup") != own)
 
     def _held(self, run: RunProcesses) -> dict[int, float | None]:
         """Return what each process of this run holds, and each foreign one that holds ``NAMED_MIB`` or more."""

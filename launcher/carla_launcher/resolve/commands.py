@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from carla_launcher.act.command import Command
+from carla_launcher.act.container_words import container_of
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.ladder import of_program
-from carla_launcher.observe.pools import PoolKind, Provenance
+from carla_launcher.observe.pools import OwnerKind, PoolKind, Provenance
 from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
 from carla_launcher.resolve import watermarks
 from carla_launcher.rungs.rung import Rung, summed
@@ -31,7 +32,6 @@ ANY_MIB = float(2**20)
 UNKNOWN_MIB = 1024.0
 """What a rung is taken to free of a program whose peak is unknown, where its file says nothing."""
 PLACES = ("host", "port", "tm_port")
-DETACHED = ("-d", "--detach")
 
 
 def command_of(options: RunOptions) -> Command | None:
@@ -75,17 +75,25 @@ def file_of(options: RunOptions) -> ProgramFile:
     return ProgramFile() if options.program is None else program_file.load(options.program)
 
 
+def container_mib(command: Command | None) -> dict[OwnerKind, float]:
+    """Return the memory limit of the container that a command runs, MiB; empty without one."""
+    container = None if command is None else container_of(command.words)
+    mib = None if container is None else container.memory_mib
+    return {} if mib is None else {OwnerKind.AGENT: mib}
+
+
 def _refuse_missing(command: Command) -> None:
     if not command.folder.is_dir():
         raise RefusedError(f"{command.folder}: there is no such folder; name the command's with --cwd.")
-    programs = {command.words[0], *(command.file.resume.command[:1] if command.file.resume is not None else ())}
-    for name in programs:
+    starts = (command.words, () if command.file.resume is None else command.file.resume.command)
+    for name in {words[0] for words in starts if words}:
         where = command.folder / name if os.sep in name else name
         if shutil.which(where) is None:
             known = "can't be executed" if Path(where).exists() else "isn't there"
             raise RefusedError(f"{name}: the command {known}; expected a program of PATH, or the path of one.")
-    if command.words[0].rpartition(os.sep)[2] in ("docker", "podman") and set(DETACHED) & set(command.words):
-        raise RefusedError(f"`{command.words[0]} run -d` goes into the background: leave -d out.")
+    for container in filter(None, map(container_of, starts)):
+        if container.refusal:
+            raise RefusedError(container.refusal)
 
 
 def _refuse_places(command: Command, options: RunOptions) -> None:

@@ -159,6 +159,9 @@ from carla_run import run
 with run.report(sigterm=True) as r:
     for step in range(10**6):
         r.step(step)
+        if step == 100:
+            r.phase("evaluating")
+            held = bytearray(b"x" * (80 * 2**20))
         for request in r.requests():
             request.done("at-%d" % step if request.kind == "checkpoint" else None)
         if r.stop_asked:
@@ -166,6 +169,13 @@ with run.report(sigterm=True) as r:
         time.sleep(0.02)
 raise SystemExit(r.exit_code)
 """
+
+
+def peaks(launched: InContainer) -> dict[str, float]:
+    """Return what was measured in RAM, by phase."""
+    rows = launched.state.get("command_peaks_mib") or [{}]
+    found: dict[str, float] = rows[0].get("by_phase", {}).get("ram", {})
+    return found
 
 
 def test_it_reports_from_inside(launched: InContainer) -> None:
@@ -176,6 +186,7 @@ def test_it_reports_from_inside(launched: InContainer) -> None:
     assert launched.beat["pid"] == 1
     shown = launched.command("status", "--json").stdout
     assert '"running"' in shown
+    launched.until(lambda: peaks(launched).get("evaluating", 0.0) > peaks(launched).get("updating", 0.0) + 60)
     launched.stop()
     assert launched.beat["phase"] == "stopped"
     assert launched.containers("-a") == []

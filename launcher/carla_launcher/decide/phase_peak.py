@@ -1,7 +1,7 @@
 """To which phase the memory counts that a program was seen to hold. Pure.
 
-A heartbeat is up to a second old, so it may still name the phase before: memory counts to a phase once a later heartbeat
-names the same one.
+A heartbeat is up to a second old, so it may still name the phase before: memory counts to a phase once a later
+heartbeat names the same one.
 """
 
 from __future__ import annotations

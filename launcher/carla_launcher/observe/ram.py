@@ -119,7 +119,8 @@ class Ram:
             return None
         total, free, held = room.total_mib, room.free_mib, self._held(run)
         if self._allotted_mib is not None:
-            ours = sum(mib or 0.0 for pid, mib in held.items() if run.kind_of(pid) is not OwnerKind.FOREIGN)
+            held = {pid: mib for pid, mib in held.items() if run.kind_of(pid) is not OwnerKind.FOREIGN}
+            ours = sum(mib or 0.0 for mib in held.values())  # other jobs of the node take nothing of the allotment
             total, free = min(total, self._allotted_mib), min(free, max(0.0, self._allotted_mib - ours))
         owners = grouped(held, lambda pid: self._names.of(pid, run))
         return Pool("ram", PoolKind.RAM, measured(total), measured(free), owners, own.oom_kills if own else 0)

@@ -162,7 +162,10 @@ def submit(
     *,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- OPTIONS OF up [-- AGENT_ARGS]]", help="Options for `up`, which the job runs."),
+        typer.Argument(
+            metavar="[-- OPTIONS OF up [-- AGENT_ARGS]]",
+            help="Options for `up`, which the job runs. Or: `-- run OPTIONS -- COMMAND`.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the batch script, and submit nothing.")] = False,
     run_name: NewName = None,
@@ -175,11 +178,14 @@ def submit(
     """
     slurm = hooks.needed("slurm_submit")  # draws its script with jinja2, which no other command needs
     options = words or []
-    taken = typer.main.get_command(app).commands["up"].make_context("up", list(options)).params  # type: ignore[attr-defined]
+    starts, given = ("run", options[1:]) if slurm.runs_command(options) else ("up", options)
+    taken = typer.main.get_command(app).commands[starts].make_context(starts, list(given)).params  # type: ignore[attr-defined]
     if taken["run_name"] is not None or taken["runs_dir"] != RUNS:
         raise typer.BadParameter("--run-name and --runs-dir are options of submit: they belong before the --.")
     run = RunPaths(runs_dir / (run_name or default_name(time.time())))
-    slurm.check(job, os.environ)
+    if starts == "run" and not taken["command"] and not run.launcher_state.exists():
+        raise typer.BadParameter("expected a command after a second --, as: submit -- run -- python train.py")
+    slurm.check(job, os.environ, options)
     text = slurm.script(run, job, options)
     if dry_run:
         print(text, end="")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ from carla_launcher.config import SHIPPED
 from carla_launcher.plugins.slurm import record
 from carla_launcher.plugins.slurm.answers import End
 from carla_run.paths import RunPaths
+from carla_run.readers import read_object
 from tests.conftest import REPOSITORY, ports
 from tests.faults import tell
 from tests.slurm.cluster import Cluster, Memory, missing
@@ -52,7 +55,11 @@ class Job:
         words += ["--launcher-config", str(settings)]
         simulator_args = [f"--simulator-arg={word}" for word in simulator]
         agents = ("--", "--set", "td3.batch_size=64")
-        said = self.launch("submit", "--run-name", "night", *options, "--", *words, *simulator_args, *agents)
+        self.hand_in(*options, "--", *words, *simulator_args, *agents)
+
+    def hand_in(self, *words: str) -> None:
+        """Submit the run with these words of ``submit``."""
+        said = self.launch("submit", "--run-name", "night", *words)
         found = re.search(r"job (\d+) of run", said)
         assert found is not None, said
         self.number = found[1]
@@ -214,6 +221,24 @@ def test_a_cancelled_job_stays_cancelled_and_its_run_goes_on_when_it_is_submitte
         job.until(lambda: job.state == "COMPLETED", "the end")
         assert job.number != first
         assert [step.end for step in record.recorded_steps(job.run)] == [End.CANCELLED, End.FINISHED]
+
+
+def test_a_command_is_resumed_in_its_job_after_its_launcher_was_killed(tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text(
+        "{resume: {words: [--resume]}, alive: {log: 'step (\\d+)', within_s: 60}, done: {file: result.txt}}"
+    )
+    program = (sys.executable, str(REPOSITORY / "tests" / "wire" / "stepping_program.py"), "--steps", "200")
+    with submitting(tmp_path, nodes=1, memory=Memory.POLLED) as job:
+        where = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(file))
+        job.hand_in("--time", "10", "--mem", "2000M", "--", "run", *where, "--", *program)
+        job.until_driven()
+        os.kill(read_object(job.run.launcher_state)["pid"], signal.SIGKILL)
+        job.until(lambda: job.state == "COMPLETED", "the end")
+        assert [step.end for step in record.told(job.run)] == [End.KILLED, End.FINISHED]
+        driven = [int(line) for line in (tmp_path / "driven.txt").read_text().split()]
+        assert sorted(set(driven)) == list(range(1, 201))
+        assert len(driven) < 210
 
 
 APPTAINER = """#!/bin/bash

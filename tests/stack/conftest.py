@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.gpu_stub.stub import build_vulkan
 from tests.stack.compose_run import ComposeRun
 from tests.stack.stack import LITE, Stack, compose, docker
+from tests.stack.stand_in import build_simulator, remove
 from tests.wire.trainee import SMALL
 
 BASE = "python:3.11-slim-bookworm"
@@ -77,3 +79,11 @@ def launch(images: None, tmp_path: Path) -> Iterator[Launch]:
     for each in made:
         each.runtime.clear()
         each.runtime.close()
+
+
+@pytest.fixture(scope="session")
+def stand_in(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Build the simulator's image on a stand-in for CARLA's; return a driver for its card."""
+    build_simulator(tmp_path_factory.mktemp("stand-in"))
+    yield build_vulkan(tmp_path_factory.mktemp("driver"))
+    remove()

@@ -42,6 +42,7 @@ EMPTY_LISTS = {"simulator.others", "environment.weather", "memory.offload", "clu
     *("ladder.ram.4.after", "rungs", "rungs.0.pools", "rungs.0.by_itself")
 }
 NULL_IS_NONE = {"environment.weather"}
+PHASES = "memory_by_phase"
 # Of several keys exactly one is given: tests/unit/contract has them.
 ONE_OF = {
     *("routes", "routes.items", "resume", "resume.words", "resume.command", "checkpoint.signal", "checkpoint.touch"),
@@ -119,7 +120,13 @@ def program_keys() -> list[Key]:
     )
     own = [key for key in keys(program_file.ProgramFile) if key.path[-1] not in mappings and str(key) not in ONE_OF]
     rungs = [key for key in keys(program_file.ProgramRung, ("rungs", 0)) if key.path[-1] != "values"]
-    return [*own, *rungs, Key(("rungs", 0, "frees_mib", "ram"), frozenset({float}))]
+    within = [
+        Key(("rungs", 0, "frees_mib", "ram"), frozenset({float})),
+        Key(("memory", "ram"), frozenset({float})),
+        Key(("memory_by_phase", "evaluating", "vram"), frozenset({float})),
+        Key(("settings", "key", "key"), frozenset({str, type(None)})),
+    ]
+    return [*own, *rungs, *within]
 
 
 SHIPPED = json.loads(json.dumps(yaml.safe_load(launcher.SHIPPED.read_text(encoding="utf-8"))))  # no anchors
@@ -135,6 +142,7 @@ BASES: dict[str, Any] = {
     "program": {
         "rungs": [{"name": "less", "values": {"key": "half"}}],
         "resume": {"words": ["--resume"]},
+        "settings": {"key": {"word": "--key"}},
         "done": {"file": "done"},
         "alive": {"log": "step", "within_s": 60, "first_within_s": 60},
         "checkpoint": {"signal": "SIGUSR1", "shows": "saved"},
@@ -182,7 +190,7 @@ def takes(key: Key, name: str) -> bool:
         "null": type(None) in key.types or str(key) in NULL_IS_NONE,
         "text": bool({str, Path} & key.types),
         "a list": str(key) in EMPTY_LISTS,
-        "nothing": key.section or str(key).endswith(("frees_mib", "most_mib", "memory")),
+        "nothing": key.section or str(key).endswith(("frees_mib", "most_mib", "memory")) or key.path[0] == PHASES,
     }[name]
 
 

@@ -22,6 +22,8 @@ from carla_run.heartbeat import Heartbeat
 
 HALF, FEWER = "half", "fewer"
 Memory = Literal["vram", "ram", "disk"]
+UPDATING = "updating"
+Mib = Annotated[float, Field(gt=0)]
 
 
 class Loses(str, Enum):
@@ -81,6 +83,14 @@ class ProgramKeys(Section):
         return self.simulators_at_work, self.tick_timeout_s, self.tick_margin_s
 
 
+class PhaseMemory(Section):
+    """Estimated peak of the program in a phase that it reports, per pool, in MiB. A phase left out is as `memory`."""
+
+    warming: dict[Memory, Mib] = Field({}, description="Before its first update.")
+    updating: dict[Memory, Mib] = Field({}, description="While it learns. It replaces `memory`.")
+    evaluating: dict[Memory, Mib] = Field({}, description="While it evaluates.")
+
+
 class ProgramFile(Section):
     """The content of a program file."""
 
@@ -103,10 +113,11 @@ class ProgramFile(Section):
     settings: dict[str, Setting] = Field(
         {}, description="How each key of a rung reaches the program. Not needed if the program reads overrides.yaml."
     )
-    memory: dict[Memory, Annotated[float, Field(gt=0)]] = Field(
+    memory: dict[Memory, Mib] = Field(
         {},
         description="Estimated peak of the program in each pool, in MiB. Measurements of earlier runs replace it.",
     )
+    memory_by_phase: PhaseMemory = PhaseMemory()
     resume: Resume | None = Field(
         None, description="How the program resumes. Without this section each start begins from step 0."
     )
@@ -154,6 +165,15 @@ class ProgramFile(Section):
     def _have_different_names(cls, rungs: tuple[ProgramRung, ...]) -> tuple[ProgramRung, ...]:
         model_file.refuse_twice([rung.name for rung in rungs], "rungs")
         return rungs
+
+    @property
+    def estimates_mib(self) -> dict[str, dict[str, float]]:
+        """Return the estimated peak by pool and phase; ``memory`` is that of updating."""
+        found = {pool: {UPDATING: mib} for pool, mib in self.memory.items()}
+        for phase, peaks in self.memory_by_phase:
+            for pool, mib in peaks.items():
+                found.setdefault(pool, {})[phase] = mib
+        return found
 
     def present(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return values by dotted key, each null replaced by its meaning."""

@@ -28,7 +28,7 @@ class Group:
             limit and the memory held under it. None if there is no limit.
         held_mib: memory that the kernel can't reclaim, in the group and its subgroups.
         oom_kills: number of the group's processes that the kernel killed for memory; 0 if it doesn't count them.
-        limited_at: folder of the highest group that has a limit, the group's own or an ancestor's; None without a limit.
+        limited_at: folder of the highest group that has a limit, which may be an ancestor; None without a limit.
     """
 
     folder: Path

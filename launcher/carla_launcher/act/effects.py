@@ -61,7 +61,7 @@ class Forecast:
         bands: takes overrides and the simulator's quality, returns what simulator and agent should hold.
         on_cpu: returns the forecast for an agent on the CPU.
         program: the agent's program file.
-        measured: takes note of the agent's peak with the values that hold; None where it says itself what it takes.
+        measured: takes note of the agent's peak in a phase with the values that hold; None where it says its sizes.
     """
 
     ladder: Ladder = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Forecast:
     bands: Callable[[Mapping[str, Any], str | None], Mapping[BandKey, float]] = lambda _overrides, _quality: {}
     on_cpu: Callable[[], Forecast] | None = None
     program: ProgramFile = field(default_factory=ProgramFile)
-    measured: Callable[[Mapping[str, Any], Mapping[PoolKind, float]], None] | None = None
+    measured: Callable[[Mapping[str, Any], str, Mapping[PoolKind, float]], None] | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from carla_launcher.decide.decisions import Degrade
 from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.decide.detectors.expectations import BandKey
 from carla_launcher.decide.ladder import AppliedRung, LadderPosition, RungStep, kind_of, overrides
+from carla_launcher.decide.phase_peak import PhasePeak, lasting_phase
 from carla_launcher.decide.restore import Hold, fits_without_last
 from carla_launcher.decide.room import taken_from_simulator
 from carla_launcher.observe.observation import Observation
@@ -68,6 +69,7 @@ class LadderState:
         self._doubted = False
         self._saved_s = float("-inf")
         self._ran_out_in = ""
+        self._phase_peak = PhasePeak()
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -276,21 +278,29 @@ class LadderState:
         """Keep the most that the program held with the values that hold, where nothing else says what it takes."""
         settled_s = min(self._run.agent.up_for_s(self._run.now_s), self._run.now_s - self._changed_s)
         if self._forecast.measured is None or not self._run.warm or settled_s < self._config.restore.settle_s:
+            self._phase_peak = PhasePeak()  # what was held with other values doesn't count
             return
         pools = {kind: seen.memory.of(kind) for kind in (PoolKind.VRAM, PoolKind.RAM)}
         held = {kind: max(pool.held_by(OwnerKind.AGENT) for pool in read) for kind, read in pools.items() if read}
-        self._keep_peak(held)
+        self._keep_peak(self._phase_peak.look(seen.agent.beat, held), seen)
 
-    def _keep_peak(self, held: Mapping[PoolKind, float]) -> None:
+    def _keep_peak(self, held: Mapping[PoolKind, float], seen: Observation) -> None:
+        """Keep what the program holds, or wants, if that is more than it was seen to hold in its present phase."""
+        phase = lasting_phase(seen.agent.beat)
         values, rows = self._expected, self._journal.state.command_peaks_mib
-        known: Mapping[str, float] = next((row["mib"] for row in rows if row["values"] == values), {})
-        if self._forecast.measured is None or all(mib <= known.get(kind.value, -1.0) for kind, mib in held.items()):
+        row: Mapping[str, Any] = next((row for row in rows if row["values"] == values), {})
+        known: Mapping[str, Mapping[str, float]] = row.get("by_phase", {})
+        more = {
+            kind: round(mib, 1) for kind, mib in held.items() if mib > known.get(kind.value, {}).get(phase, -1.0) + 0.1
+        }
+        if self._forecast.measured is None or not more:
             return
-        peak = {kind: round(max(mib, known.get(kind.value, 0.0)), 1) for kind, mib in held.items()}
-        row: dict[str, Any] = {"values": values, "mib": {**known, **{kind.value: mib for kind, mib in peak.items()}}}
+        fresh = {kind.value: {**known.get(kind.value, {}), phase: mib} for kind, mib in more.items()}
+        by_phase = {**known, **fresh}
+        mib = {kind: max(each.values()) for kind, each in by_phase.items()}
         others = (each for each in rows if each["values"] != values)
-        self._journal.change(command_peaks_mib=(*others, row))
-        self._forecast.measured(values, {PoolKind(kind): mib for kind, mib in row["mib"].items()})
+        self._journal.change(command_peaks_mib=(*others, {"values": values, "mib": mib, "by_phase": by_phase}))
+        self._forecast.measured(values, phase, more)
 
     def _wanted_more(self, findings: tuple[Finding, ...], seen: Observation) -> None:
         """Take note that a program that ran out of memory takes more than it was seen to hold, while it can take less.
@@ -305,7 +315,7 @@ class LadderState:
             wanted_mib = max(finding.deficit_mib, self._config.memory.oom_step_mib[kind])
             known_mib = self.agent_needs().get(kind)
             if known_mib and any(step.values for step in self.context(seen).open_steps().get(kind, ())):
-                self._keep_peak({kind: known_mib + wanted_mib})
+                self._keep_peak({kind: known_mib + wanted_mib}, seen)
 
     def doubt(self, findings: tuple[Finding, ...], seen: Observation | None = None) -> None:
         """Mark the figures of a program that leaked, grew or ran out of memory: later runs don't plan with them."""

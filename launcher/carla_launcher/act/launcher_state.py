@@ -77,7 +77,7 @@ class LauncherState:
         agent_context_mib: the agent's CUDA context, which later plans read.
         agent_figures_doubted: why later runs must not plan with this agent's figures, such as a leak; else empty.
         command_peaks_mib: of another command than the agent, the most that it held with each set of values of its
-            rungs: ``values`` and ``mib``, by pool kind. A later plan of the same command goes by it.
+            rungs: ``values``, ``mib`` by pool kind, and ``by_phase``. A later plan of the same command goes by it.
         planned_bands_mib: planned memory of simulator and agent, by owner, pool and phase (the agent's: warming,
             updating, evaluating; the simulator's: empty).
         findings: open findings: ``incident``, ``cause``, ``sentence``, ``pool``, ``owner`` and ``since``.

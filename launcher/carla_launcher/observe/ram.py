@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from carla_launcher.observe.pools import UNKNOWN, Figure, Owner, OwnerKind, Pool, PoolKind, estimated, measured
 from carla_run.memory.cgroups import Cgroups, Group
-from carla_run.memory.processes import PROC, held_mib, resident_mib
+from carla_run.memory.processes import PROC, first_page, held_mib, resident_mib
 from carla_run.memory.room import ram_room
 
 NAMED_MIB = 32.0
@@ -120,14 +120,15 @@ class Ram:
         within = None if own is None or own.limit_mib != room.total_mib else own.limited_at
         total, free, held = room.total_mib, room.free_mib, self._held(run, within)
         if self._allotted_mib is not None:
-            ours = sum(mib or 0.0 for pid, mib in held.items() if run.kind_of(pid) is not OwnerKind.FOREIGN)
+            held = {pid: mib for pid, mib in held.items() if run.kind_of(pid) is not OwnerKind.FOREIGN}
+            ours = sum(mib or 0.0 for mib in held.values())  # other jobs of the node take nothing of the allotment
             total, free = min(total, self._allotted_mib), min(free, max(0.0, self._allotted_mib - ours))
         owners = grouped(held, lambda pid: self._names.of(pid, run))
         return Pool("ram", PoolKind.RAM, measured(total), measured(free), owners, own.oom_kills if own else 0)
 
     def _limited(self, kind: OwnerKind, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
         """Yield the pool of a container; its free memory follows from its own limits only."""
-        group = next((found for found in map(self._cgroups.of, sorted(pids)) if found is not None), None)
+        group = next((found for found in map(self._cgroups.of, self._in_other_groups(pids)) if found is not None), None)
         if group is None and kind in self._limits_mib:
             limit = measured(self._limits_mib[kind])
             yield Pool(f"ram:{kind.value}", PoolKind.RAM, limit, limit)
@@ -136,6 +137,11 @@ class Ram:
         owner = Owner(kind.value, kind, tuple(sorted(pids)), measured(group.held_mib))
         limit, room = measured(group.limit_mib), measured(group.room_mib)
         yield Pool(f"ram:{kind.value}", PoolKind.RAM, limit, room, (owner,), group.oom_kills)
+
+    def _in_other_groups(self, pids: Collection[int]) -> Iterator[int]:
+        """Yield the processes in other control groups than this one: the client of a container is in the same."""
+        own = first_page(f"{self._proc}/self/cgroup")
+        return (pid for pid in sorted(pids) if first_page(f"{self._proc}/{pid}/cgroup") != own)
 
     def _held(self, run: RunProcesses, within: Path | None) -> dict[int, float | None]:
         """Return what each process of this run holds, and each foreign one that holds ``NAMED_MIB`` or more.

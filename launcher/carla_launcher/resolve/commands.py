@@ -15,23 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from carla_launcher.act.command import Command
+from carla_launcher.act.container_words import container_of
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.ladder import of_program
-from carla_launcher.observe.pools import PoolKind, Provenance
+from carla_launcher.observe.pools import OwnerKind, PoolKind, Provenance
 from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
 from carla_launcher.resolve import watermarks
 from carla_launcher.rungs.rung import Rung, summed
 from carla_launcher.sizes import CPU, DEVICE, Sizes, SizesOf, Values, key_of
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
-from carla_run.readers import number, read_object
+from carla_run.readers import inner, number, read_object
 
 ANY_MIB = float(2**20)
 """Of which only differences count: more than any program takes."""
 UNKNOWN_MIB = 1024.0
 """What a rung is taken to free of a program whose peak is unknown, where its file says nothing."""
+ByPhase = Mapping[PoolKind, Mapping[str, float]]
+"""MiB by kind of pool and lasting phase."""
 PLACES = ("host", "port", "tm_port")
-DETACHED = ("-d", "--detach")
 
 
 def command_of(options: RunOptions) -> Command | None:
@@ -75,17 +77,25 @@ def file_of(options: RunOptions) -> ProgramFile:
     return ProgramFile() if options.program is None else program_file.load(options.program)
 
 
+def container_mib(command: Command | None) -> dict[OwnerKind, float]:
+    """Return the memory limit of the container that a command runs, MiB; empty without one."""
+    container = None if command is None else container_of(command.words)
+    mib = None if container is None else container.memory_mib
+    return {} if mib is None else {OwnerKind.AGENT: mib}
+
+
 def _refuse_missing(command: Command) -> None:
     if not command.folder.is_dir():
         raise RefusedError(f"{command.folder}: there is no such folder; name the command's with --cwd.")
-    programs = {command.words[0], *(command.file.resume.command[:1] if command.file.resume is not None else ())}
-    for name in programs:
+    starts = (command.words, () if command.file.resume is None else command.file.resume.command)
+    for name in {words[0] for words in starts if words}:
         where = command.folder / name if os.sep in name else name
         if shutil.which(where) is None:
             known = "can't be executed" if Path(where).exists() else "isn't there"
             raise RefusedError(f"{name}: the command {known}; expected a program of PATH, or the path of one.")
-    if command.words[0].rpartition(os.sep)[2] in ("docker", "podman") and set(DETACHED) & set(command.words):
-        raise RefusedError(f"`{command.words[0]} run -d` goes into the background: leave -d out.")
+    for container in filter(None, map(container_of, starts)):
+        if container.refusal:
+            raise RefusedError(container.refusal)
 
 
 def _refuse_places(command: Command, options: RunOptions) -> None:
@@ -103,8 +113,10 @@ def _refuse_yaml(command: Command, key: str, path: Path) -> None:
 
 @dataclass(frozen=True)
 class _Peak:
+    """What was measured with one set of values: the peak by pool and phase, MiB."""
+
     values: Values
-    mib: Mapping[PoolKind, float]
+    mib: ByPhase
     run: str = ""
 
 
@@ -168,44 +180,46 @@ class CommandSizes:
             return ()
         return ("what the command takes of memory isn't known yet: the run measures it",)
 
-    def measured(self, values: Values, mib: Mapping[PoolKind, float]) -> None:
-        """Take note of a peak with these values."""
-        self._peaks[key_of({**self._base, **values})] = _Peak({**self._base, **values}, mib)
+    def measured(self, values: Values, phase: str, mib: Mapping[PoolKind, float]) -> None:
+        """Take note of a peak with these values in a phase."""
+        full = {**self._base, **values}
+        known = self._peaks.get(key_of(full), _Peak(full, {})).mib
+        fresh = {kind: {phase: each} for kind, each in mib.items()}
+        self._peaks[key_of(full)] = _Peak(full, _over(known, fresh))
 
     def _remember(self, row: Any, run: str) -> None:
-        values, mib = (row.get(key) if isinstance(row, dict) else None for key in ("values", "mib"))
-        if not isinstance(values, dict) or not isinstance(mib, dict):
+        values = row.get("values") if isinstance(row, dict) else None
+        if not isinstance(values, dict):
             return
-        known = {kind: found for kind in PoolKind if (found := number(mib.get(kind.value))) is not None}
+        by_phase = {kind: _numbers(inner(inner(row, "by_phase"), kind.value)) for kind in PoolKind}
+        known = {kind: phases for kind, phases in by_phase.items() if phases}
         self._peaks.setdefault(key_of(values), _Peak(values, known, run))
 
     def _sizes(self, variants: Sequence[Values]) -> list[Sizes]:
         return [self._size(each) for each in variants]
 
     def _size(self, values: Values) -> Sizes:
+        """Return the sizes with values: each phase as measured, else as believed less what the values free."""
         full = {**self._base, **values}
         if full.get(DEVICE) != self._base.get(DEVICE) and not any(DEVICE in rung.values for rung in self._file.rungs):
             return Sizes(values, refusal="Its program file has no rung that sets device.")
-        peak = self._peaks.get(key_of(full))
-        if peak is not None:
-            return self._known(values, peak.mib, peak.run)
-        base = self._base_mib()
-        freed = self._freed(values)
-        return self._known(values, {kind: max(0.0, round(mib - freed.get(kind, 0.0), 1)) for kind, mib in base.items()})
-
-    @staticmethod
-    def _known(values: Values, mib: Mapping[PoolKind, float], measured_by: str | None = None) -> Sizes:
-        """Return sizes with these peaks; ``measured_by`` is the run that measured them, None for an estimate."""
-        how = {} if measured_by is None else dict.fromkeys(mib, Provenance.MEASURED)
-        phases = {kind: {"updating": amount} for kind, amount in mib.items()}
+        peak, freed = self._peaks.get(key_of(full)), self._freed(values)
+        believed = {
+            kind: {phase: max(0.0, round(mib - freed.get(kind, 0.0), 1)) for phase, mib in phases.items()}
+            for kind, phases in self._base_mib().items()
+        }
+        found: ByPhase = {} if peak is None else peak.mib
+        phases = _over(believed, found)
+        mib = {kind: max(each.values()) for kind, each in phases.items()}
+        how = {kind: Provenance.MEASURED for kind, each in found.items() if max(each.values()) == mib[kind]}
         unknown = frozenset({PoolKind.VRAM, PoolKind.RAM} - mib.keys())
-        return Sizes(values, mib, how, by_phase=phases, unknown=unknown, run=measured_by or "")
+        return Sizes(values, mib, how, by_phase=phases, unknown=unknown, run="" if peak is None else peak.run)
 
-    def _base_mib(self) -> Mapping[PoolKind, float]:
-        """Return the peak without any rung, as far as it is known."""
-        believed = {PoolKind(kind): mib for kind, mib in self._file.memory.items()}
+    def _base_mib(self) -> ByPhase:
+        """Return the peak without any rung by phase, as far as it is known."""
+        believed = {PoolKind(kind): phases for kind, phases in self._file.estimates_mib.items()}
         measured = self._peaks.get(key_of(self._base))
-        return believed if measured is None else {**believed, **measured.mib}
+        return believed if measured is None else _over(believed, measured.mib)
 
     def _freed(self, values: Values) -> dict[PoolKind, float]:
         """Return what values free against none: as measured with the most of them, the rest as believed."""
@@ -216,7 +230,7 @@ class CommandSizes:
             return believed
         parts = (each for each in self._peaks.values() if self._is_part(each, full))
         best = max(parts, key=lambda each: sum(self._places(each.values)), default=start)
-        real = {kind: mib - best.mib[kind] for kind, mib in start.mib.items() if kind in best.mib}
+        real = {kind: _less(phases, best.mib[kind]) for kind, phases in start.mib.items() if kind in best.mib}
         beyond = summed(believed, {kind: -mib for kind, mib in self._believed(best.values).items()})
         return summed(dict.fromkeys(believed, 0.0), real, beyond)
 
@@ -238,11 +252,24 @@ class CommandSizes:
         return freed
 
     def _half(self, kind: PoolKind) -> float:
-        known = self._file.memory.get(kind.value)
-        measured = self._peaks.get(key_of(self._base))
-        peak = known if measured is None else measured.mib.get(kind, known)
+        peak = max(self._base_mib().get(kind, {}).values(), default=None)
         return UNKNOWN_MIB if peak is None else round(peak / 2, 1)
 
     def _steps_taken(self, rung: Rung, full: Values) -> int:
         sets = enumerate(rung.sets(self._base), start=1)
         return max((place for place, values in sets if values.items() <= full.items()), default=0)
+
+
+def _over(under: ByPhase, over: ByPhase) -> dict[PoolKind, dict[str, float]]:
+    """Return figures by pool and phase; where both have one, that of ``over``."""
+    return {kind: {**under.get(kind, {}), **over.get(kind, {})} for kind in {**under, **over}}
+
+
+def _less(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """Return by how much a peak fell, in the highest phase that both were measured in; 0 without one."""
+    both = before.keys() & after.keys()
+    return max(((before[phase], before[phase] - after[phase]) for phase in both), default=(0.0, 0.0))[1]
+
+
+def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:
+    return {phase: mib for phase, each in figures.items() if (mib := number(each)) is not None}

@@ -104,13 +104,15 @@ def resolve(
     if starts:
         _refuse_another_card(spec, limits)
     stack, obstacle, note = None, "", ""
+    expected = commands.container_mib(spec.command)
     if spec.in_containers:
         stack = compose_of(spec, limits)
         obstacle, note = stack.obstacle, stack.not_counted
-        if not note:
-            memory.expect_containers(_containers_mib(stack))
-        reading = memory.read()
+        expected |= {} if note else _containers_mib(stack)
         stack.close()
+    if expected:
+        memory.expect_containers(expected)
+        reading = memory.read()
     runs, footprint = run.path.parent, _sized(spec, options, stack)
     request = PlanRequest(spec.simulator, picked, runs, options.device, options.policy, options.ignore_measured)
     return ResolvedRun(spec, reason, request, memory, reading, footprint, stack, obstacle, note)

@@ -29,8 +29,8 @@ from carla_run.exits import Exit
 
 SOMEWHERE = "127.0.0.1:6379"
 """Any cluster address, to ask for the sizes of an agent with a cluster."""
-Measured = Callable[[Values, Mapping[PoolKind, float]], None]
-"""Takes a program's values and its peak with them, MiB."""
+Measured = Callable[[Values, str, Mapping[PoolKind, float]], None]
+"""Takes a program's values, a phase, and the peak with both, MiB."""
 NO_RUNS = Path("/nonexistent")
 """A folder without runs, and so without measurements."""
 

@@ -14,7 +14,7 @@ import yaml
 from carla_launcher import config
 from carla_launcher.act.command import Command
 from carla_launcher.decide.ladder import build_ladder, with_program
-from carla_launcher.observe.pools import PoolKind
+from carla_launcher.observe.pools import PoolKind, Provenance
 from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
 from carla_launcher.resolve.commands import CommandSizes, command_of, limits_with
 from carla_launcher.sizes import CPU, DEVICE
@@ -146,8 +146,9 @@ def test_a_rung_that_takes_less_of_nothing_is_refused() -> None:
         sizes.config()
 
 
-def sizes_of(tmp_path: Path, **values: Any) -> CommandSizes:
-    sizes = CommandSizes(command("train", "--batch", "256", rungs=[{**BATCH, **values}], memory={"ram": 3000}))
+def sizes_of(tmp_path: Path, evaluating: Any = None, **values: Any) -> CommandSizes:
+    memory = {"memory": {"ram": 3000}, "memory_by_phase": {"evaluating": evaluating or {}}}
+    sizes = CommandSizes(command("train", "--batch", "256", rungs=[{**BATCH, **values}], **memory))
     sizes.sizes_by(tmp_path, {**sizes.config(), DEVICE: CPU})
     return sizes
 
@@ -167,15 +168,31 @@ def test_a_rung_frees_what_is_believed(tmp_path: Path, values: Any, expected: li
 
 def test_what_was_measured_corrects_a_wrong_belief(tmp_path: Path) -> None:
     sizes = sizes_of(tmp_path, frees_mib={"ram": 400})
-    sizes.measured({}, {RAM: 2000.0})
+    sizes.measured({}, "updating", {RAM: 2000.0})
     assert peaks(sizes, tmp_path) == [2000, 1600, 1200]
-    sizes.measured({"batch": 128}, {RAM: 1900.0})
+    sizes.measured({"batch": 128}, "updating", {RAM: 1900.0})
     assert peaks(sizes, tmp_path) == [2000, 1900, 1500]
+
+
+def test_a_phase_counts_as_believed_until_it_is_measured(tmp_path: Path) -> None:
+    base = {"batch": 256, DEVICE: CPU}
+    sizes = sizes_of(tmp_path, {"ram": 4200}, frees_mib={"ram": 400})
+    assert peaks(sizes, tmp_path) == [4200, 3800, 3400]
+    sizes.measured({}, "updating", {RAM: 2500.0})
+    sizes.measured({"batch": 128}, "updating", {RAM: 2300.0})
+    full, half = sizes.sizes_by(tmp_path, base)([{}, {"batch": 128}])
+    assert full.by_phase[RAM] == {"updating": 2500, "evaluating": 4200}
+    assert (full.mib[RAM], full.figure(RAM).provenance) == (4200, Provenance.ESTIMATED)
+    assert half.by_phase[RAM] == {"updating": 2300, "evaluating": 4000}  # 200 less, as measured
+    sizes.measured({}, "evaluating", {RAM: 2600.0})
+    (full,) = sizes.sizes_by(tmp_path, base)([{}])
+    assert (full.mib[RAM], full.figure(RAM).provenance) == (2600, Provenance.MEASURED)
 
 
 def test_a_later_run_of_the_same_command_remembers(tmp_path: Path) -> None:
     for words, run in ((["train", "--batch", "256"], "a"), (["other"], "b")):
-        row = {"values": {"batch": 256, "device": "cpu"}, "mib": {"ram": 1000.0 if run == "a" else 9.0, "vram": 0}}
+        mib = {"ram": {"updating": 1000.0 if run == "a" else 9.0}, "vram": {"updating": 0}}
+        row = {"values": {"batch": 256, "device": "cpu"}, "by_phase": mib}
         (tmp_path / run).mkdir()
         state = {"options": {"command": words}, "command_peaks_mib": [row]}
         (tmp_path / run / "launcher.json").write_text(json.dumps(state))

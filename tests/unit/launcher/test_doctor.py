@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from carla_launcher.cli import app
 from carla_launcher.show import doctor
 from carla_launcher.show.checks import cards, engines, host
 from carla_launcher.show.checks.machine import CommandOutput, Finding, Machine, Verdict, run
@@ -30,6 +32,25 @@ NO_ROOM = os.statvfs_result((4096, 4096, 1000, 1000, 1000, 1, 1, 1, 0, 255))
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path, tmp_path / "runs", Path("full"), pci=tmp_path / "pci")
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "asked"),
+    [
+        (("sh", "-c", "true"), "ok", "not asked: sh is no Python"),
+        (("no-such-program",), "problem", "not asked: the command can't be started"),
+    ],
+)
+def test_a_commands_checks_are_the_first_of_the_json(
+    tmp_path: Path, words: tuple[str, ...], command: str, asked: str
+) -> None:
+    given = CliRunner().invoke(app, ["doctor", "--json", "--runs-dir", str(tmp_path), "--", *words])
+    rows = json.loads(given.stdout)
+    assert {tuple(row) for row in rows} == {("check", "verdict", "found", "do")}
+    assert [row["check"] for row in rows[:3]] == ["command", "its carla client", "its PyTorch"]
+    assert [row["verdict"] for row in rows[:2]] == [command, "unknown"]
+    assert rows[1]["found"] == asked
+    assert given.exit_code == int(any(row["verdict"] == "problem" for row in rows))
 
 
 # The card and its driver

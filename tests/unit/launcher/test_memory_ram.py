@@ -46,6 +46,16 @@ def test_touched_memory_counts_and_a_mapped_file_does_not(tmp_path: Path) -> Non
         assert resident_mib(hog.pid) == pytest.approx(resident + 200, abs=6), "the kernel did read the file"
 
 
+def test_what_others_hold_is_no_part_of_an_allotment() -> None:
+    with Hog() as learner, Hog() as foreign_process:
+        assert learner.touch(50)
+        assert foreign_process.touch(100)
+        pool = Ram(OwnerNames(), allotted_mib=200.0).pools(RunProcesses(agent={learner.pid}))[0]
+    assert OwnerKind.FOREIGN not in {each.kind for each in pool.owners}
+    assert pool.total.mib == 200
+    assert sum(each.held.mib or 0.0 for each in pool.owners) + (pool.free.mib or 0.0) == pytest.approx(200, abs=1)
+
+
 def test_owners_are_sums_of_their_processes() -> None:
     with Hog() as server, Hog() as learner, Hog() as collector, Hog() as foreign_process:
         for hog, mib in ((server, 40), (learner, 80), (collector, 20), (foreign_process, 120)):

@@ -13,8 +13,11 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from click.testing import Result
+from typer.testing import CliRunner
 
 from carla_launcher import plan as command
+from carla_launcher.cli import app
 from carla_launcher.observe.pools import Cards, Gpu, Pool, PoolKind, Reading, measured
 from carla_launcher.options import RefusedError
 from carla_launcher.resolve.footprint import Footprint, FootprintError
@@ -56,6 +59,43 @@ def reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
         return code, printed
 
     return tell
+
+
+def planned_for(tmp_path: Path, *words: str, file: str = "{}") -> Result:
+    """Return what ``plan --json`` gives for a command beside no simulator."""
+    (tmp_path / "train.yaml").write_text(file)
+    options = ("--simulator", "none", "--program", str(tmp_path / "train.yaml"), "--runs-dir", str(tmp_path / "runs"))
+    return CliRunner().invoke(app, ["plan", "--json", *options, "--", *words])
+
+
+def test_the_plan_of_a_command_has_the_keys_of_the_agents(reported: Any, tmp_path: Path) -> None:
+    _, agents = reported(reading())
+    given = planned_for(tmp_path, "sh", "-c", "true", file="memory: {ram: 1}")
+    plan = json.loads(given.stdout)
+    assert given.exit_code == Exit.FINISHED
+    assert plan.keys() == agents.keys()
+    assert plan["asked"].keys() == agents["asked"].keys()
+    assert {"what": "agent at its peak", "mib": 1, "known": "estimated"} in plan["asked"]["items_mib"]["ram"]
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "code", "said"),
+    [
+        (("sh",), "memory: {ram: 1e9}", Exit.OUT_OF_MEMORY, '"fits": false'),
+        (("sh",), "memory: {ram: -1}", Exit.BAD_CONFIG, ""),
+        (("no-such-program",), "{}", Exit.BAD_CONFIG, ""),
+        (("sh", "{port}"), "{}", Exit.BAD_CONFIG, ""),
+    ],
+)
+def test_a_plan_of_a_command_ends_as_that_of_the_agent(
+    tmp_path: Path, words: tuple[str, ...], file: str, code: Exit, said: str
+) -> None:
+    given = planned_for(tmp_path, *words, file=file)
+    assert given.exit_code == code
+    assert said in given.stdout
+    assert bool(given.stdout) == bool(said)
+    if said:
+        json.loads(given.stdout)
 
 
 def tree(*roots: Path) -> dict[str, tuple[int, int]]:

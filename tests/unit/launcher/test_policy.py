@@ -367,7 +367,7 @@ def test_out_of_memory_frees_what_lacked_or_the_least_step(cause: Cause) -> None
     ids=["unknown", "known", "nothing-that-lasts"],
 )
 def test_out_of_memory_of_unknown_size_takes_a_small_rung(
-    deficit_mib: float, ladder: tuple[Step, ...], expected: list[object]
+    deficit_mib: float, ladder: tuple[RungStep, ...], expected: list[object]
 ) -> None:
     """Not one that frees nothing for long: it could be taken for ever."""
     stands = context(ladder={PoolKind.VRAM: ladder}, simulator_mib=4710)

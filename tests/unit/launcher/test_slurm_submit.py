@@ -75,6 +75,45 @@ def test_several_nodes_have_ray_with_a_place_for_each_simulator(run: RunPaths) -
     assert "PYTHONPATH" not in found, "the image has its own"
 
 
+COMMAND = ("run", "--simulator", "none", "--program", "train.yaml", "--", "python", "train.py", "--name", "it's {gpu}")
+
+
+def test_a_command_is_run_in_a_job(run: RunPaths, tmp_path: Path) -> None:
+    text = script(run, OPTIONS["one node"], COMMAND)
+    path = tmp_path / "job.sh"
+    path.write_text(text, encoding="utf-8")
+    subprocess.run(("bash", "-n", str(path)), check=True)
+    assert "\nup=(run --runs-dir " in text
+    assert "--run-name night --resume --runtime process)\n" in text
+    read = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"{next(line for line in text.splitlines() if line.startswith('words='))}; printf '%s\n' \"${{words[@]}}\"",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert read.stdout.splitlines() == [*COMMAND[1:]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--nodes", "2", "--", *COMMAND), "a command runs on one node"),
+        (("--collectors", "2", "--", *COMMAND), "a command runs on one node"),
+        (("--", "run", "--simulator", "none"), "expected a command after a second --"),
+        (("--", "run", "--device", "cpu", "--", "train"), "No such option"),
+        (("--", "run", "--run-name", "a", "--", "train"), "--run-name and --runs-dir are"),
+    ],
+)
+def test_a_mistake_in_a_commands_job_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    refused = CliRunner().invoke(app, ["submit", "--dry-run", "--runs-dir", str(tmp_path / "runs"), *words])
+    assert refused.exit_code in (Exit.USAGE, Exit.BAD_CONFIG)
+    assert said in " ".join(refused.output.split())
+
+
 def test_a_dry_run_prints_and_writes_nothing(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["submit", "--dry-run", "--runs-dir", str(tmp_path / "runs"), "--", "--seed", "3"])
     assert said.exit_code == 0

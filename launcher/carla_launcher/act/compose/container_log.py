@@ -11,11 +11,10 @@ import json
 import threading
 import time
 import traceback
-from calendar import timegm
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from carla_launcher.act.compose.engine import Engine, EngineError
+from carla_launcher.act.compose.engine import Engine, EngineError, seconds
 from carla_launcher.act.local.process_shim import plain
 from carla_run.files import open_to_append, open_to_read, write_whole
 from carla_run.readers import number, read_object
@@ -79,7 +78,7 @@ class ContainerLog:
 
     def _listen(self, file: BinaryIO) -> None:
         rest = b""
-        with self._engine.output(self._container, _seconds(self._last)) as self._stream:
+        with self._engine.output(self._container, seconds(self._last)) as self._stream:
             for chunk in self._stream:
                 if self._closed.is_set():
                     return
@@ -117,8 +116,3 @@ def _lines_after(path: Path, size: int) -> int:
             return file.read().count(b"\n")
     except OSError:
         return 0
-
-
-def _seconds(moment: str) -> int:
-    """Return the whole seconds since 1970 of ``2026-01-31T23:59:59.123456789Z``; 0 for none."""
-    return timegm(time.strptime(moment[:19], "%Y-%m-%dT%H:%M:%S")) if moment else 0

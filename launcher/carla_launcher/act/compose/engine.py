@@ -10,6 +10,7 @@ import contextlib
 import os
 import subprocess
 import time
+from calendar import timegm
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -115,7 +116,9 @@ class Engine:
         """Return whether the engine has reported an OOM kill in the container since its start."""
         with _sentences():
             only = {"container": container.id, "event": "oom"}
-            events = self._connected().events(since=container.started, until=f"{time.time():.6f}", filters=only)
+            # The API reads seconds only: for a time as it writes it, it returns nothing.
+            since_s = seconds(container.started)
+            events = self._connected().events(since=since_s, until=f"{time.time():.6f}", filters=only)
             return any(True for _ in events)
 
     @contextlib.contextmanager
@@ -142,6 +145,11 @@ def _connection() -> Any:
     if "DOCKER_HOST" in os.environ:
         return docker.APIClient(**docker.utils.kwargs_from_env(), timeout=TIMEOUT_S)
     return docker.APIClient(base_url=_current_context(), timeout=TIMEOUT_S)
+
+
+def seconds(moment: str) -> int:
+    """Return the whole seconds since 1970 of ``2026-01-31T23:59:59.123456789Z``; 0 for none."""
+    return timegm(time.strptime(moment[:19], "%Y-%m-%dT%H:%M:%S")) if moment else 0
 
 
 def _current_context() -> str:

@@ -16,6 +16,7 @@ import fcntl
 import os
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -32,6 +33,7 @@ PR_SET_CHILD_SUBREAPER = 36
 LEFTOVERS_GRACE_S = 1.0
 SWEEP_LIMIT_S = 5.0
 TERMINAL_PATIENCE_S = 1.0
+ENDING_LIMIT_S = 20.0
 CHUNK = 2**16
 AT_ONCE = 4096
 """Bytes that a pipe or terminal takes without blocking, if it takes any (PIPE_BUF, pipe(7))."""
@@ -48,6 +50,21 @@ ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 def plain(line: bytes) -> bytes:
     """Return the visible text of a terminal line, for a log: without colours and redraws of a progress bar."""
     return ESCAPE.sub(b"", line.rstrip(b"\r\n").rpartition(b"\r")[2]) + b"\n"
+
+
+def end_container(id_file: Path, ending: list[str]) -> None:
+    """End the container whose id is in a file, if it still runs, and remove the file.
+
+    Args:
+        id_file: ``docker run --cidfile``; missing or empty if no container was created.
+        ending: command that ends a container, such as ``docker kill``; its id is added.
+    """
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        if identity := id_file.read_text().strip():
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            subprocess.run([*ending, identity], check=False, timeout=ENDING_LIMIT_S, **quiet)
+    with contextlib.suppress(OSError):
+        id_file.unlink()
 
 
 class Output:
@@ -279,6 +296,8 @@ def main() -> int:
     parser.add_argument("--grace-s", type=float, required=True, help="time from SIGTERM to SIGKILL then")
     parser.add_argument("--log", type=int, required=True, help="descriptor of the log")
     parser.add_argument("--most-log-bytes", type=int, default=0, help="maximum size of the log; 0 for no maximum")
+    parser.add_argument("--id-file", type=Path, help="file with the id of the container that the program runs")
+    parser.add_argument("--ending", type=shlex.split, help="command that ends this container")
     parser.add_argument("--show", action="store_true", help="copy the output to stdout as well")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
@@ -291,6 +310,8 @@ def main() -> int:
     with contextlib.suppress(BrokenPipeError):  # the launcher has ended and closed the lifeline: run() ends the program
         os.write(given.report, f"{shim.pid}\n".encode())
     code = shim.run()
+    if given.id_file is not None:  # a container is no descendant of the program: it outlives a client that was killed
+        end_container(given.id_file, given.ending)
     with contextlib.suppress(BrokenPipeError):
         os.write(given.report, f"{shim.left}\n".encode())
     return code

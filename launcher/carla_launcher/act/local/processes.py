@@ -6,6 +6,7 @@ Creates the pipes between launcher and shims. Decides nothing.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -37,6 +38,8 @@ class Program:
         grace_s: seconds between SIGTERM and SIGKILL if the launcher dies.
         folder: in which it runs; None for the launcher's own.
         most_log_bytes: of its log, the newest part of which is kept; 0 keeps all.
+        id_file: file with the id of the container that it runs; None if it runs none.
+        ending: command that ends this container.
     """
 
     role: Role
@@ -47,6 +50,8 @@ class Program:
     show: bool = False
     folder: Path | None = None
     most_log_bytes: int = 0
+    id_file: Path | None = None
+    ending: tuple[str, ...] = ()
 
 
 class ShimmedProcess:
@@ -155,5 +160,7 @@ class Shims:
 def _under_a_shim(program: Program, lifeline: int, report: int, log: int) -> list[str]:
     options = [f"--lifeline={lifeline}", f"--report={report}", f"--grace-s={program.grace_s}", f"--log={log}"]
     options += [f"--most-log-bytes={program.most_log_bytes}"] if program.most_log_bytes else []
+    if program.id_file is not None:
+        options += [f"--id-file={program.id_file}", f"--ending={shlex.join(program.ending)}"]
     show = ["--show"] if program.show else []
     return [sys.executable, "-I", "-S", process_shim.__file__, *options, *show, "--", *program.command]

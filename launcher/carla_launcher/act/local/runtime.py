@@ -10,8 +10,9 @@ from pathlib import Path
 
 import yaml
 
+from carla_launcher.act import container_words
 from carla_launcher.act.command import Command
-from carla_launcher.act.local.processes import Program, ShimmedProcess, Shims
+from carla_launcher.act.local.processes import Program, Shims
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.config import LauncherConfig
@@ -45,7 +46,7 @@ class LocalRuntime:
         self._show, self._interpreter = show, interpreter
         self._shims = Shims(spec.inherited)
 
-    def start(self, start: Start) -> ShimmedProcess:
+    def start(self, start: Start) -> Child:
         """Start a program; return after milliseconds.
 
         Raises:
@@ -56,7 +57,7 @@ class LocalRuntime:
         except OSError as error:
             raise StartError(f"{error.filename}: can't be read or written ({error.strerror}).") from None
         try:
-            return self._shims.start(program)
+            return start_program(self._shims, program)
         except OSError as error:
             raise StartError(
                 f"The {start.role.value} can't be started ({error.strerror}); its log is {program.log}."
@@ -139,6 +140,20 @@ class LocalRuntime:
             },
             show=self._show,
         )
+
+
+def start_program(shims: Shims, program: Program) -> Child:
+    """Start a program under a shim; if its command runs a container, the container counts as its own.
+
+    Raises:
+        OSError: as ``Shims.start``.
+    """
+    if (words := container_words.container_of(program.command)) is None:
+        return shims.start(program)
+    # The engine's SDK takes memory and half a second: only a container pays for it.
+    from carla_launcher.act.local import container_client
+
+    return container_client.start(shims, program, words)
 
 
 def _overrides(path: Path) -> dict[str, object]:

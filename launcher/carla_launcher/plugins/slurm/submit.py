@@ -30,19 +30,33 @@ class SubmitError(ExitError):
     code = Exit.BAD_CONFIG
 
 
-def check(job: JobOptions, environment: Mapping[str, str]) -> None:
-    """Refuse options of sbatch that a run's job can't have, before anything is written.
+def runs_command(words: Sequence[str]) -> bool:
+    """Return whether the job is a run of a command, ``run … -- COMMAND``."""
+    return [*words[:1]] == ["run"]
+
+
+def check(job: JobOptions, environment: Mapping[str, str], words: Sequence[str] = ()) -> None:
+    """Refuse options that a run's job can't have, before anything is written.
 
     Raises:
         SubmitError: one sentence, with advice.
     """
     if refused := sbatch_options.refusal(job.more, environment):
         raise SubmitError(refused)
+    if runs_command(words) and (job.nodes > 1 or job.collectors is not None):
+        raise SubmitError("--nodes and --collectors are for the agent: a command runs on one node.")
 
 
 def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
-    """Return the batch script of a run; ``words`` are options of ``up``, and after ``--`` the agent's."""
+    """Return the batch script of a run.
+
+    Args:
+        run: its folder need not exist.
+        job: what it asks for.
+        words: options of ``up``, and after ``--`` the agent's; or ``run``, its options, and after ``--`` a command.
+    """
     folder, here = record.folder(run).absolute(), Path.cwd()
+    starts, words = ("run", words[1:]) if runs_command(words) else ("up", words)
     several = job.nodes > 1
     collectors = job.collectors or (job.nodes * max(1, job.gpus_per_node) if several else None)
     options = {
@@ -70,7 +84,7 @@ def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
             name=run.path.name,
             runs=str(run.path.parent.absolute()),
             python=_python(job, here, run.path.parent.absolute()),
-            up=_up(run, collectors, several),
+            up=_up(starts, run, collectors, several),
             words=words,
             gpus=job.gpus_per_node,
             nodes=job.nodes,
@@ -126,15 +140,16 @@ def _python(job: JobOptions, here: Path, runs: Path) -> list[str]:
     return ["apptainer", "exec", *card, *where, str(job.apptainer.absolute()), "python"]
 
 
-def _up(run: RunPaths, collectors: int | None, several: bool) -> list[str]:
+def _up(starts: str, run: RunPaths, collectors: int | None, several: bool) -> list[str]:
     """Return the command that starts or resumes the run; with --resume a new run simply starts.
 
     Args:
+        starts: up or run.
         several: whether there are several nodes, and so Ray.
     """
     where = ["--runs-dir", str(run.path.parent.absolute()), "--run-name", run.path.name, "--resume"]
     drive = [] if collectors is None else ["--collectors", str(collectors)]
-    return ["up", *where, "--runtime", "process", *(["--cluster", "auto"] if several else []), *drive]
+    return [starts, *where, "--runtime", "process", *(["--cluster", "auto"] if several else []), *drive]
 
 
 def _templates() -> jinja2.Environment:

@@ -1,0 +1,90 @@
+"""Which commands run a container, and what their words say of it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from carla_launcher.act.container_words import ContainerWords, container_of
+
+
+def words_of(command: str) -> ContainerWords:
+    found = container_of(tuple(shlex.split(command)))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "rest"),
+    [
+        ("docker run image", "", "image"),
+        ("/usr/bin/docker run --rm image train -d cuda", "--rm", "image train -d cuda"),
+        ("docker -H ssh://gpu --debug run -it --gpus all image", "-it --gpus all", "image"),
+        ("docker --context=a container run -e A=1 -v/a:/b image sh", "-e A=1 -v/a:/b", "image sh"),
+        ("podman run --env-host -iv /a:/b -m2g image", "--env-host -iv /a:/b -m2g", "image"),
+        ("docker run --init --shm-size=8g -p80:80 -- image", "--init --shm-size=8g -p80:80", "-- image"),
+        ("docker run --name", "--name", ""),
+    ],
+)
+def test_the_words_of_a_container_are_told_apart(command: str, options: str, rest: str) -> None:
+    found = words_of(command)
+    assert (shlex.join(found.options), shlex.join(found.rest)) == (options, rest)
+
+
+@pytest.mark.parametrize(
+    "command", ["python train.py", "docker", "docker exec a run", "docker compose run a", "dockerd run", "docker -H"]
+)
+def test_any_other_command_is_no_container(command: str) -> None:
+    assert container_of(tuple(command.split())) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("docker run -d image", "run -d` goes into the background"),
+        ("docker run -id image", "run -d` goes into the background"),
+        ("podman run --detach=true image", "`podman run -d`"),
+        ("docker run -it image", "run -t` needs a terminal"),
+        ("docker run --cidfile a image", "is set by the launcher"),
+        ("docker run --name a image", "run --name a` can start only once: add --rm"),
+        ("docker run --detach=false --rm --name a -i image train -dt", ""),
+    ],
+)
+def test_what_can_not_be_supervised_is_refused(command: str, said: str) -> None:
+    refusal = words_of(command).refusal
+    assert said in refusal
+    assert bool(refusal) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "mib"),
+    [
+        ("-m 2g", 2048),
+        ("-m512m", 512),
+        ("--memory=1.5GB", 1536),
+        ("--memory 65536k", 64),
+        ("", None),
+        ("-m lots", None),
+    ],
+)
+def test_its_memory_limit_is_known(options: str, mib: float | None) -> None:
+    assert words_of(f"docker run {options} image -m 1g").memory_mib == mib
+
+
+def test_a_start_names_its_id_file_and_variables_before_its_own_options() -> None:
+    started = words_of("docker run -e A=2 image run").start(Path("/r/agent.container"), ("A", "CARLA_PORT"))
+    expected = "docker run --cidfile /r/agent.container --env A --env CARLA_PORT -e A=2 image run"
+    assert shlex.join(started) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "ending"),
+    [
+        ("docker -H a run --rm image", "docker -H a rm --force"),
+        ("podman container run image --rm", "podman kill"),
+    ],
+)
+def test_its_end_is_asked_of_the_same_engine(command: str, ending: str) -> None:
+    assert shlex.join(words_of(command).ending) == ending

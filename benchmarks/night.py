@@ -26,7 +26,7 @@ from fault_injection import FAULTS, NotRunningError, Scene, instants
 from measuring import machine, spread
 from progress import Peaks, Rows
 
-from carla_launcher import config
+from carla_launcher.places import SHIPPED
 from carla_launcher.ports import free_port_pair
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
@@ -181,7 +181,7 @@ class Night:
     def _configured(self, runs: Path) -> list[str]:
         agent = {**SETTINGS, "replay": {"capacity": round(1.2 * self._steps)}}
         agent["training"] = {**SETTINGS["training"], "total_steps": self._steps}
-        limits = yaml.safe_load(config.SHIPPED.read_text(encoding="utf-8"))
+        limits = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
         memory = {"reserve_mib": {**limits["memory"]["reserve_mib"], "ram": self._reserve_mib}}
         _merge(limits, {**LIMITS, "memory": {**LIMITS["memory"], **memory}})
         (runs / "agent.yaml").write_text(yaml.safe_dump(agent), encoding="utf-8")

@@ -19,7 +19,8 @@ from pydantic.fields import FieldInfo
 from typer.main import get_command
 
 from carla_launcher.cli import app as launcher_app
-from carla_launcher.config import SHIPPED, load
+from carla_launcher.config import load
+from carla_launcher.places import SHIPPED
 from carla_lite import coverage
 from carla_lite.command import main as lite_command
 from carla_lite.support import Status

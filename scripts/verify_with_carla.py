@@ -28,6 +28,7 @@ from carla_launcher.config import LauncherConfig, LauncherConfigError
 from carla_launcher.observe.health import Address, check
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards
+from carla_launcher.places import SHIPPED
 from carla_launcher.ports import free_ports
 from carla_run.exits import Exit
 from carla_run.memory.nvml import Nvml
@@ -76,7 +77,7 @@ class Where:
 
 def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
     """Run everything, write the file into ``runs``, and return the exit code."""
-    shipped = launcher_config or config.SHIPPED
+    shipped = launcher_config or SHIPPED
     try:
         limits = config.load(shipped)
         there = given_address()

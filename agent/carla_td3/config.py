@@ -163,7 +163,7 @@ class CameraConfig(ViewConfig):
     narrow: Annotated[NarrowConfig | None, Pin.WEIGHTS | Pin.MEMORY] = Field(
         None, description="Second camera. {} takes its defaults; null means no second camera."
     )
-    stack: Annotated[StackConfig, Pin.WEIGHTS | Pin.MEMORY] = StackConfig()
+    stack: Annotated[StackConfig, Pin.WEIGHTS | Pin.MEMORY] = Field(default_factory=StackConfig)
 
     @property
     def planes(self) -> int:
@@ -397,7 +397,7 @@ class ActionRateConfig(Section):
 class EnvironmentConfig(Section):
     """The gymnasium environment."""
 
-    time_limit: TimeLimitConfig = TimeLimitConfig()
+    time_limit: TimeLimitConfig = Field(default_factory=TimeLimitConfig)
     off_road_m: float = Field(
         2.5, gt=0, description="Distance to the route's centre line, in metres, that counts as off the road."
     )
@@ -412,16 +412,16 @@ class EnvironmentConfig(Section):
         description="CARLA's weather presets, from which each episode draws one. A single name such as ClearNoon is "
         "allowed; random means all presets by day; null or an empty list keeps the simulator's weather.",
     )
-    action_rate: Annotated[ActionRateConfig, Pin.ROWS] = ActionRateConfig()
+    action_rate: Annotated[ActionRateConfig, Pin.ROWS] = Field(default_factory=ActionRateConfig)
     privileged: Annotated[bool, Pin.ROWS | Pin.MEMORY] = Field(
         False,
         description="Adds an observation key with what the simulator knows of the road ahead, for critics and "
         "auxiliary losses. The actor does not receive it.",
     )
-    camera: Annotated[CameraConfig, Pin.ROWS] = CameraConfig()
-    route: RouteConfig = RouteConfig()
-    reward: Annotated[RewardConfig, Pin.ROWS] = RewardConfig()
-    traffic: TrafficConfig = TrafficConfig()
+    camera: Annotated[CameraConfig, Pin.ROWS] = Field(default_factory=CameraConfig)
+    route: RouteConfig = Field(default_factory=RouteConfig)
+    reward: Annotated[RewardConfig, Pin.ROWS] = Field(default_factory=RewardConfig)
+    traffic: TrafficConfig = Field(default_factory=TrafficConfig)
 
     @field_validator("weather", mode="before")
     @classmethod
@@ -536,7 +536,7 @@ class TD3Config(Section):
     ] = Field(
         "observation", description="Input of the critics: the actor's observation, or also the privileged numbers."
     )
-    network: Annotated[NetworkConfig, Pin.MEMORY] = NetworkConfig()
+    network: Annotated[NetworkConfig, Pin.MEMORY] = Field(default_factory=NetworkConfig)
 
     def seen(self, privileged: int) -> int:
         """Return how many of the privileged numbers the critics read."""
@@ -738,15 +738,15 @@ class AgentConfig(Section):
     device: Annotated[Literal["auto", "cpu", "cuda"], Pin.SIZE] = Field(
         "auto", description="Device of the learner. Environment: AGENT_DEVICE. Collectors act on the CPU."
     )
-    simulator: SimulatorConfig = SimulatorConfig()
-    environment: EnvironmentConfig = EnvironmentConfig()
-    td3: TD3Config = TD3Config()
-    replay: ReplayConfig = ReplayConfig()
-    memory: MemoryConfig = MemoryConfig()
-    training: TrainingConfig = TrainingConfig()
-    collector: CollectorConfig = CollectorConfig()
-    cluster: ClusterConfig = ClusterConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
+    simulator: SimulatorConfig = Field(default_factory=SimulatorConfig)
+    environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
+    td3: TD3Config = Field(default_factory=TD3Config)
+    replay: ReplayConfig = Field(default_factory=ReplayConfig)
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    collector: CollectorConfig = Field(default_factory=CollectorConfig)
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
 
     @field_validator("algorithm")
     @classmethod

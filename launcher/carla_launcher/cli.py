@@ -1,4 +1,7 @@
-"""The command line: the commands, what they print, and their exit codes."""
+"""The command line: the commands, what they print, and their exit codes.
+
+Each command imports what it needs when it runs: otherwise `--help` and `status` take twice as long.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,23 @@ import select
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
-from carla_launcher import config, hooks
-from carla_launcher import down as down_command
-from carla_launcher import plan as plan_command
-from carla_launcher import simulator as simulator_command
-from carla_launcher import up as up_command
-from carla_launcher.config import DEFAULT_CONFIG
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.options import JobOptions, RunOptions
-from carla_launcher.resolve.resuming import default_name, limits_of
-from carla_launcher.routes import evaluation
-from carla_launcher.show import dashboard, report_process
-from carla_launcher.show import doctor as doctor_command
-from carla_launcher.show.checks.machine import Machine
+from carla_launcher.places import DEFAULT_CONFIG
 from carla_launcher.signature import asking
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import RUNS, RunPaths, newest_run
 from carla_run.program import interruptible
 
 TERMINAL_PATIENCE_S = 1.0
+
+if TYPE_CHECKING:
+    from carla_launcher.config import LauncherConfig
 
 
 class Commands(TyperGroup):
@@ -118,8 +114,9 @@ def up(
     immediately. Exit codes: 0 finished, 2 usage error, 65 bad configuration, 69 no simulator, 70 too many restarts,
     71 does not fit in memory, 75 stopped on request, 130 Ctrl-C during planning.
     """
-    run = RunPaths(runs_dir / (run_name or default_name(time.time())))
-    return up_command.run(run, options, resume, _say).code
+    from carla_launcher import up
+
+    return up.run(RunPaths(runs_dir / (run_name or _default_name())), options, resume, _say).code
 
 
 @app.command("run")
@@ -144,10 +141,12 @@ def run_command(
 
     Exit codes: as `up`.
     """
-    run = RunPaths(runs_dir / (run_name or default_name(time.time())))
+    from carla_launcher import up
+
+    run = RunPaths(runs_dir / (run_name or _default_name()))
     if not options.command and not run.launcher_state.exists():
         raise typer.BadParameter("expected a command after --, as: run --simulator carla-lite -- python train.py")
-    return up_command.run(run, options, resume, _say, "run").code
+    return up.run(run, options, resume, _say, "run").code
 
 
 @app.command()
@@ -176,13 +175,15 @@ def submit(
     If the launcher is killed or memory runs out, the job resumes the run at once. After the time limit or a preemption
     the job is queued again. If a run of this name exists, the job resumes it.
     """
+    from carla_launcher import hooks
+
     slurm = hooks.needed("slurm_submit")  # draws its script with jinja2, which no other command needs
     options = words or []
     starts, given = ("run", options[1:]) if slurm.runs_command(options) else ("up", options)
     taken = typer.main.get_command(app).commands[starts].make_context(starts, list(given)).params  # type: ignore[attr-defined]
     if taken["run_name"] is not None or taken["runs_dir"] != RUNS:
         raise typer.BadParameter("--run-name and --runs-dir are options of submit: they belong before the --.")
-    run = RunPaths(runs_dir / (run_name or default_name(time.time())))
+    run = RunPaths(runs_dir / (run_name or _default_name()))
     if starts == "run" and not taken["command"] and not run.launcher_state.exists():
         raise typer.BadParameter("expected a command after a second --, as: submit -- run -- python train.py")
     slurm.check(job, os.environ, options)
@@ -233,7 +234,9 @@ def plan(
     if options.command and nodes is not None:
         raise typer.BadParameter("--nodes is of the agent's collectors: leave it out, or the command.")
     run, node_gib = RunPaths(runs_dir / f".planned-{os.getpid()}"), {PoolKind.RAM: node_ram, PoolKind.VRAM: node_vram}
-    return plan_command.run(run, options, as_json, nodes, gpus_per_node, node_gib)
+    from carla_launcher import plan
+
+    return plan.run(run, options, as_json, nodes, gpus_per_node, node_gib)
 
 
 @app.command()
@@ -252,7 +255,9 @@ def simulator(
     folder: Annotated[Path, typer.Option(help="Folder for logs and for simulator.json, which holds its state.")],
 ) -> Exit:
     """Run one simulator until standard input closes, and restart it if it fails. Nodes of a cluster run this."""
-    return simulator_command.run(folder, options, _say)
+    from carla_launcher import simulator
+
+    return simulator.run(folder, options, _say)
 
 
 @app.command()
@@ -291,6 +296,8 @@ def routes(
     error, 65 bad configuration, 69 no simulator, 70 some items have no result, 71 the disk is full, 75 stopped on
     request.
     """
+    from carla_launcher.routes import evaluation
+
     name = run_name or ("" if program is None else program.stem)
     if name and (status or as_json):
         evaluation.status(RunPaths(runs_dir / name), as_json)
@@ -305,8 +312,10 @@ def routes(
 @app.command()
 def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: OfTheRun = None) -> None:
     """Stop a run: the agent, which writes a checkpoint, then the simulator and the launcher. Can be repeated safely."""
+    from carla_launcher import down
+
     run = _existing(run_name, runs_dir)
-    print(f"launcher: {down_command.run(run, _limits(run, launcher_config))}")
+    print(f"launcher: {down.run(run, _limits(run, launcher_config))}")
 
 
 @app.command()
@@ -323,11 +332,14 @@ def doctor(
     runs_dir: RunsDir = RUNS,
 ) -> int:
     """Check this machine: driver, Docker, ports, disk, torch, carla client. Exit code 1 if something needs repair."""
+    from carla_launcher.show import doctor
+    from carla_launcher.show.checks.machine import Machine
+
     config = options.config or DEFAULT_CONFIG
     machine = Machine(
         stack=options.stack, runs=runs_dir, config=config, ports=tuple(range(port, port + 3)), asked=options
     )
-    return doctor_command.run(machine, as_json)
+    return doctor.run(machine, as_json)
 
 
 @app.command()
@@ -340,8 +352,13 @@ def status(
     """Show a run's state: simulator, agent, memory, restarts."""
     run = _existing(run_name, runs_dir)
     if run.routes_journal.exists():
+        from carla_launcher.routes import evaluation
+
         evaluation.status(run, as_json)
-    elif as_json:
+        return
+    from carla_launcher.show import dashboard
+
+    if as_json:
         print(json.dumps(dashboard.status(run, time.time()), indent=1))
     elif once:
         dashboard.show(run)
@@ -358,6 +375,8 @@ def serve_dashboard(
     launcher_config: OfTheRun = None,
 ) -> None:
     """Serve the live page of a run, active or ended, until Ctrl-C."""
+    from carla_launcher import hooks
+
     run = _existing(run_name, runs_dir)
     hooks.needed("page").serve(run, port, _limits(run, launcher_config), _say, to_terminal=sys.stdout.isatty())
 
@@ -371,6 +390,8 @@ def write_report(
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Write the run's report.html and report.md again from its files, or compare two runs."""
+    from carla_launcher.show import report_process
+
     if compare is not None:
         one, other = (_existing(name, runs_dir) for name in compare)
         page = runs_dir / f"{one.path.name}-and-{other.path.name}.html"
@@ -383,8 +404,16 @@ def write_report(
     print(page)
 
 
-def _limits(run: RunPaths, given: Path | None) -> config.LauncherConfig:
+def _default_name() -> str:
+    """Return a name such as ``run-20260131-235959``, of the local time."""
+    return time.strftime("run-%Y%m%d-%H%M%S")
+
+
+def _limits(run: RunPaths, given: Path | None) -> LauncherConfig:
     """Return the launcher's configuration for stopping a run: the given one, else the run's own."""
+    from carla_launcher import config
+    from carla_launcher.resolve.resuming import limits_of
+
     if given is not None:
         return config.load(given)
     limits, note = limits_of(run)

@@ -13,18 +13,13 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from carla_launcher.observe.pools import PoolKind
+from carla_launcher.places import SHIPPED
 from carla_launcher.rungs.rung import Rung
 from carla_run.configuration import model_file
 from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
 
-SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
 _COMPLETE = f"{SHIPPED.name} as shipped"
-CHECKOUT = Path(__file__).resolve().parents[2]
-STACK = CHECKOUT if (CHECKOUT / "docker-compose.yml").is_file() else Path()
-"""Folder of the Compose files unless ``--stack`` names another one; a wheel has none."""
-DEFAULT_CONFIG = Path("lowmem")
-"""The agent's configuration of a new run for which none is given."""
 
 
 class LauncherConfigError(ExitError):

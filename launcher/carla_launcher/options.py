@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 from typer import Argument, BadParameter, Option
 
-from carla_launcher.config import DEFAULT_CONFIG, SHIPPED, STACK
 from carla_launcher.observe.pools import Cards
+from carla_launcher.places import DEFAULT_CONFIG, SHIPPED, STACK
 from carla_run.configuration.section import Section
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import from_anywhere

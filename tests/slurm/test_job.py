@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from carla_launcher.config import SHIPPED
+from carla_launcher.places import SHIPPED
 from carla_launcher.plugins.slurm import record
 from carla_launcher.plugins.slurm.answers import End
 from carla_run.paths import RunPaths

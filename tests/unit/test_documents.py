@@ -17,7 +17,7 @@ import yaml
 from typer.main import get_command
 
 from carla_launcher.cli import app as launcher_app
-from carla_launcher.config import SHIPPED
+from carla_launcher.places import SHIPPED
 from carla_launcher.routes.progress import RouteEvent
 from carla_lite import coverage
 from carla_lite.command import main as lite_command

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel
 
 from carla_launcher import config as launcher
+from carla_launcher.places import SHIPPED as SHIPPED_FILE
 from carla_launcher.rungs.rung import Rung
 from carla_run.configuration import program_file
 from carla_run.configuration.section import keys_of, model_in
@@ -129,7 +130,7 @@ def program_keys() -> list[Key]:
     return [*own, *rungs, *within]
 
 
-SHIPPED = json.loads(json.dumps(yaml.safe_load(launcher.SHIPPED.read_text(encoding="utf-8"))))  # no anchors
+SHIPPED = json.loads(json.dumps(yaml.safe_load(SHIPPED_FILE.read_text(encoding="utf-8"))))  # no anchors
 BEFORE = Path(__file__).parent / "launcher" / "ladder_before.yaml"
 BASES: dict[str, Any] = {
     "agent": {

@@ -54,7 +54,7 @@ run(program, run_name="__main__")
 @pytest.mark.parametrize(
     ("program", "module", "said"),
     [
-        ("carla_launcher", "carla_launcher.wiring", "launcher: interrupted.\n"),
+        ("carla_launcher", "carla_launcher.signature", "launcher: interrupted.\n"),
         ("scripts/launch.py", "carla_launcher.options", "launcher: interrupted.\n"),
         ("carla_td3", "carla_td3.memory.allocator", "agent: interrupted.\n"),
         ("scripts/train_td3.py", "carla_td3.memory.allocator", "agent: interrupted.\n"),
@@ -97,11 +97,11 @@ def test_ctrl_c_while_the_launcher_plans_is_a_word_and_starts_nothing(
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
-        (["doctor"], "carla_launcher.cli.doctor_command.run"),
-        (["report", "night"], "carla_launcher.cli.report_process.write_report"),
-        (["report", "--compare", "night", "night"], "carla_launcher.cli.report_process.write_comparison"),
+        (["doctor"], "carla_launcher.show.doctor.run"),
+        (["report", "night"], "carla_launcher.show.report_process.write_report"),
+        (["report", "--compare", "night", "night"], "carla_launcher.show.report_process.write_comparison"),
         (["submit"], "carla_launcher.plugins.slurm.submit.submit"),
-        (["down", "night"], "carla_launcher.cli.down_command.run"),
+        (["down", "night"], "carla_launcher.down.run"),
     ],
     ids=lambda part: part[0] if isinstance(part, list) else None,
 )

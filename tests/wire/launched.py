@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import yaml
 
-from carla_launcher.config import SHIPPED
+from carla_launcher.places import SHIPPED
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.wire.trainee import rows

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from carla_launcher.config import SHIPPED
+from carla_launcher.places import SHIPPED
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.gpu_stub.stub import Figures, build

@@ -18,7 +18,7 @@ from carla_run.records import LARGEST
 class Section(BaseModel):
     """Unknown keys are errors, values are frozen, numbers are finite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod

@@ -87,7 +87,7 @@ class LauncherState:
             the step's name, and pool kind.
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    __pydantic_config__ = ConfigDict(extra="forbid", defer_build=True)
 
     run: str
     options: Mapping[str, Any]

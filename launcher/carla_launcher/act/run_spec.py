@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from carla_launcher.act.command import Command
-from carla_launcher.config import DEFAULT_CONFIG, STACK
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.pools import Cards
+from carla_launcher.places import DEFAULT_CONFIG, STACK
 from carla_launcher.simulators import PORTS, Simulator
 from carla_run.paths import RunPaths
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 
-from carla_launcher.config import SHIPPED
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.places import SHIPPED
 from carla_launcher.resolve.footprint import program
 from carla_launcher.simulators import NAMED
 from carla_run import cluster_access

@@ -15,11 +15,12 @@ from carla_launcher import hooks
 from carla_launcher.act.compose.daemon_words import explained
 from carla_launcher.act.run_spec import LOOPBACK, RunSpec
 from carla_launcher.act.runtime import Role, StartError
-from carla_launcher.config import DEFAULT_CONFIG, LauncherConfig
+from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.nodes import node_reading
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards, OwnerKind, PoolKind, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
+from carla_launcher.places import DEFAULT_CONFIG
 from carla_launcher.resolve import agent_args, cards, choosing, cluster, commands
 from carla_launcher.resolve.footprint import Footprint
 from carla_launcher.resolve.planning import PlanRequest, PlanResult, SizedProgram, make_plan

@@ -5,7 +5,6 @@ Merges key by key, and drops earlier options that other users could have written
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +20,9 @@ from carla_launcher.act.launcher_state import (
     reason,
     writable_by_others,
 )
-from carla_launcher.config import DEFAULT_CONFIG, LauncherConfig, LauncherConfigError
+from carla_launcher.config import LauncherConfig, LauncherConfigError
 from carla_launcher.options import RefusedError, RunOptions
+from carla_launcher.places import DEFAULT_CONFIG
 from carla_launcher.resolve import agent_args, commands
 from carla_launcher.simulators import NAMED, Elsewhere
 from carla_run import formats
@@ -96,11 +96,6 @@ class PreviousRun:
         """Return the run's options without those that aren't reused."""
         withheld = self.withheld
         return RunOptions(**{name: value for name, value in self.options.given().items() if name not in withheld})
-
-
-def default_name(now: float) -> str:
-    """Return a name such as ``run-20260131-235959``, of the local time."""
-    return time.strftime("run-%Y%m%d-%H%M%S", time.localtime(now))
 
 
 def recalled(run: RunPaths) -> PreviousRun | None:

@@ -17,11 +17,11 @@ from carla_launcher import config
 from carla_launcher import plan as plan_command
 from carla_launcher.act.compose import project
 from carla_launcher.cli import app
-from carla_launcher.config import SHIPPED
 from carla_launcher.observe.gpu_lock import SHARED, lock_gpu
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.places import SHIPPED
 from carla_launcher.resolve import machine
 from carla_launcher.resolve.cards import pick
 from carla_run.exits import Exit

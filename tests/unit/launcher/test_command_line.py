@@ -26,6 +26,7 @@ from carla_launcher.cli import app
 from carla_launcher.decide.ladder import AppliedRung
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.places import SHIPPED
 from carla_launcher.resolve.prepare import PreparedRun, _state, prepare
 from carla_launcher.resolve.resuming import requested
 from carla_launcher.simulators import Carla
@@ -201,7 +202,7 @@ def test_two_signals_at_once_are_one_request(requests: StopRequests, monkeypatch
 )
 def test_a_mistake_in_launcher_yaml_is_one_sentence(tmp_path: Path, change: tuple[str, str], expected: str) -> None:
     own = tmp_path / "own.yaml"
-    own.write_text(config.SHIPPED.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
+    own.write_text(SHIPPED.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
     with pytest.raises(config.LauncherConfigError, match=expected) as refused:
         config.load(own)
     assert str(refused.value).startswith(str(own))

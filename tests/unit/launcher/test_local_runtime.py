@@ -23,6 +23,7 @@ from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.observe.observation import Ended
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.places import SHIPPED
 from carla_launcher.resolve.machine import spec_of
 from carla_run.locks import Lock
 from carla_run.memory.processes import tree
@@ -185,14 +186,14 @@ def test_chosen_carla_lite_wins_over_installed_carla(make: Make) -> None:
 
 def test_an_empty_command_is_none(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
-    own.write_text(config.SHIPPED.read_text().replace("command: null", "command: ' '"))
+    own.write_text(SHIPPED.read_text().replace("command: null", "command: ' '"))
     assert config.load(own).simulator.command is None
 
 
 @pytest.mark.parametrize("command", ["carla --card {card}", "carla {}", "carla 'unclosed", "carla {port"])
 def test_unfillable_command_is_refused(command: str, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
-    own.write_text(config.SHIPPED.read_text().replace("command: null", f"command: {json.dumps(command)}"))
+    own.write_text(SHIPPED.read_text().replace("command: null", f"command: {json.dumps(command)}"))
     with pytest.raises(
         config.LauncherConfigError, match=re.escape(f"simulator.command is `{command}`; expected words")
     ):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from carla_launcher.config import SHIPPED
+from carla_launcher.places import SHIPPED
 from carla_run.readers import read_object
 from tests.conftest import REPOSITORY
 from tests.crowd import until

@@ -19,6 +19,7 @@ import pytest
 
 from carla_launcher import config, down
 from carla_launcher.act.agent_requests import AgentRequests
+from carla_launcher.places import SHIPPED
 from carla_launcher.plugins.page import live_page
 from carla_launcher.plugins.page.buttons import Buttons
 from carla_launcher.plugins.page.parts import AFTER_EVENT_S, Parts
@@ -192,7 +193,7 @@ def test_the_page_lives_beside_the_run_for_its_user_only(run: RunPaths, tmp_path
     """A job's log, or a file that output goes to, may be open to other users of the machine."""
     said: list[str] = []
     limits, before = tmp_path / "own.yaml", os.umask(0)
-    limits.write_text(config.SHIPPED.read_text())
+    limits.write_text(SHIPPED.read_text())
     try:
         with live_page.serve_while_running(run, 0, said.append, limits) as process:
             address = run.page_address.read_text().strip()
@@ -266,7 +267,7 @@ def test_the_button_stops_by_the_runs_own_configuration(
     run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "own.yaml"
-    own.write_text(config.SHIPPED.read_text().replace("stop_grace_s: 60", "stop_grace_s: 600"))
+    own.write_text(SHIPPED.read_text().replace("stop_grace_s: 60", "stop_grace_s: 600"))
     asked: list[config.LauncherConfig] = []
 
     def stop(_: RunPaths, limits: config.LauncherConfig) -> str:

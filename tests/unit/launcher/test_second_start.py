@@ -23,6 +23,7 @@ from carla_launcher.cli import app
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.places import SHIPPED
 from carla_launcher.plugins.page import live_page
 from carla_launcher.resolve import agent_args, resuming
 from carla_launcher.resolve.resuming import RunRequest
@@ -91,7 +92,7 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Up:
     """Return what the command line makes of ``up --run-name r1`` with more words, from a folder of its own."""
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b", "l", "m"):
-        (tmp_path / f"{name}.yaml").write_text(config.SHIPPED.read_text(encoding="utf-8"), encoding="utf-8")
+        (tmp_path / f"{name}.yaml").write_text(SHIPPED.read_text(encoding="utf-8"), encoding="utf-8")
     starts: list[Start] = []
 
     def run(run: RunPaths, options: RunOptions, resume: bool, _say: Callable[[str], None]) -> Ending:
@@ -277,7 +278,7 @@ def test_a_command_is_taken_from_no_file_of_another_user(up: Up, monkeypatch: py
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     found = requested(up())
-    assert (found.options.on_event, found.options.launcher_config) == ("", config.SHIPPED)
+    assert (found.options.on_event, found.options.launcher_config) == ("", SHIPPED)
     assert [note.split()[0] for note in found.notes] == ["--on-event", "--launcher-config"]
     assert all(f"belongs to user {owner}, not to the launcher's user {owner + 1}" in note for note in found.notes)
 
@@ -289,7 +290,7 @@ def test_a_launcher_configuration_of_ones_own_is_believed(up: Up) -> None:
     Path("l.yaml").chmod(0o644)
     assert requested(up()).options.launcher_config == Path("l.yaml").absolute()
     Path("l.yaml").chmod(0o666)
-    assert requested(up()).options.launcher_config == config.SHIPPED
+    assert requested(up()).options.launcher_config == SHIPPED
 
 
 def stopped_by(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[config.LauncherConfig, str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from carla_launcher.act.compose.daemon_words import explained
 from carla_launcher.act.runtime import StartError
-from carla_launcher.config import STACK
+from carla_launcher.places import STACK
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
 

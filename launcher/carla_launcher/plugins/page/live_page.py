@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from carla_launcher import ports
-from carla_launcher.config import SHIPPED, LauncherConfig
+from carla_launcher.config import LauncherConfig
+from carla_launcher.places import SHIPPED
 from carla_run.exits import Exit, ExitError
 from carla_run.files import open_to_append, read_whole, write_whole
 from carla_run.paths import RunPaths

@@ -235,7 +235,7 @@ def test_a_command_is_resumed_in_its_job_after_its_launcher_was_killed(tmp_path:
         job.until_driven()
         os.kill(read_object(job.run.launcher_state)["pid"], signal.SIGKILL)
         job.until(lambda: job.state == "COMPLETED", "the end")
-        assert [step.end for step in record.told(job.run)] == [End.KILLED, End.FINISHED]
+        assert [step.end for step in record.recorded_steps(job.run)] == [End.KILLED, End.FINISHED]
         driven = [int(line) for line in (tmp_path / "driven.txt").read_text().split()]
         assert sorted(set(driven)) == list(range(1, 201))
         assert len(driven) < 210

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from carla_launcher import config, down
 from carla_launcher import up as up_command
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, recall
+from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, read_previous
 from carla_launcher.cli import app
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.pools import Cards
@@ -437,14 +437,14 @@ def test_so_is_what_is_no_object(up: Up, text: str) -> None:
 def test_no_flipped_bit_is_taken_for_a_value(up: Up) -> None:
     run = begun(up())
     whole = run.launcher_state.read_bytes()
-    before, damaged = recall(run), 0
+    before, damaged = read_previous(run), 0
     assert before is not None
     for place in range(0, 8 * len(whole), 37):
         content = bytearray(whole)
         content[place // 8] ^= 1 << place % 8
         run.launcher_state.write_bytes(content)
         try:
-            found = recall(run)
+            found = read_previous(run)
         except UnusableStateError:
             damaged += 1
         else:  # white space, or the checksum's own name

@@ -61,8 +61,8 @@ def end_container(id_file: Path, ending: list[str]) -> None:
     """
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         if identity := id_file.read_text().strip():
-            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            subprocess.run([*ending, identity], check=False, timeout=ENDING_LIMIT_S, **quiet)
+            words, nothing = [*ending, identity], subprocess.DEVNULL
+            subprocess.run(words, stdin=nothing, stdout=nothing, stderr=nothing, check=False, timeout=ENDING_LIMIT_S)
     with contextlib.suppress(OSError):
         id_file.unlink()
 

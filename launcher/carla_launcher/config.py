@@ -257,7 +257,7 @@ class LauncherConfig(Section):
     @model_validator(mode="after")
     def _rungs_have_names_of_their_own(self) -> LauncherConfig:
         for kind, rungs in self.ladder.items():
-            model_file.refuse_twice([rung.name for rung in rungs], f"ladder.{kind.value}")
+            model_file.refuse_duplicates([rung.name for rung in rungs], f"ladder.{kind.value}")
         return self
 
 

@@ -33,7 +33,7 @@ LEFTOVERS_GRACE_S = 1.0
 SWEEP_LIMIT_S = 5.0
 TERMINAL_PATIENCE_S = 1.0
 CHUNK = 4096
-LONGEST_LINE = 2**16
+MAX_LINE_BYTES = 2**16
 """Bytes of a line without an end: the newest are kept."""
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -76,7 +76,7 @@ class Output:
             return
         self._show(chunk)
         *lines, self._line = (self._line + chunk).split(b"\n")
-        self._line = self._line[-LONGEST_LINE:]
+        self._line = self._line[-MAX_LINE_BYTES:]
         self._keep(lines)
 
     def drain(self) -> None:

@@ -44,7 +44,7 @@ from carla_run.readers import read_lines
 from carla_run.signals import StopRequests
 from carla_td3 import config as configuration
 from carla_td3.cli.evaluation import environment, trained
-from carla_td3.collector.parent import die_with
+from carla_td3.collector.parent import die_with_parent
 from carla_td3.config import AgentConfig, SimulatorConfig
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.route import Planner, Route
@@ -409,7 +409,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
-    die_with(parent.pid)
+    die_with_parent(parent.pid)
 
 
 def _left(group: Group, done: set[tuple[Any, ...]]) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ def lite_process(
 
 def mortal(module: str) -> list[str]:
     """Return a command like ``python -m MODULE`` whose process ends with this one, however this one ends."""
-    ends = f"from carla_td3.collector.parent import die_with; die_with({os.getpid()})"
+    ends = f"from carla_td3.collector.parent import die_with_parent; die_with_parent({os.getpid()})"
     run = f"import sys; sys.argv[0] = {module!r}\nfrom {module}.__main__ import main\nmain()"
     return [sys.executable, "-c", f"{ends}\n{run}"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 ROOT = 0
-MOST_LINKS = 40
+MAX_LINKS = 40
 """Most links in one path, as in path_resolution(7)."""
 
 
@@ -141,7 +141,7 @@ def folder_of(path: Path) -> Iterator[int]:
             target = Path(os.readlink("", dir_fd=there))
             os.close(there)
             links += 1
-            if links > MOST_LINKS:
+            if links > MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
             if status.st_uid != ROOT and _is_root():
                 raise OSError(errno.ELOOP, "a link on the way that isn't root's", str(path))

@@ -43,7 +43,7 @@ def unknown(where: str, beside: Sequence[str], everywhere: Sequence[str], value:
     return f"unknown key `{where}`" + (f"; known here: {', '.join(beside)}" if beside else "")
 
 
-def unfit(where: str, value: object, expected: str) -> str:
+def invalid_value(where: str, value: object, expected: str) -> str:
     """Return a clause on a value that doesn't fit; ``where`` is empty for the whole file."""
     return f"{f'`{where}`' if where else 'all of it'} is {shown(value)}; expected {expected}"
 

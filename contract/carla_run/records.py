@@ -88,7 +88,7 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
 def _of(kind: Type[T], value: object, where: str) -> T:
     if isinstance(value, kind):
         return value
-    raise RecordError(keys.unfit(where, value, _WORDS[kind]))
+    raise RecordError(keys.invalid_value(where, value, _WORDS[kind]))
 
 
 @functools.lru_cache(maxsize=None)
@@ -115,13 +115,13 @@ def _leaf(kind: Any, value: Any, where: str) -> Any:
     if issubclass(kind, Enum):
         words = [each.value for each in kind]
         if not isinstance(value, str) or value not in words:
-            raise RecordError(keys.unfit(where, value, _either([repr(word) for word in words])))
+            raise RecordError(keys.invalid_value(where, value, _either([repr(word) for word in words])))
         return kind(value)
     if kind in (int, float):
         if isinstance(value, bool):
-            raise RecordError(keys.unfit(where, value, "a number"))
+            raise RecordError(keys.invalid_value(where, value, "a number"))
         if isinstance(value, int) and abs(value) > LARGEST:
-            raise RecordError(keys.unfit(where, value, "a number below 2^63"))
+            raise RecordError(keys.invalid_value(where, value, "a number below 2^63"))
     if kind is float and isinstance(value, int):
         return float(value)
     return _of(kind, value, where)

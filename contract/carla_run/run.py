@@ -31,7 +31,7 @@ from carla_run.requests import Request, RequestKind, Result
 from carla_run.signals import StopRequests
 
 FOLDER = "CARLA_RUN_DIR"
-MOST_FIGURES = 10_000
+MAX_FIGURES = 10_000
 """Calls whose figures wait for the next row."""
 POLL_S = 0.1
 """Between two looks for a request."""
@@ -121,7 +121,7 @@ class Report:
         self._signals, self._heeded = StopRequests() if sigterm else None, 0
         self._step, self._phase = 0, Phase.STARTING
         self._saved: Tuple[int, int, str] = (0, 0, "")
-        self._figures: Deque[Tuple[int, Mapping[str, float]]] = deque(maxlen=MOST_FIGURES)
+        self._figures: Deque[Tuple[int, Mapping[str, float]]] = deque(maxlen=MAX_FIGURES)
         self._exit_code: Optional[int] = None
         self._pid, self._polled_s = 0, -math.inf
         self._asked: Optional[PendingRequest] = None

@@ -293,7 +293,7 @@ class LauncherConfig(Section):
     @model_validator(mode="after")
     def _names_are_unique(self) -> LauncherConfig:
         for kind, rungs in self.ladder.items():
-            model_file.refuse_twice([rung.name for rung in rungs], f"ladder.{kind.value}")
+            model_file.refuse_duplicates([rung.name for rung in rungs], f"ladder.{kind.value}")
         return self
 
 

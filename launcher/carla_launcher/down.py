@@ -14,7 +14,7 @@ from carla_launcher.act.launcher_state import UnusableStateError
 from carla_launcher.act.leftovers import await_leftovers, owner_of
 from carla_launcher.config import LauncherConfig
 from carla_launcher.resolve.machine import compose_of, spec_of
-from carla_launcher.resolve.resuming import recalled
+from carla_launcher.resolve.resuming import previous_run
 from carla_launcher.show.report_process import LIMIT_S, write_report
 from carla_run.exits import Exit, ExitError
 from carla_run.locks import is_held
@@ -66,7 +66,7 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
 
 def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
     try:
-        before = recalled(stopped)
+        before = previous_run(stopped)
     except UnusableStateError as error:
         left = f"docker ps --filter label=com.docker.compose.project={project.name_of(stopped)}"
         raise DownError(f"{error}; its processes have ended, `{left}` shows its containers, if any.") from None

@@ -44,7 +44,7 @@ from carla_run.signals import StopRequests
 STDIN = 0
 SLOT = "carla-td3-simulator-{}.lock"
 """Lock files in the folder for temporary files, which spread several simulators over the GPUs."""
-MOST_SLOTS = 256
+MAX_SLOTS = 256
 
 
 def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
@@ -152,13 +152,13 @@ class _Simulator:
 @contextlib.contextmanager
 def _slot() -> Iterator[int]:
     """Lock the first number that no other simulator of this machine has."""
-    for number in range(MOST_SLOTS):
+    for number in range(MAX_SLOTS):
         with contextlib.suppress(HeldError, OSError):  # another user's file counts as locked
             lock = Lock(Path(tempfile.gettempdir()) / SLOT.format(number), of_all_users=True)
             break
     else:
         raise RefusedError(
-            f"{tempfile.gettempdir()} has no free {SLOT.format('N')} with N below {MOST_SLOTS}: remove those that no "
+            f"{tempfile.gettempdir()} has no free {SLOT.format('N')} with N below {MAX_SLOTS}: remove those that no "
             "simulator uses, or set TMPDIR to a folder of yours."
         )
     with lock:

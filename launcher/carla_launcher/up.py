@@ -28,7 +28,7 @@ from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.machine import compose_of
 from carla_launcher.resolve.prepare import PreparedRun, prepare
-from carla_launcher.resolve.resuming import RunRequest, requested
+from carla_launcher.resolve.resuming import RunRequest, run_request
 from carla_launcher.show import summary
 from carla_launcher.show.report_process import write_report
 from carla_launcher.simulators import PORTS
@@ -58,9 +58,9 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, command: st
 def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page: contextlib.ExitStack) -> Ending:
     stop = StopRequests()
     stop.install(closing_terminal=True)
-    asked = requested(run_, options, resume)  # refuse before writing anything
+    asked = run_request(run_, options, resume)  # refuse before writing anything
     with locked(run_, asked.limits) as lock:
-        asked = requested(run_, options, resume)
+        asked = run_request(run_, options, resume)
         prepared = _prepared(asked, stop, hooks.begin_step(run_, os.environ, time.time()))
         wanted = asked.options
         for note in (*asked.notes, *filter(None, [prepared.resolved.note]), *prepared.planned.notes):

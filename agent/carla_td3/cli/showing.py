@@ -18,7 +18,7 @@ import typer
 
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
-from carla_td3.collector.parent import die_with
+from carla_td3.collector.parent import die_with_parent
 
 if TYPE_CHECKING:
     from carla_td3.evaluation.window import Window
@@ -88,7 +88,7 @@ def _page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
         start_new_session=True,  # Ctrl-C is for the drive
-        preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (no thread runs yet)
+        preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 (no thread runs yet)
     )
     try:
         until_s = time.monotonic() + PAGE_STARTS_S

@@ -21,7 +21,7 @@ from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
 from carla_td3.cluster.collector_proxy import CollectorProxy
-from carla_td3.collector.parent import die_with
+from carla_td3.collector.parent import die_with_parent
 from carla_td3.config import ClusterConfig
 from carla_td3.exchange.child import run_spawned
 from carla_td3.exchange.messages import Channel
@@ -100,7 +100,7 @@ def _connect(settings: ClusterConfig) -> Any:
 
 def main() -> None:
     """Entry point of the child process."""
-    die_with(parent_pid=int(sys.argv[2]))
+    die_with_parent(parent_pid=int(sys.argv[2]))
     driver = Driver(RunPaths(Path(sys.argv[3])), ClusterConfig.model_validate_json(sys.argv[4]))
     run_spawned(driver.serve)
 

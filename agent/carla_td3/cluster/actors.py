@@ -28,7 +28,7 @@ from carla_td3.exits import AgentError
 
 RESOURCE = "carla"
 POLL_S = 0.05
-LONGEST = 400
+MAX_ERROR_CHARACTERS = 400
 """Longest text of a Ray error that is kept, in characters."""
 USAGE = "RAY_USAGE_STATS_ENABLED"
 
@@ -185,4 +185,4 @@ def _in_words() -> Iterator[None]:
 def _in_short(error: BaseException) -> str:
     """Return the first and the last line of a Ray error; the last line has the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return " … ".join(dict.fromkeys((lines[0], lines[-1])))[:LONGEST]
+    return " … ".join(dict.fromkeys((lines[0], lines[-1])))[:MAX_ERROR_CHARACTERS]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 0.002
 """Seconds before the next question, while the collector has taken all steps that it may and there are no orders."""
-LONGEST_WAIT_S = 0.05
+MAX_WAIT_S = 0.05
 LAST_ANSWER_S = 5.0
 """Seconds to wait for the last steps of a collector that was killed."""
 CONFIGURE_S = 60.0
@@ -189,7 +189,7 @@ class CollectorProxy:
 
     def _wait_for_higher_limit(self) -> None:
         """Wait a moment while the collector has taken all its steps and all have arrived."""
-        until_s = time.monotonic() + LONGEST_WAIT_S
+        until_s = time.monotonic() + MAX_WAIT_S
         while (
             self._status.state is CollectorState.WAITING
             and self._receiver.head.steps >= self._pace.step_limit

@@ -15,7 +15,7 @@ from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.collector.collector import Collector
-from carla_td3.collector.parent import die_with
+from carla_td3.collector.parent import die_with_parent
 from carla_td3.exchange.child import run_spawned
 from carla_td3.exchange.messages import Channel, ChannelClosedError, Configure, Failed
 from carla_td3.exits import exit_code, sentence
@@ -43,7 +43,7 @@ def _run_collector(learner: socket.socket) -> Exit:
 
 def main() -> None:
     """Entry point of the child process."""
-    die_with(parent_pid=int(sys.argv[2]))
+    die_with_parent(parent_pid=int(sys.argv[2]))
     torch.set_num_threads(1)
     run_spawned(_run_collector)
 

@@ -12,7 +12,7 @@ import signal
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with(parent_pid: int) -> None:
+def die_with_parent(parent_pid: int) -> None:
     """Have the kernel kill this process when the thread that started it ends; exit at once if that has happened.
 
     It uses SIGKILL: the client library can block every other way to end the process (facts.md section 5).

@@ -39,7 +39,7 @@ def draw(config: EnvironmentConfig, rng: np.random.Generator, seed: int | None =
     return Conditions(vehicles, walkers, weather, seed, restless)
 
 
-def of_seed(config: EnvironmentConfig, seed: int) -> Conditions:
+def from_seed(config: EnvironmentConfig, seed: int) -> Conditions:
     """Return the conditions of a seed, the same for every driver."""
     return draw(config, np.random.default_rng(seed), seed)
 

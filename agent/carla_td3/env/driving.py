@@ -189,7 +189,9 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         seed: int | None = None,
     ) -> Drive:
         """Return a drive on the given route, or on a drawn one; draw another if its start is taken."""
-        wanted = conditions.draw(self.config, self.np_random) if seed is None else conditions.of_seed(self.config, seed)
+        wanted = (
+            conditions.draw(self.config, self.np_random) if seed is None else conditions.from_seed(self.config, seed)
+        )
         for _ in range(1 if route else STARTS_A_RESET):
             try:
                 return self._start_with_retries(route, wanted, Rules(limit_s, continue_after_infractions))

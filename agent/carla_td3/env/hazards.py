@@ -83,7 +83,7 @@ NOTHING = Hazards()
 
 
 @dataclass(frozen=True, eq=False)
-class Others:
+class OtherActors:
     """n boxes on the road."""
 
     place: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
@@ -94,9 +94,11 @@ class Others:
     velocity: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
     yaw_rate: FloatArray = field(default_factory=lambda: np.empty(0))
 
-    def of(self, which: NDArray[Any]) -> Others:
+    def of(self, which: NDArray[Any]) -> OtherActors:
         """Return the boxes that a mask or indices select."""
-        return Others(self.place[which], self.yaw[which], self.half[which], self.velocity[which], self.yaw_rate[which])
+        return OtherActors(
+            self.place[which], self.yaw[which], self.half[which], self.velocity[which], self.yaw_rate[which]
+        )
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,8 @@ class StopLine:
 class World:
     """The other actors around the car, and the lights, in one frame."""
 
-    vehicles: Others = field(default_factory=Others)
-    walkers: Others = field(default_factory=Others)
+    vehicles: OtherActors = field(default_factory=OtherActors)
+    walkers: OtherActors = field(default_factory=OtherActors)
     stop_lines: tuple[StopLine, ...] = ()
     stop_signs: tuple[StopBox, ...] = ()
     """Stop signs at which the car hasn't stopped yet."""
@@ -131,7 +133,7 @@ def hazards(route: Route, place: Projection, motion: Motion, world: World) -> Ha
     return Hazards(*lead, *light, sign, *walker, *crossing)
 
 
-def by_bearing(motion: Motion, others: Others) -> FloatArray:
+def by_bearing(motion: Motion, others: OtherActors) -> FloatArray:
     """Return the distance from the car's centre to the nearest other centre in each of ``BEARINGS``, from the left.
     Infinite if there is none within ``RANGE_M``. It ignores the route and what hides the view.
     """
@@ -210,7 +212,7 @@ class Ahead:
         return near
 
 
-def _lead(path: Ahead, vehicles: Others) -> tuple[float, float]:
+def _lead(path: Ahead, vehicles: OtherActors) -> tuple[float, float]:
     """Return gap and speed along the route of the next vehicle whose box touches the path."""
     near = _beside(path, vehicles, NEXT_LANE_M)
     gap, lateral, _ = (
@@ -242,7 +244,7 @@ def _sign(path: Ahead, holds: tuple[StopBox, ...]) -> float:
     return math.inf if best is None else float(gap[best]) + FRONT_M + STAND_BEFORE_LINE_M
 
 
-def _walker(path: Ahead, walkers: Others) -> tuple[float, float, float]:
+def _walker(path: Ahead, walkers: OtherActors) -> tuple[float, float, float]:
     """Return gap, lateral offset and lateral speed of the next walker who is, or soon will be, on the path."""
     near = _beside(path, walkers, NEXT_LANE_M)
     gap, lateral, yaw = path.project(near.place)
@@ -256,7 +258,7 @@ def _walker(path: Ahead, walkers: Others) -> tuple[float, float, float]:
     return max(0.0, float(gap[best] - size[best])), float(lateral[best]), float(across[best])
 
 
-def _crossing(path: Ahead, speed_mps: float, vehicles: Others) -> tuple[float, float]:
+def _crossing(path: Ahead, speed_mps: float, vehicles: OtherActors) -> tuple[float, float]:
     """Return gap and time of the next conflict in a junction with a vehicle that isn't on the path yet."""
     if not path.junction_ahead:
         return math.inf, math.inf
@@ -291,7 +293,7 @@ def _nearest(gap_m: FloatArray, which: NDArray[np.bool_]) -> int | None:
     return int(near[np.argmin(gap_m[near])]) if len(near) else None
 
 
-def _beside(path: Ahead, others: Others, metres: float) -> Others:
+def _beside(path: Ahead, others: OtherActors, metres: float) -> OtherActors:
     """Return the boxes whose centres are within ``metres`` of the path."""
     return others.of(np.abs(path.project(others.place)[1]) < metres)
 
@@ -300,7 +302,7 @@ SIGNS = np.array(((1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)))
 
 
 def corners(place: FloatArray, yaw: FloatArray, half: FloatArray) -> FloatArray:
-    """Return the (n, 4, 2) corners of boxes; see ``Others`` for the arguments."""
+    """Return the (n, 4, 2) corners of boxes; see ``OtherActors`` for the arguments."""
     along, beside = np.moveaxis(half[:, None] * SIGNS, 2, 0)
     cos, sin = np.cos(yaw)[:, None], np.sin(yaw)[:, None]
     offsets = np.stack((along * cos - beside * sin, along * sin + beside * cos), axis=-1)
@@ -308,7 +310,7 @@ def corners(place: FloatArray, yaw: FloatArray, half: FloatArray) -> FloatArray:
     return found
 
 
-def _followed(others: Others, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _followed(others: OtherActors, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return places (n, t, 2) and yaws (n, t) of boxes that keep their present speed and turn."""
     turned = others.yaw_rate[:, None] * times_s
     chord = turned / 2.0

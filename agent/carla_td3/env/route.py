@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from carla_td3.config import RouteConfig
 from carla_td3.env.route_line import FloatArray, Route, RouteError, wrapped
 
-__all__ = ["Place", "Planner", "Route", "RouteError", "held_out_routes", "split_of"]
+__all__ = ["LanePoint", "Planner", "Route", "RouteError", "held_out_routes", "split_of"]
 
 Split = Literal["train", "held_out"]
 LaneKey = tuple[int, int, int]
@@ -47,7 +47,7 @@ class LanePiece:
 
 
 @dataclass(frozen=True)
-class Place:
+class LanePoint:
     """A point on a lane where routes start or end."""
 
     lane: LaneKey
@@ -104,7 +104,7 @@ class Planner:
                 return route
         raise RouteError(self._none(config, split, turns))
 
-    def route(self, start: Place, end: Place) -> Route:
+    def route(self, start: LanePoint, end: LanePoint) -> Route:
         """Return the shortest route between two places.
 
         Raises:
@@ -130,7 +130,7 @@ class Planner:
         return Route.through(f"{start.name}>{end.name}", line[kept], width[kept], count, junction[kept])
 
     def _from(
-        self, start: Place, rng: np.random.Generator, config: RouteConfig, split: Split, min_turns: int
+        self, start: LanePoint, rng: np.random.Generator, config: RouteConfig, split: Split, min_turns: int
     ) -> Iterator[Route]:
         ends = [end for end in self._ends(start, config) if split_of(start, end, config.held_out_fraction) == split]
         for index in rng.permutation(len(ends)):
@@ -141,7 +141,7 @@ class Planner:
             if route.turns >= min_turns and config.min_length_m <= route.length_m <= config.max_length_m:
                 yield route
 
-    def _ends(self, start: Place, config: RouteConfig) -> list[Place]:
+    def _ends(self, start: LanePoint, config: RouteConfig) -> list[LanePoint]:
         """Return the places to which the way from ``start`` has about the configured length."""
         if start.lane not in self._reachable:
             self._reachable[start.lane] = dict(nx.single_source_dijkstra_path_length(self._graph, start.lane))
@@ -177,7 +177,7 @@ class Planner:
         length = float(np.hypot(*np.diff(np.concatenate([line, end[None]])[:, :2], axis=0).T).sum())
         self._graph.add_edge(_key(entry), _key(successor), weight=length)
 
-    def _places(self, map: carla.Map) -> tuple[list[Place], NDArray[np.bool_]]:
+    def _places(self, map: carla.Map) -> tuple[list[LanePoint], NDArray[np.bool_]]:
         """Return the places where routes begin and end, and which of them lie before a sign."""
         waypoints = [map.get_waypoint(spawn.location) for spawn in map.get_spawn_points()]
         if not waypoints:
@@ -186,7 +186,7 @@ class Planner:
         for waypoint in waypoints:
             if waypoint is not None and (piece := self._pieces.get(_key(waypoint))) is not None:
                 here = _xyz(waypoint)[:2]
-                place = Place(_key(waypoint), int(np.argmin(np.hypot(*(piece.line[:, :2] - here).T))))
+                place = LanePoint(_key(waypoint), int(np.argmin(np.hypot(*(piece.line[:, :2] - here).T))))
                 signs = any(waypoint.get_landmarks_of_type(BEFORE_SIGN_M, kind) for kind in SIGNS)
                 places[place.name] = place, signs
         ordered = [places[name] for name in sorted(places)]
@@ -219,7 +219,7 @@ def held_out_routes(
     return list(routes.values())
 
 
-def split_of(start: Place, end: Place, held_out_fraction: float) -> Split:
+def split_of(start: LanePoint, end: LanePoint, held_out_fraction: float) -> Split:
     """Return the split of a pair of places, by a hash of their names that is the same in every process."""
     digest = hashlib.blake2b(f"{start.name}>{end.name}".encode(), digest_size=4).digest()
     return "held_out" if int.from_bytes(digest, "big") < held_out_fraction * 2**32 else "train"

@@ -30,7 +30,7 @@ RIDERS = ("sensor.", "controller.")
 SLICE_S = 1.0
 # Back-to-back ticks can deadlock a synchronous Traffic Manager; 100 µs between them do not (facts, section 5).
 TRAFFIC_PAUSE_S = 150e-6
-RETRY_FIRST_S, RETRY_LONGEST_S = 0.1, 2.0
+RETRY_FIRST_S, RETRY_MAX_S = 0.1, 2.0
 # A process that was just killed may hold its simulator a moment longer, on a busy machine for seconds.
 OCCUPIED_S = 10.0
 
@@ -148,7 +148,7 @@ class Session:
                 self.abandon()
                 raise
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_LONGEST_S)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
         self.waiting_for = ""
 
     def tick(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import carla
 import numpy as np
 
-from carla_td3.env.hazards import HALF_WIDTH_M, RANGE_M, SAME_WAY_RAD, Light, Others, StopLine, World
+from carla_td3.env.hazards import HALF_WIDTH_M, RANGE_M, SAME_WAY_RAD, Light, OtherActors, StopLine, World
 from carla_td3.env.route_line import Route
 from carla_td3.env.session import Session
 
@@ -113,7 +113,7 @@ def _near(there: Any, here: Any) -> bool:
     return level and abs(there.x - here.x) <= RANGE_M and abs(there.y - here.y) <= RANGE_M
 
 
-def _others(around: Sequence[tuple[_Box, Any, Any]]) -> Others:
+def _others(around: Sequence[tuple[_Box, Any, Any]]) -> OtherActors:
     rows = []
     for box, pose, actor in around:
         yaw, velocity = math.radians(pose.rotation.yaw), actor.get_velocity()
@@ -121,4 +121,4 @@ def _others(around: Sequence[tuple[_Box, Any, Any]]) -> Others:
         rate = math.radians(actor.get_angular_velocity().z)
         rows.append((x, y, yaw, box.half_length_m, box.half_width_m, velocity.x, velocity.y, rate))
     table = np.array(rows, float).reshape(-1, 8)
-    return Others(table[:, :2], table[:, 2], table[:, 3:5], table[:, 5:7], table[:, 7])
+    return OtherActors(table[:, :2], table[:, 2], table[:, 3:5], table[:, 5:7], table[:, 7])

@@ -58,7 +58,7 @@ class CheckpointStore:
         counters = self.counters
         if score is None and self._refused is not None and self._refused.updates == counters.updates:
             score = self._refused.score
-        self._reporter.tell(counters, Phase.SAVING)
+        self._reporter.update(counters, Phase.SAVING)
         where = {"steps": counters.steps, "updates": counters.updates}
         try:
             self._learner.save(counters, score)

@@ -96,7 +96,7 @@ class TrainingLoop:
         for status in self._statuses:
             status.end_collector()
         with self._reporter.running():
-            self._reporter.tell(self._counters, Phase.FINISHED)
+            self._reporter.update(self._counters, Phase.FINISHED)
             self._reporter.vitals.exit_code = Exit.FINISHED
         self._record("finished", "nothing was left to do")
 
@@ -118,7 +118,7 @@ class TrainingLoop:
             return
         self._fleet.halt()
         self.checkpoint(cause)
-        self._reporter.tell(self._counters, Phase.DRAINING)
+        self._reporter.update(self._counters, Phase.DRAINING)
         self._fleet.stop()
         self._fleet.handle_reports()
         self._fleet.close()
@@ -159,7 +159,7 @@ class TrainingLoop:
             action = decide(self._plan, counters)
             if action is Action.FINISH:
                 return Exit.FINISHED
-            self._reporter.tell(counters, phase(self._plan, counters, action))
+            self._reporter.update(counters, phase(self._plan, counters, action))
             self._perform(action)
             self._fleet.handle_reports(self._wait_s(action))
             if not self._counters.drained:
@@ -203,13 +203,13 @@ class TrainingLoop:
         """
         self._fleet.halt()
         refused = self._store.close("stop requested" if code is Exit.STOPPED else "last try", code is Exit.STOPPED)
-        self._reporter.tell(self._counters, Phase.STOPPING)
+        self._reporter.update(self._counters, Phase.STOPPING)
         self._fleet.stop()
         self._reporter.log(self._counters)
         if refused is not None:
             raise refused
         word = Phase.FINISHED if code is Exit.FINISHED else Phase.STOPPED
-        self._reporter.tell(self._counters, word)
+        self._reporter.update(self._counters, word)
         self._reporter.vitals.exit_code = code
         self._record(word, self._stopped_by)
         self._requests.end(self.progress)

@@ -74,7 +74,7 @@ class Reporter:
             for name, file in said.pictures.items():
                 self._metrics.picture(said.step, name, self._run.videos / file)
 
-    def tell(self, counters: Counters, phase: Phase) -> None:
+    def update(self, counters: Counters, phase: Phase) -> None:
         """Update the reported state; cheap, called at every turn of the loop."""
         vitals = self.vitals
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates

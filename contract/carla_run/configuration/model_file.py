@@ -41,7 +41,7 @@ def checked(values: Any, source: str, model: type[M], refused: type[ExitError], 
         raise refused(f"{source}: {refusal.clause(error, model, complete)}.") from None
 
 
-def refuse_twice(names: Sequence[str], where: str) -> None:
+def refuse_duplicates(names: Sequence[str], where: str) -> None:
     """Refuse a duplicate name, in a model's validator; ``where`` is the key with the names.
 
     Raises:

@@ -26,7 +26,7 @@ UPDATING = "updating"
 Mib = Annotated[float, Field(gt=0)]
 
 
-class Loses(str, Enum):
+class Loss(str, Enum):
     """The cost of a rung to the run."""
 
     LITTLE = "little"
@@ -52,7 +52,7 @@ class ProgramRung(Section):
         "the program runs, `restart_agent` by a restart.",
     )
     pools: tuple[Memory, ...] = Field(("vram", "ram"), description="Pools whose ladders have this rung.")
-    loses: Loses = Field(Loses.EXPERIMENT, description="What the rung costs. Cheaper rungs are taken first.")
+    loses: Loss = Field(Loss.EXPERIMENT, description="What the rung costs. Cheaper rungs are taken first.")
     cost: str = Field("", description="The cost as text, shown to users.")
     frees_mib: dict[Memory, float] = Field(
         {},
@@ -163,7 +163,7 @@ class ProgramFile(Section):
     @field_validator("rungs")
     @classmethod
     def _have_different_names(cls, rungs: tuple[ProgramRung, ...]) -> tuple[ProgramRung, ...]:
-        model_file.refuse_twice([rung.name for rung in rungs], "rungs")
+        model_file.refuse_duplicates([rung.name for rung in rungs], "rungs")
         return rungs
 
     @property

@@ -38,7 +38,7 @@ def clause(error: ValidationError, model: type[BaseModel], complete: str = "the 
         said = str(first["msg"]).partition(", ")[2]
         return said if where in said else f"`{where}`: {said}"
     expected = [_expected(each) for each in errors if _place(model, each["loc"])[0] == where]  # a union has several
-    return keys.unfit(where, first["input"], " or ".join(dict.fromkeys(expected)))
+    return keys.invalid_value(where, first["input"], " or ".join(dict.fromkeys(expected)))
 
 
 def key(error: ValidationError, model: type[BaseModel]) -> str:

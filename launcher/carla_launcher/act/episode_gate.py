@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from carla_launcher.observe.observation import AgentSeen
 
-LONGEST_S = 120.0
+MAX_WAIT_S = 120.0
 """Longest wait. An episode lasts about a minute of driving; an agent that only learns or evaluates ends none."""
 
 
 class EpisodeGate:
-    """Opens at the end of an episode after the first question, or after ``LONGEST_S``."""
+    """Opens at the end of an episode after the first question, or after ``MAX_WAIT_S``."""
 
     def __init__(self) -> None:
         self._asked: tuple[float, int] | None = None
@@ -22,7 +22,7 @@ class EpisodeGate:
             self._asked = now_s, agent.beat.episode
             return False
         since_s, episode = self._asked
-        return agent.beat.episode != episode or now_s - since_s >= LONGEST_S
+        return agent.beat.episode != episode or now_s - since_s >= MAX_WAIT_S
 
     def close(self) -> None:
         """Forget earlier questions."""

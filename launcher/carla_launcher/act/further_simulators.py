@@ -116,7 +116,7 @@ class FurtherSimulators:
         program = each.program
         if each.found is None:
             each.found = replace(finding, owner=program.name, incident=self._journal.open_incident())
-            self._journal.found(each.found)
+            self._journal.open_finding(each.found)
         if program.state is ProgramState.GIVEN_UP:
             self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, finding.sentence)
             again = "it isn't restarted"
@@ -128,7 +128,7 @@ class FurtherSimulators:
 
     def _over(self, each: _FurtherSimulator) -> None:
         if each.found is not None:
-            self._journal.over(each.found)
+            self._journal.close_finding(each.found)
             each.found = None
 
     def _drop(self, each: _FurtherSimulator, cause: str) -> None:

@@ -116,7 +116,7 @@ class Journal:
         with contextlib.suppress(OSError):
             write_whole(self._run.launcher_state, json.dumps(sealed(plain(written)), indent=1))
 
-    def found(self, finding: Finding) -> None:
+    def open_finding(self, finding: Finding) -> None:
         """Append the event of a finding."""
         self.event(
             LauncherEvent.FINDING,
@@ -128,7 +128,7 @@ class Journal:
             numbers=dict(finding.numbers),
         )
 
-    def over(self, finding: Finding) -> None:
+    def close_finding(self, finding: Finding) -> None:
         """Append the event that a finding no longer holds."""
         self.event(LauncherEvent.FINDING_OVER, **_about(finding))
 

@@ -13,7 +13,7 @@ from typing import Any
 from carla_launcher.act.effects import Forecast
 from carla_launcher.act.run import Run
 from carla_launcher.decide import policy
-from carla_launcher.decide.adoption import given_up, why_without_cuda
+from carla_launcher.decide.adoption import cpu_reason, lowered_values
 from carla_launcher.decide.choose import Context
 from carla_launcher.decide.decisions import Degrade
 from carla_launcher.decide.detectors.causes import Finding
@@ -102,10 +102,10 @@ class LadderState:
         for step in decision.steps:
             stands = LadderPosition(self._forecast.ladder, taken, self._forecast.needs)
             by_values = stands.relief([step]) if step.values else step.frees_mib
-            freed = summed(by_values, stands.of_simulators([step]))
+            freed = summed(by_values, stands.freed_by_simulators([step]))
             kind = kind_of(step, stands.ladder, decision.kind).value
             rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
-            if step.stays:
+            if step.lasting:
                 taken.append(AppliedRung(step.rung, kind, decision.cause, dict(step.values), step.quality))
         self._journal.change(taken=tuple(taken))
         for rung, kind, freed_mib in rows:
@@ -126,10 +126,10 @@ class LadderState:
         self._journal.event(LauncherEvent.RUNG_LEFT, f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
         return taken, {key: left.get(key, self._forecast.base.get(key)) for key in taken.values}
 
-    def given_up(self, seen: Observation) -> dict[str, Any]:
+    def lowered_values(self, seen: Observation) -> dict[str, Any]:
         """Return the values that the agent lowered by itself to save memory, by dotted key; empty if none are new."""
         beat = self._present_heartbeat(seen)
-        return {} if beat is None else given_up(beat, self._expected, self._forecast.program)
+        return {} if beat is None else lowered_values(beat, self._expected, self._forecast.program)
 
     def adopt(self, values: dict[str, Any], step: int) -> AppliedRung:
         """Record values that the agent lowered by itself, at this training step, as a rung."""
@@ -147,7 +147,7 @@ class LadderState:
         This is no rung: it can't be restored, and the next launcher plans with the GPU again.
         """
         beat = self._present_heartbeat(seen)
-        why = None if beat is None else why_without_cuda(beat, self._expected, self._forecast.program)
+        why = None if beat is None else cpu_reason(beat, self._expected, self._forecast.program)
         if beat is None or why is None:
             return None
         cause = f"the agent computes on the CPU: {why}"
@@ -227,7 +227,7 @@ class LadderState:
 
     def acts_to_restore(self, taken: AppliedRung) -> tuple[RungAction, ...]:
         """Return the actions that restore a step; the ladder may have changed since the step was taken."""
-        found = next((step for step in self._steps() if step.rung == taken.rung and step.stays), None)
+        found = next((step for step in self._steps() if step.rung == taken.rung and step.lasting), None)
         if found is None:
             return (RungAction.FRESH_SIMULATOR,) if taken.quality else (RungAction.FRESH_AGENT,)
         return found.does.acts

@@ -115,10 +115,10 @@ class Monitor:
         self._held |= {found.key: (found, self._journal.time_s) for found in fresh}
         self._journal.change(findings=tuple(_held(*held) for held in self._held.values()))
         for found in over:
-            self._journal.over(found)
+            self._journal.close_finding(found)
             self._remarks = {remark for remark in self._remarks if remark[0] != found.cause.value}
         for found in fresh:
-            self._journal.found(found)
+            self._journal.open_finding(found)
 
     def _draw_timeline(self, seen: Observation) -> None:
         free = {pool.name: pool.free.mib for pool in seen.memory.pools}

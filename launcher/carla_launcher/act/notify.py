@@ -42,7 +42,7 @@ AT_ONCE = 8
 """Most commands at the same time."""
 HUNG_S = 60.0
 """Time after which a command is killed if another one must start."""
-LONGEST = 10_000
+MAX_VALUE_CHARACTERS = 10_000
 """Most bytes in a variable, since execve(2) refuses 128 KiB. Standard input always has the whole event."""
 LAST_WORDS_S = 5.0
 
@@ -101,4 +101,4 @@ def _readable(text: str) -> BinaryIO:
 
 def _variable(value: object) -> str:
     """Return a value as text for the environment; it may contain a line of a log."""
-    return str(value).replace("\0", " ").encode(errors="replace")[:LONGEST].decode(errors="ignore")
+    return str(value).replace("\0", " ").encode(errors="replace")[:MAX_VALUE_CHARACTERS].decode(errors="ignore")

@@ -142,7 +142,7 @@ class Run:
             self.discard_simulator()
         if self.agent.child is not None:
             self.agent.mark_up(self.now_s)
-            self.standstills.went_on(self.journal.state.incident)
+            self.standstills.training_resumed(self.journal.state.incident)
 
     def count_restart(self, program: SupervisedProcess, cause: str, delay_s: float) -> None:
         """Count a restart of simulator or agent. The restart itself follows after the delay."""

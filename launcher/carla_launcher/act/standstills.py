@@ -16,9 +16,9 @@ from carla_launcher.act.launcher_state import Standstill
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Heartbeat, Phase
 
-STILL_S = 2.0
+STANDSTILL_S = 2.0
 """Time without progress that counts as a standstill; a heartbeat comes once a second."""
-SURELY_S = 10.0
+CONFIRM_S = 10.0
 """Time of progress that ends a standstill although a program is missing; a shorter one may be a last update."""
 
 
@@ -53,21 +53,21 @@ class Standstills:
         if self.over:
             return
         now_s, before = self._journal.time_s, (self._agent, self._last)
-        moves = self._moves(beat, agent)
+        moves = self._made_progress(beat, agent)
         self._moving_s = (self._moving_s or now_s) if moves else None
         if (standstill := self._journal.state.standstill) is not None:
-            self._journal.change(standstill=_grown(standstill, now_s, missing, incident))
-            if self._moving_s is not None and (not missing or now_s - self._moving_s >= SURELY_S):
+            self._journal.change(standstill=_extended(standstill, now_s, missing, incident))
+            if self._moving_s is not None and (not missing or now_s - self._moving_s >= CONFIRM_S):
                 self._end(self._moving_s, goes_on=True)
         elif moves:
             self._moved_s, self._pause = now_s, None
         elif self._moved_s is not None and (missing or self._pause is not None):
-            self._pause = _grown(self._pause or _pause(self._moved_s, *before), now_s, missing, incident)
-            if now_s - self._moved_s >= STILL_S:
+            self._pause = _extended(self._pause or _pause(self._moved_s, *before), now_s, missing, incident)
+            if now_s - self._moved_s >= STANDSTILL_S:
                 self._journal.change(standstill=self._pause)
                 self._journal.save()
 
-    def went_on(self, incident: str) -> None:
+    def training_resumed(self, incident: str) -> None:
         """Record that the agent outlived its launcher, so that this incident caused no standstill."""
         standstill = self._journal.state.standstill
         if standstill is not None and standstill.incidents == (incident,):
@@ -106,7 +106,7 @@ class Standstills:
         lost = [None if a is None or b is None else max(0, a - b) for a, b in zip(had, has, strict=True)]
         return dict(zip(("steps_lost", "updates_repeated"), lost, strict=True))
 
-    def _moves(self, beat: Heartbeat | None, agent: float) -> bool:
+    def _made_progress(self, beat: Heartbeat | None, agent: float) -> bool:
         """Return whether training has progressed since the same agent's last heartbeat."""
         if beat is None or beat.phase is Phase.STARTING:
             return False
@@ -122,7 +122,7 @@ def _pause(from_s: float, agent: float, last: Heartbeat | None) -> Standstill:
     return Standstill((), from_s, {}, agent, step, updates)
 
 
-def _grown(standstill: Standstill, now_s: float, missing: Collection[str], incident: str) -> Standstill:
+def _extended(standstill: Standstill, now_s: float, missing: Collection[str], incident: str) -> Standstill:
     down = {each: (standstill.down.get(each, (now_s,))[0], now_s) for each in missing}
     others = tuple(each for each in standstill.incidents if each != incident)
     return replace(standstill, down={**standstill.down, **down}, incidents=(*others, incident) if incident else others)

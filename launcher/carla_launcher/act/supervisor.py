@@ -114,7 +114,7 @@ class Supervisor:
         self._ladder.plan_bands()
         if why := self._ladder.plan_without_cuda(seen):
             self._effects.say(f"the agent computes on the CPU, since {why}; the plan now expects that")
-        if values := self._ladder.given_up(seen):
+        if values := self._ladder.lowered_values(seen):
             self._adopt(values, 0 if seen.agent.beat is None else seen.agent.beat.step)
         self._ladder.save_possible_savings(seen)
         rests = self._ladder.heartbeats_are_current and _is_drained(seen)

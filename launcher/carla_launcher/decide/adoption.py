@@ -24,7 +24,7 @@ WITHOUT_CUDA = {
 """Reason of an agent on the CPU, by the heartbeat's ``cuda``, if memory isn't the reason."""
 
 
-def given_up(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> dict[str, Any]:
+def lowered_values(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> dict[str, Any]:
     """Return the values that the agent lowered by itself to save memory, by dotted key; empty if none.
 
     Args:
@@ -32,18 +32,18 @@ def given_up(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile)
         expected: the planned values, by dotted key; ``device`` is cuda or cpu.
         program: the agent's rungs, and the fields of its heartbeat that show them.
     """
-    return next(_given_up(beat, expected, program), {})
+    return next(_lowered_values(beat, expected, program), {})
 
 
-def why_without_cuda(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> str | None:
+def cpu_reason(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> str | None:
     """Return why an agent planned for the GPU runs on the CPU; None if it doesn't, or if memory is the reason."""
     left_card = expected.get(DEVICE) == CUDA and beat.device == CPU
-    if not left_card or any(DEVICE in taken for taken in _given_up(beat, expected, program)):
+    if not left_card or any(DEVICE in taken for taken in _lowered_values(beat, expected, program)):
         return None
     return WITHOUT_CUDA[beat.cuda]
 
 
-def _given_up(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> Iterator[dict[str, Any]]:
+def _lowered_values(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> Iterator[dict[str, Any]]:
     now, then = program.present(expected), program.shown(beat)
     for rung in (rung for rung in program.rungs if beat.gave_way in rung.by_itself):
         taken = {key: then[key] for key in rung.values if key in then}

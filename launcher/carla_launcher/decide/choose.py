@@ -44,7 +44,7 @@ def choose(ladder: Ladder, kinds: Mapping[str, PoolKind], shortages: ShortagesOf
 
 def lasting_steps(ladder: Ladder) -> Ladder:
     """Return the steps that last until they are restored."""
-    return {kind: tuple(step for step in steps if step.stays) for kind, steps in ladder.items()}
+    return {kind: tuple(step for step in steps if step.lasting) for kind, steps in ladder.items()}
 
 
 @dataclass(frozen=True)
@@ -188,5 +188,5 @@ class Context(LadderPosition):
         agent = summed(self.relief(steps), *(each.get(agents, {}) for each in by_kind))
         if any(step.values.get(DEVICE) == CPU for step in steps):
             agent[PoolKind.VRAM] = self.held(PoolKind.VRAM, agents) or agent.get(PoolKind.VRAM, 0.0)
-        simulator = summed(self.of_simulators(steps), *(each.get(simulators, {}) for each in by_kind))
+        simulator = summed(self.freed_by_simulators(steps), *(each.get(simulators, {}) for each in by_kind))
         return {agents: agent, simulators: simulator}

@@ -184,7 +184,7 @@ class Fits:
             else 0.0
         )
         reserve = [PoolItem("reserve", estimated(kept))] if kept else []
-        return PoolSum(pool.name, pool.kind, (*simulator, *others_of(pool), *agent, *reserve), pool.total)
+        return PoolSum(pool.name, pool.kind, (*simulator, *foreign_items(pool), *agent, *reserve), pool.total)
 
     def _simulator(self, pool: Pool, quality: str | None, steps: Sequence[RungStep]) -> list[PoolItem]:
         simulator = self._situation.simulator
@@ -256,7 +256,7 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
     return {key: mib for key, mib in found.items() if mib > 0}
 
 
-def others_of(pool: Pool) -> list[PoolItem]:
+def foreign_items(pool: Pool) -> list[PoolItem]:
     """Return the memory that other programs hold, by name, and the rest without a known process."""
     ours = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
     lines = [PoolItem(owner.name, owner.held) for owner in pool.owners if owner.kind not in ours]

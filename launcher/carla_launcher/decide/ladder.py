@@ -195,7 +195,7 @@ class LadderPosition:
         more = (self._beyond_held(step, "unseen_mib") if known else self._configured(step) for step in steps)
         return summed(freed, *more)
 
-    def of_simulators(self, chosen: Sequence[RungStep]) -> dict[PoolKind, float]:
+    def freed_by_simulators(self, chosen: Sequence[RungStep]) -> dict[PoolKind, float]:
         """Return the memory of the simulators that these steps end."""
         return summed(*(self._beyond_held(step, "simulators_mib") for step in chosen if step.simulators_mib))
 
@@ -227,7 +227,7 @@ class LadderPosition:
         same, held = self._same(step.rung), self.step_of(step.rung)
         first = 0 if held is None else same.index(held) + 1
         last = next((index for index, each in enumerate(same) if _alike(each, step)), len(same))
-        ended = self.of_simulators([step])
+        ended = self.freed_by_simulators([step])
         all_freed = (each.frees_mib for each in (*same[first:last], step))
         return summed(*all_freed, {kind: -mib for kind, mib in ended.items()})
 

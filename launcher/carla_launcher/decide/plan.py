@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from carla_launcher.decide.choose import Shortage, Steps, choose, lasting_steps
-from carla_launcher.decide.fit import Candidate, Fits, PoolSum, Situation, others_of, uses_pool
+from carla_launcher.decide.fit import Candidate, Fits, PoolSum, Situation, foreign_items, uses_pool
 from carla_launcher.decide.room import wait_command, who_holds
 from carla_launcher.observe.pools import Gpu, OwnerKind, PoolKind, Provenance, Reading
 from carla_launcher.sizes import CPU, CUDA, DEVICE, SizesOf
@@ -125,7 +125,7 @@ def _held_by_others(nearest: Candidate, situation: Situation) -> str:
         pool = situation.reading.pool(each.pool)
         if not each.short_mib or each.kind is PoolKind.DISK or pool is None:
             continue
-        others_mib = sum(line.figure.mib or 0.0 for line in others_of(pool))
+        others_mib = sum(line.figure.mib or 0.0 for line in foreign_items(pool))
         if others_mib >= each.short_mib:
             held = who_holds(pool) or f"others, unnamed, hold {others_mib:.0f} MiB"
             return f"in {each.pool} {held}: `{wait_command(pool, each.needed_mib - others_mib)}` waits for that; "

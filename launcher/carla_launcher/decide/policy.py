@@ -50,7 +50,7 @@ SIMULATOR_REFUSALS = (2, 65, 69)
 """Exit codes of a simulator after which a restart would change nothing."""
 
 
-def of_simulator(
+def decide_for_simulator(
     finding: Finding, failures: int, ever_healthy: bool, context: Context, config: LauncherConfig, draw: float
 ) -> Decision:
     """Return what to do about a simulator that has ended or doesn't work.
@@ -80,7 +80,9 @@ def of_simulator(
     return RestartSimulator(finding.sentence, wait_s)
 
 
-def of_agent(finding: Finding, failures: int, context: Context, config: LauncherConfig, draw: float) -> Decision:
+def decide_for_agent(
+    finding: Finding, failures: int, context: Context, config: LauncherConfig, draw: float
+) -> Decision:
     """Return what to do about an agent that ended or hangs: degrade if memory ran out, otherwise restart it.
 
     If no rung is left it is restarted as long as the budget lasts, since a foreign process may free its memory.
@@ -111,7 +113,7 @@ def _after_it_ran_out(finding: Finding, owner: OwnerKind, context: Context, conf
     return Degrade(steps, kind, finding.sentence) if steps else None
 
 
-def of_leak(finding: Finding, restarts: int, context: Context, config: LauncherConfig) -> Decision:
+def decide_for_leak(finding: Finding, restarts: int, context: Context, config: LauncherConfig) -> Decision:
     """Return what to do about a leak: restart the program that leaks, within a budget.
 
     Restarts that follow each other cost more than they save; then the run continues until memory is short.
@@ -138,7 +140,7 @@ def _is_urgent(finding: Finding, config: LauncherConfig) -> bool:
     return finding.exhausted_in_s is not None and finding.exhausted_in_s <= config.memory.urgent_s
 
 
-def of_memory(finding: Finding, context: Context, config: LauncherConfig) -> Decision:
+def decide_for_memory(finding: Finding, context: Context, config: LauncherConfig) -> Decision:
     """Return what to do about a pool that is short."""
     if finding.deficit_mib <= 0:
         return Nothing()
@@ -163,13 +165,13 @@ def decide(
     if finding.cause in FATAL:
         return Stop(Ending(FATAL[finding.cause], finding.sentence))
     if finding.cause in SIMULATOR_FAILED:
-        return of_simulator(finding, failures, ever_healthy, context, config, draw)
+        return decide_for_simulator(finding, failures, ever_healthy, context, config, draw)
     if finding.cause in AGENT_FAILED:
-        return of_agent(finding, failures, context, config, draw)
+        return decide_for_agent(finding, failures, context, config, draw)
     if finding.cause is Cause.LEAK:
-        return of_leak(finding, failures, context, config)
+        return decide_for_leak(finding, failures, context, config)
     if finding.cause in SHORT:
-        return of_memory(finding, context, config)
+        return decide_for_memory(finding, context, config)
     return Nothing()
 
 

@@ -82,7 +82,7 @@ def fits_without_last(context: Context, limits: RestoreLimits) -> bool:
         costs |= below.relief([step])
     comes_back = [(owner, costs)]
     if step is not None and step.simulators_mib:
-        comes_back.append((OwnerKind.SIMULATOR, below.of_simulators([step])))
+        comes_back.append((OwnerKind.SIMULATOR, below.freed_by_simulators([step])))
 
     def cost_in(pool: Pool) -> float | None:
         here = [mib for whose, mib in comes_back if uses_pool(whose, pool.name, pool.kind, context.cards)]

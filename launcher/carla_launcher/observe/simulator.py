@@ -20,7 +20,7 @@ from carla_launcher.observe.tail import Tail
 
 UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 
-LONGEST = 400
+MAX_LINE_CHARACTERS = 400
 """Characters of a log line that are kept."""
 
 _VK_RESULTS = {  # vulkan_core.h: every VkResult that is an error and that a program without a window can meet
@@ -244,5 +244,5 @@ def sign_of(line: str) -> Sign | None:
 
 def signs_in(lines: list[str]) -> tuple[tuple[Sign, str], ...]:
     """Return the log lines that have a meaning, each with it."""
-    found = ((sign_of(line), line.strip()[:LONGEST]) for line in lines)
+    found = ((sign_of(line), line.strip()[:MAX_LINE_CHARACTERS]) for line in lines)
     return tuple((sign, line) for sign, line in found if sign is not None)

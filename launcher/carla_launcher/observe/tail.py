@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from carla_run.files import open_to_read
 from carla_run.readers import object_of
 
-MOST_BYTES = 2**20
+MAX_BYTES = 2**20
 """Most bytes that one look reads, the newest ones: a program's last lines explain its end."""
 
 
@@ -22,7 +22,7 @@ class Tail:
         most_bytes: most bytes per look; None for all.
     """
 
-    def __init__(self, path: Path, from_end: bool, most_bytes: int | None = MOST_BYTES) -> None:
+    def __init__(self, path: Path, from_end: bool, most_bytes: int | None = MAX_BYTES) -> None:
         self.path = path
         self._most_bytes = most_bytes
         self._file: BinaryIO | None = None

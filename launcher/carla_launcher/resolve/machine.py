@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from carla_launcher import hooks
-from carla_launcher.act.compose.daemon_words import explained
+from carla_launcher.act.compose.daemon_errors import explanation
 from carla_launcher.act.run_spec import LOOPBACK, RunSpec
 from carla_launcher.act.runtime import Role, StartError
 from carla_launcher.config import LauncherConfig
@@ -181,7 +181,7 @@ def _footprint(spec: RunSpec, settings: Sequence[str], stack: ComposeRuntime | N
         raise RefusedError(stack.obstacle)
     stack.expect_images(Role.AGENT)
     command, environment = stack.agent_command(), stack.environment
-    return Footprint(stack.config_inside(), command, settings, environment=environment, explain=explained)
+    return Footprint(stack.config_inside(), command, settings, environment=environment, explain=explanation)
 
 
 def _containers_mib(stack: ComposeRuntime) -> dict[OwnerKind, float]:

@@ -98,7 +98,7 @@ class PreviousRun:
         return RunOptions(**{name: value for name, value in self.options.given().items() if name not in withheld})
 
 
-def recalled(run: RunPaths) -> PreviousRun | None:
+def previous_run(run: RunPaths) -> PreviousRun | None:
     """Return the state and options that the last launcher of this run left; None if there was none.
 
     Raises:
@@ -113,7 +113,7 @@ def recalled(run: RunPaths) -> PreviousRun | None:
     return PreviousRun(found.state, options, found.killed, found.writable_by_others)
 
 
-def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRequest:
+def run_request(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRequest:
     """Return the request of a start.
 
     Args:
@@ -127,7 +127,7 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRequ
         LauncherConfigError: the launcher's configuration can't be used.
     """
     formats.require_readable(run)
-    before, problem = _recalled(run)
+    before, problem = _previous_run(run)
     killed = before is not None and before.killed
     ran_a_command = before is not None and before.state.agent is not None and bool(before.options.command)
     holds = run.holds_a_run() or ran_a_command
@@ -162,7 +162,7 @@ def _limits_for(limits: LauncherConfig, options: RunOptions) -> LauncherConfig:
 
 def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
     """Return a run's launcher configuration; if it can't be used, the shipped one and the reason."""
-    before, problem = _recalled(run)
+    before, problem = _previous_run(run)
     if before is None:
         return config.load(), f"{problem}; the launcher's shipped configuration is used." if problem else ""
     why = f"since {before.writable_by_others}" if "launcher_config" in before.withheld else ""
@@ -174,10 +174,10 @@ def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
     return limits, note
 
 
-def _recalled(run: RunPaths) -> tuple[PreviousRun | None, str]:
+def _previous_run(run: RunPaths) -> tuple[PreviousRun | None, str]:
     """Return what the run's last launcher left, and why it can't be used, a clause."""
     try:
-        return recalled(run), ""
+        return previous_run(run), ""
     except UnusableStateError as error:
         return None, str(error)
 

@@ -13,7 +13,7 @@ class FreshSimulator(Rung):
     """The simulator is restarted, which frees leaked memory for a while."""
 
     acts: ClassVar[tuple[RungAction, ...]] = (RungAction.FRESH_SIMULATOR,)
-    stays: ClassVar[bool] = False
+    lasting: ClassVar[bool] = False
     does: str = "restart_simulator"
 
     def steps(self, kind: PoolKind, start: InitialRun) -> Iterator[RungStep]:

@@ -12,7 +12,7 @@ from pydantic_core import PydanticKnownError
 
 from carla_launcher.observe.pools import OwnerKind, PoolKind
 from carla_launcher.sizes import Simulator, Sizes, Values
-from carla_run.configuration.program_file import Loses
+from carla_run.configuration.program_file import Loss
 from carla_run.configuration.section import Section
 
 
@@ -65,7 +65,7 @@ class Rung(Section):
 
     acts: ClassVar[tuple[RungAction, ...]] = ()
     """Actions that take a step, and that undo it."""
-    stays: ClassVar[bool] = True
+    lasting: ClassVar[bool] = True
     """A step lasts until it is restored."""
     ends_run: ClassVar[bool] = False
     sets_values: ClassVar[bool] = False
@@ -87,7 +87,7 @@ class Rung(Section):
     )
     cost: str = Field(description="What the rung costs the run, as a phrase for users.")
     allowed: bool = Field(True, description="false: the rung is taken only if --policy names it.")
-    after: tuple[Loses, ...] = Field(
+    after: tuple[Loss, ...] = Field(
         (), description="The rung comes after the agent's rungs with these losses (little, time, experiment)."
     )
 
@@ -174,9 +174,9 @@ class RungStep:
     simulators_mib: Mapping[PoolKind, float] = field(default_factory=dict)
 
     @property
-    def stays(self) -> bool:
+    def lasting(self) -> bool:
         """Return whether it lasts until it is restored."""
-        return self.does.stays
+        return self.does.lasting
 
     def __str__(self) -> str:
         return in_words(self.rung, self.values, self.quality)

@@ -10,6 +10,6 @@ from carla_launcher.rungs.rung import Rung
 class EndRun(Rung):
     """The run ends with a checkpoint, a report and exit code 71."""
 
-    stays: ClassVar[bool] = False
+    lasting: ClassVar[bool] = False
     ends_run: ClassVar[bool] = True
     does: str = "stop"

@@ -31,7 +31,7 @@ LEFT, RIGHT = 84, 24
 MARK_APART, HAIRLINE = 7.0, 0.4
 """In units of the chart: marks closer than the first are drawn as one; a band has at least the second as width."""
 TITLE_LINES = 4
-MOST_POINTS, MARKED_UP_TO, LARGEST = 400, 30, 1e100
+MAX_POINTS, MARKED_UP_TO, LARGEST = 400, 30, 1e100
 NEAR = 2.5
 """The limit is drawn if it is at most this many times the most that was used; otherwise the axis ends earlier."""
 ROOM = 1.3
@@ -144,8 +144,8 @@ def column_of(axis: RunTime, moment_s: float) -> int:
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most ``MOST_POINTS``, each the mean of neighbours."""
-    size = math.ceil(len(points) / MOST_POINTS) or 1
+    """Return at most ``MAX_POINTS``, each the mean of neighbours."""
+    size = math.ceil(len(points) / MAX_POINTS) or 1
     groups = [points[start : start + size] for start in range(0, len(points), size)]
     return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]
 

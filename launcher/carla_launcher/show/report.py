@@ -35,7 +35,7 @@ from carla_run.readers import inner, number, read_lines, read_objects
 EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
 OWNERS_SHOWN = 8
-LONGEST = 160
+MAX_VALUE_CHARACTERS = 160
 """Most characters of a list or an object in an event; the file has the rest."""
 COLUMNS = (
     *("success", "route_completion", "driving_score", "collisions_per_km", "red_lights_per_km"),
@@ -287,7 +287,7 @@ def _event(after_s: float, source: str, row: Row) -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     text = str(value)
-    return text if len(text) <= LONGEST or isinstance(value, str) else f"{text[:LONGEST]} …"
+    return text if len(text) <= MAX_VALUE_CHARACTERS or isinstance(value, str) else f"{text[:MAX_VALUE_CHARACTERS]} …"
 
 
 def _configuration(run: RunPaths) -> str:

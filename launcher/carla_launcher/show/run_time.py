@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from carla_launcher.show.history import Session
 
 TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
-MOST_TICKS = 12
+MAX_TICKS = 12
 
 
 class RunTime:
@@ -32,8 +32,8 @@ class RunTime:
     @property
     def ticks_s(self) -> list[float]:
         """Round times since the start, at most a dozen."""
-        days = max(1, round(self.length_s / 86_400 / MOST_TICKS)) * 86_400
-        step_s = next((each for each in TICKS_S if self.length_s / each <= MOST_TICKS), days)
+        days = max(1, round(self.length_s / 86_400 / MAX_TICKS)) * 86_400
+        step_s = next((each for each in TICKS_S if self.length_s / each <= MAX_TICKS), days)
         return [float(count * step_s) for count in range(int(self.length_s / step_s) + 1)]
 
     @property

@@ -20,7 +20,7 @@ from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_object
 
 SPEED_OVER_S = 60.0
-LEAST_SPAN_S = 2.0
+MIN_SPAN_S = 2.0
 JOB_EVERY_S = 10.0
 """Interval between two queries of Slurm, whose controller serves all users of a cluster."""
 ROWS_KEPT = 100
@@ -150,7 +150,7 @@ def _speed(steps: list[tuple[float, float]]) -> float | None:
     if not steps:
         return None
     last_s, last = max(steps)
-    recent = [(time_s, step) for time_s, step in steps if LEAST_SPAN_S <= last_s - time_s <= SPEED_OVER_S]
+    recent = [(time_s, step) for time_s, step in steps if MIN_SPAN_S <= last_s - time_s <= SPEED_OVER_S]
     if not recent:
         return None
     first_s, first = min(recent)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from carla_td3.config import WEATHER_BY_DAY, ConfigError, EnvironmentConfig, validate
-from carla_td3.env.conditions import Conditions, draw, of_seed
+from carla_td3.env.conditions import Conditions, draw, from_seed
 
 
 def configured(**environment: object) -> EnvironmentConfig:
@@ -32,8 +32,8 @@ def test_every_number_of_a_range_and_every_weather_comes_up() -> None:
 
 def test_a_seed_gives_every_driver_the_same() -> None:
     config = configured(traffic={"vehicles": [0, 100], "walkers": [0, 100]}, weather=["ClearNoon", "WetSunset"])
-    assert of_seed(config, 5) == of_seed(config, 5)
-    assert len({of_seed(config, seed) for seed in range(20)}) == 20
+    assert from_seed(config, 5) == from_seed(config, 5)
+    assert len({from_seed(config, seed) for seed in range(20)}) == 20
 
 
 @pytest.mark.parametrize(

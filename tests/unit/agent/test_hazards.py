@@ -18,7 +18,7 @@ from carla_td3.env.hazards import (
     STAND_BEFORE_LINE_M,
     Hazards,
     Light,
-    Others,
+    OtherActors,
     StopLine,
     World,
     by_bearing,
@@ -41,11 +41,11 @@ BEND = road((30, 0.0), (13, 1 / 8), (60, 0.0))
 JUNCTION = road((200, 0.0), junction=slice(30, 42))
 
 
-def others(*rows: Pose, half: tuple[float, float] = CAR) -> Others:
+def others(*rows: Pose, half: tuple[float, float] = CAR) -> OtherActors:
     """Boxes of (x, y, yaw, speed) that go where they point."""
     x, y, yaw, speed = np.array(rows).T
     velocity = np.stack((speed * np.cos(yaw), speed * np.sin(yaw)), axis=1)
-    return Others(np.stack((x, y), axis=1), yaw, np.full((len(x), 2), half), velocity, np.zeros(len(x)))
+    return OtherActors(np.stack((x, y), axis=1), yaw, np.full((len(x), 2), half), velocity, np.zeros(len(x)))
 
 
 def before(on: Route, s_m: float = 10.0, speed_mps: float = 6.0, **world: Any) -> Hazards:
@@ -177,7 +177,7 @@ def test_a_car_that_follows_us_through_a_junction_is_none():
 def test_one_that_turns_is_followed_along_its_turn():
     """It comes towards us and turns left over our lane; going straight it would pass beside us."""
     straight = others((52.0, -3.5, math.pi, 6.0))
-    turning = Others(straight.place, straight.yaw, straight.half, straight.velocity, np.array([-0.6]))
+    turning = OtherActors(straight.place, straight.yaw, straight.half, straight.velocity, np.array([-0.6]))
     assert before(JUNCTION, 28.0, vehicles=straight) == NOTHING
     assert math.isfinite(before(JUNCTION, 28.0, vehicles=turning).crossing_gap_m)
 
@@ -261,7 +261,7 @@ def test_who_is_where_is_told_by_bearing():
         middle = len(found) // 2
         near = {place - middle: gap for place, gap in enumerate(found) if math.isfinite(gap)}
         assert near == pytest.approx({0: math.hypot(10.0, 0.5), 4: 181.0**0.5, -5: 145.0**0.5}, abs=1e-6)
-    assert (by_bearing(Motion(0, 5.0, 7.0, 0.0, 0.0, 0.0), Others()) == math.inf).all()
+    assert (by_bearing(Motion(0, 5.0, 7.0, 0.0, 0.0, 0.0), OtherActors()) == math.inf).all()
 
 
 def test_people_in_sight_weigh_twice():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from carla_td3.config import CameraConfig
-from carla_td3.env.hazards import NOTHING, Hazards, Light, Others, StopLine, World
+from carla_td3.env.hazards import NOTHING, Hazards, Light, OtherActors, StopLine, World
 from carla_td3.env.observation import DriverState
 from carla_td3.evaluation import overlay
 from carla_td3.evaluation.overlay import (
@@ -102,8 +102,8 @@ def test_the_route_ahead_turns_with_the_car() -> None:
 
 
 def test_the_view_from_above_shows_who_is_around() -> None:
-    car = Others(np.array([(20.0, 3.5)]), np.zeros(1), np.array([(2.4, 1.0)]), np.zeros((1, 2)), np.zeros(1))
-    walker = Others(np.array([(10.0, -6.0)]), np.zeros(1), np.array([(0.2, 0.2)]), np.zeros((1, 2)), np.zeros(1))
+    car = OtherActors(np.array([(20.0, 3.5)]), np.zeros(1), np.array([(2.4, 1.0)]), np.zeros((1, 2)), np.zeros(1))
+    walker = OtherActors(np.array([(10.0, -6.0)]), np.zeros(1), np.array([(0.2, 0.2)]), np.zeros((1, 2)), np.zeros(1))
     world = World(car, walker, (StopLine(15.0, 0.0, 0.0, Light.RED),))
     town = above(picture_of(seen(at(0.0), world)))
     own, other = where(town, WHITE), where(town, overlay.BLUE)

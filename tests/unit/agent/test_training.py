@@ -290,8 +290,8 @@ def test_too_few_samples_are_no_verdict() -> None:
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     child = (
-        "import os, sys, time, pathlib; from carla_td3.collector.parent import die_with;"
-        "die_with(int(sys.argv[1])); pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); time.sleep(60)"
+        "import os, sys, time, pathlib; from carla_td3.collector.parent import die_with_parent;"
+        "die_with_parent(int(sys.argv[1])); pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); time.sleep(60)"
     )
     parent = (
         "import os, subprocess, sys, time;"

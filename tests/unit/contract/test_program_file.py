@@ -10,7 +10,7 @@ import pytest
 
 import carla_td3
 from carla_run.configuration import program_file
-from carla_run.configuration.program_file import Loses, ProgramFile, ProgramFileError
+from carla_run.configuration.program_file import Loss, ProgramFile, ProgramFileError
 from carla_run.configuration.section import keys_of
 from carla_run.events import AgentEvent
 from carla_td3.config import AgentConfig
@@ -53,7 +53,7 @@ def test_a_file_is_read_and_an_empty_one_says_nothing(tmp_path: Path, text: str 
 
 def test_a_rung_that_says_little_is_a_restart_and_another_experiment() -> None:
     (rung,) = program_file.validate({"rungs": [LESS]}, "train.yaml").rungs
-    assert (rung.does, rung.pools, rung.loses) == ("restart_agent", ("vram", "ram"), Loses.EXPERIMENT)
+    assert (rung.does, rung.pools, rung.loses) == ("restart_agent", ("vram", "ram"), Loss.EXPERIMENT)
 
 
 def test_the_agent_s_file_names_what_it_has() -> None:

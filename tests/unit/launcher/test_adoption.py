@@ -11,7 +11,7 @@ import pytest
 
 from carla_launcher.act.effects import State
 from carla_launcher.act.runtime import Role
-from carla_launcher.decide.adoption import WITHOUT_CUDA, given_up, why_without_cuda
+from carla_launcher.decide.adoption import WITHOUT_CUDA, cpu_reason, lowered_values
 from carla_launcher.decide.ladder import Needs
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.resolve.footprint import program
@@ -50,15 +50,15 @@ def test_only_what_was_given_up_for_memory_is_a_rung(
     expected: dict[str, Any], beat: dict[str, Any], rung: dict[str, Any], without: bool
 ) -> None:
     reported = replace(BEAT, **{"cuda": Cuda.USABLE, **beat})
-    assert given_up(reported, expected, program()) == rung
-    assert (why_without_cuda(reported, expected, program()) is not None) is without
+    assert lowered_values(reported, expected, program()) == rung
+    assert (cpu_reason(reported, expected, program()) is not None) is without
 
 
 @pytest.mark.parametrize(("batch", "taken"), [(256, {}), (192, {}), (128, {"batch_size": 128})])
 def test_another_program_gives_up_one_of_its_values(batch: int, taken: dict[str, int]) -> None:
     rung = {"name": "batch", "values": {"batch_size": [256, 128, 64]}, "by_itself": ["smaller"]}
     other = program_file.validate({"rungs": [rung], "heartbeat": {"batch_size": "batch"}}, "train.yaml")
-    assert given_up(replace(BEAT, batch=batch, gave_way="smaller"), {"batch_size": 256}, other) == taken
+    assert lowered_values(replace(BEAT, batch=batch, gave_way="smaller"), {"batch_size": 256}, other) == taken
 
 
 def test_every_case_of_the_agent_has_its_words() -> None:

@@ -43,14 +43,14 @@ from carla_run.paths import RunPaths
 from carla_launcher.act.journal import Journal
 from carla_launcher.options import RunOptions
 from carla_launcher.resolve.prepare import prepare
-from carla_launcher.resolve.resuming import requested
+from carla_launcher.resolve.resuming import run_request
 run = RunPaths(Path(sys.argv[1]))
 run.logs.mkdir(parents=True, exist_ok=True)
 options = RunOptions(**{"runtime": "process", "simulator": "carla-lite", **json.loads(sys.argv[2])})
 limits = config.load()
 installed = limits.simulator.model_copy(update={"command": "carla -graphicsadapter={gpu}"})
 try:
-    asked = replace(requested(run, options), limits=limits.model_copy(update={"simulator": installed}))
+    asked = replace(run_request(run, options), limits=limits.model_copy(update={"simulator": installed}))
     found = prepare(asked)
     with up._cards_held(found, False, lambda _: None) as held:
         locks = len(held)

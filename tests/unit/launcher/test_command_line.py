@@ -28,7 +28,7 @@ from carla_launcher.observe.pools import PoolKind
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.places import SHIPPED
 from carla_launcher.resolve.prepare import PreparedRun, _state, prepare
-from carla_launcher.resolve.resuming import requested
+from carla_launcher.resolve.resuming import run_request
 from carla_launcher.simulators import Carla
 from carla_run import signals
 from carla_run.events import LauncherEvent
@@ -49,7 +49,7 @@ def run(tmp_path: Path) -> RunPaths:
 
 def prepared(run: RunPaths, **asked: Any) -> PreparedRun:
     resume = asked.pop("resume", False)
-    return prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS, **asked), resume))
+    return prepare(run_request(run, RunOptions(runtime=RuntimeKind.PROCESS, **asked), resume))
 
 
 def test_a_new_run_begins_on_the_plans_rung(run: RunPaths) -> None:
@@ -115,7 +115,7 @@ def test_what_cannot_fit_is_refused_with_numbers_and_71(run: RunPaths) -> None:
         }
     )
     with pytest.raises(RefusedError, match="MiB short in ram") as refused:
-        prepare(replace(requested(run, RunOptions(runtime=RuntimeKind.PROCESS)), limits=huge))
+        prepare(replace(run_request(run, RunOptions(runtime=RuntimeKind.PROCESS)), limits=huge))
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 

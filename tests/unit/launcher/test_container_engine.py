@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from carla_launcher.act.compose.daemon_words import explained
+from carla_launcher.act.compose.daemon_errors import explanation
 from carla_launcher.observe import container_engine
 from carla_launcher.observe.container_engine import ContainerEngine, Product, engine_of
 
@@ -171,11 +171,11 @@ def test_what_runs_on_another_kernel_is_not_counted(found: ContainerEngine, coun
     ],
 )
 def test_what_the_engine_says_of_a_gpu_is_explained_and_kept(line: str, said: str) -> None:
-    sentence = explained(f"Error response from daemon: {line}")
+    sentence = explanation(f"Error response from daemon: {line}")
     assert said in sentence
     assert "doctor" in sentence
     assert line in sentence
 
 
 def test_what_has_nothing_to_do_with_a_gpu_is_left_as_it_is() -> None:
-    assert explained("Error response from daemon: no space left") == "Error response from daemon: no space left"
+    assert explanation("Error response from daemon: no space left") == "Error response from daemon: no space left"

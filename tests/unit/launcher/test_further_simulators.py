@@ -72,7 +72,7 @@ class Fleet:
         self.children.append(Child(100 + len(self.children), start))
         return self.children[-1]
 
-    found, over = Journal.found, Journal.over
+    open_finding, close_finding = Journal.open_finding, Journal.close_finding
 
     def event(self, event: LauncherEvent, cause: str = "", incident: str = "", **fields: Any) -> None:
         self.told.append((event.value, {"cause": cause, "incident": incident, **fields}))

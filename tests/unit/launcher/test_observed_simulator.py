@@ -18,7 +18,7 @@ from carla_launcher.observe import health
 from carla_launcher.observe.health import Address, Health
 from carla_launcher.observe.observation import Sign
 from carla_launcher.observe.simulator import IdleConnection, sign_of, signs_in
-from carla_launcher.observe.tail import MOST_BYTES, Tail
+from carla_launcher.observe.tail import MAX_BYTES, Tail
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S, until
 
@@ -206,7 +206,7 @@ def test_of_a_flood_the_newest_lines_are_read(tmp_path: Path) -> None:
         file.write("Signal 11 caught.\n")
     lines = tail.look()
     assert lines[-1] == "Signal 11 caught."
-    assert sum(map(len, lines)) <= MOST_BYTES
+    assert sum(map(len, lines)) <= MAX_BYTES
     assert tail.look() == []
 
 

@@ -117,7 +117,7 @@ def test_no_path_leads_to_a_file(page: Page, path: str) -> None:
 def test_a_crowd_that_says_nothing_keeps_nobody_out_for_longer(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "REQUEST_S", 1.0)
     cookie = page.cookie
-    crowd = [socket.create_connection(("127.0.0.1", page.port)) for _ in range(server.MOST_CONNECTIONS + 20)]
+    crowd = [socket.create_connection(("127.0.0.1", page.port)) for _ in range(server.MAX_CONNECTIONS + 20)]
     for each in crowd[::2]:
         each.sendall(b"GET / HTTP/1.1\r\nHost: 127.0")
     until(lambda: page.ask("/parts", cookie=cookie).status == 200)

@@ -264,7 +264,7 @@ def test_no_step_of_a_ladder_makes_its_own_pool_fuller(seen: dict[str, float], a
     (asked,) = fits.judge([()])
     for kind, ladder in made.ladder.items():
         before: dict[str, list[PoolSum]] = {}
-        for step in (each for each in ladder if each.stays):
+        for step in (each for each in ladder if each.lasting):
             (after,) = fits.judge([(step,)])
             sums = [each for each in after.sums if each.kind is kind]
             highest = before.get(step.rung, [each for each in asked.sums if each.kind is kind])

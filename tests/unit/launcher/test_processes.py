@@ -261,7 +261,7 @@ def test_a_log_keeps_its_newest_part_of_whatever_is_printed(tmp_path: Path) -> N
     until(lambda: child.poll() is not None)
     shims.close()
     first, *_, last = log.read_text().splitlines()
-    assert log.stat().st_size < 200_000 + process_shim.LONGEST_LINE
+    assert log.stat().st_size < 200_000 + process_shim.MAX_LINE_BYTES
     assert first.startswith("[launcher: ")
     assert first.endswith(" older bytes are left out]")
-    assert last == "x" * process_shim.LONGEST_LINE
+    assert last == "x" * process_shim.MAX_LINE_BYTES

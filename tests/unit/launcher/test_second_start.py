@@ -109,8 +109,8 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Up:
     return ask
 
 
-def requested(start: Start) -> RunRequest:
-    return resuming.requested(start.run, start.options, start.resume)
+def run_request(start: Start) -> RunRequest:
+    return resuming.run_request(start.run, start.options, start.resume)
 
 
 def begun(start: Start | RunRequest, state: str = "running") -> RunPaths:
@@ -147,7 +147,7 @@ def test_what_was_asked_for_holds_at_the_second_start(up: Up, name: str, state: 
     (words, value), _ = GIVEN[name]
     first = up(*words)
     begun(first, state)
-    found = requested(up(*again))
+    found = run_request(up(*again))
     assert getattr(first.options, name) == getattr(found.options, name) == value_of(name, value)
     assert value_of(name, value) != RunOptions.model_fields[name].default
     assert found.notes == ()
@@ -157,7 +157,7 @@ def test_what_was_asked_for_holds_at_the_second_start(up: Up, name: str, state: 
 def test_what_is_given_anew_wins_and_is_said_in_a_line(up: Up, name: str) -> None:
     (words, value), (anew, other) = GIVEN[name]
     begun(up(*words, *(() if name == "agent_args" else ("--", "--debug"))))
-    found = requested(up(*anew))
+    found = run_request(up(*anew))
     assert getattr(found.options, name) == value_of(name, other) != value_of(name, value)
     (note,) = found.notes
     (key,) = found.changed
@@ -170,7 +170,7 @@ def test_what_is_given_anew_wins_and_is_said_in_a_line(up: Up, name: str) -> Non
 def test_the_line_has_the_values_as_a_person_gives_them(up: Up) -> None:
     begun(up("--max-timesteps", "6000", "--policy", "agent_cpu", "--on-event", "cat", "--", "--set", "td3.gamma=0.9"))
     again = up("--max-timesteps", "8000", "--policy", "", "--on-event", "", "--runtime", "process", "--", "--seed=4")
-    assert requested(again).notes == (
+    assert run_request(again).notes == (
         "policy: agent_cpu → not given",
         "max_timesteps: 6000 → 8000",
         "on_event: cat → not given",
@@ -186,8 +186,8 @@ def test_only_what_was_given_is_saved(up: Up) -> None:
 
 def test_a_third_start_goes_by_the_second(up: Up) -> None:
     begun(up("--seed", "3", "--", "--set", "a=1", "--set", "b=1"))
-    begun(requested(up("--max-timesteps", "9", "--", "--set", "b=2")))
-    third = requested(up()).options
+    begun(run_request(up("--max-timesteps", "9", "--", "--set", "b=2")))
+    third = run_request(up()).options
     assert (third.seed, third.max_timesteps, third.agent_args) == (3, 9, ("--set", "a=1", "--set", "b=2"))
 
 
@@ -211,18 +211,18 @@ def test_the_agent_s_words_win_key_by_key(
     up: Up, first: tuple[str, ...], second: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
     begun(up("--", *first))
-    assert requested(up("--", *second)).options.agent_args == expected
+    assert run_request(up("--", *second)).options.agent_args == expected
 
 
 @pytest.mark.parametrize("name", agent_args.OWN)
 def test_an_option_of_both_programs_has_its_last_value(up: Up, name: str) -> None:
     (words, _), (anew, other) = GIVEN[name]
     begun(up(*words))
-    second = requested(up("--", "--set", f"{agent_args.OWN[name]}=5"))
+    second = run_request(up("--", "--set", f"{agent_args.OWN[name]}=5"))
     assert getattr(second.options, name) is None
     assert second.options.agent_args == ("--set", f"{agent_args.OWN[name]}=5")
     begun(second)
-    third = requested(up(*anew)).options
+    third = run_request(up(*anew)).options
     assert (getattr(third, name), third.agent_args) == (other, ())
 
 
@@ -234,8 +234,8 @@ def test_the_agent_s_named_options_are_these() -> None:
 
 def test_another_simulator_host_has_its_own_port(up: Up) -> None:
     begun(up("--port", "2100"))
-    assert requested(up("--simulator-host", "gpu-box")).options.port is None
-    assert requested(up("--simulator-host", "gpu-box", "--port", "2300")).options.port == 2300
+    assert run_request(up("--simulator-host", "gpu-box")).options.port is None
+    assert run_request(up("--simulator-host", "gpu-box", "--port", "2300")).options.port == 2300
 
 
 def test_a_map_s_file_is_found_from_another_folder(up: Up, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_map_s_file_is_found_from_another_folder(up: Up, tmp_path: Path) -> No
 def test_a_first_start_that_came_to_nothing_is_no_run(up: Up) -> None:
     run = begun(up("--seed", "3", "--", "--no-such-option"), "stopped")
     (run.path / "replay" / "published").unlink()
-    found = requested(up("--config", "a.yaml"))
+    found = run_request(up("--config", "a.yaml"))
     assert (found.options.seed, found.options.agent_args) == (None, ())
 
 
@@ -263,13 +263,13 @@ def test_a_first_start_that_came_to_nothing_is_no_run(up: Up) -> None:
 def test_a_command_is_taken_from_no_file_that_others_can_write(up: Up, name: str, mode: int, why: str) -> None:
     run = begun(up("--on-event", "cat", "--seed", "3"))
     (run.path / name).chmod(mode)
-    found = requested(up())
+    found = run_request(up())
     assert (found.options.on_event, found.options.seed) == ("", 3)
     (note,) = found.notes
     assert note.startswith("--on-event of the earlier start isn't used, since ")
     assert why in note
     assert str(run.path / name) in note
-    given = requested(up("--on-event", "tac"))
+    given = run_request(up("--on-event", "tac"))
     assert (given.options.on_event, given.notes) == ("tac", ("on_event: cat → tac",))
 
 
@@ -277,7 +277,7 @@ def test_a_command_is_taken_from_no_file_of_another_user(up: Up, monkeypatch: py
     begun(up("--on-event", "cat", "--launcher-config", "l.yaml"))
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    found = requested(up())
+    found = run_request(up())
     assert (found.options.on_event, found.options.launcher_config) == ("", SHIPPED)
     assert [note.split()[0] for note in found.notes] == ["--on-event", "--launcher-config"]
     assert all(f"belongs to user {owner}, not to the launcher's user {owner + 1}" in note for note in found.notes)
@@ -288,9 +288,9 @@ def test_a_launcher_configuration_of_ones_own_is_believed(up: Up) -> None:
     run = begun(up("--launcher-config", "l.yaml"))
     run.launcher_state.chmod(0o666)
     Path("l.yaml").chmod(0o644)
-    assert requested(up()).options.launcher_config == Path("l.yaml").absolute()
+    assert run_request(up()).options.launcher_config == Path("l.yaml").absolute()
     Path("l.yaml").chmod(0o666)
-    assert requested(up()).options.launcher_config == SHIPPED
+    assert run_request(up()).options.launcher_config == SHIPPED
 
 
 def stopped_by(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[config.LauncherConfig, str]:
@@ -348,11 +348,11 @@ def test_else_the_shipped_one_counts_and_why_is_said(
 
 def test_a_stack_of_others_isnt_taken_down_by_their_files(up: Up) -> None:
     run = begun(up("--stack", "elsewhere", "--runtime", "compose"))
-    before = resuming.recalled(run)
+    before = resuming.previous_run(run)
     assert before is not None
     assert before.believed.stack == Path("elsewhere").absolute()
     run.launcher_state.chmod(0o666)
-    before = resuming.recalled(run)
+    before = resuming.previous_run(run)
     assert before is not None
     assert before.believed.stack == RunOptions().stack
     assert before.believed.runtime == "compose"
@@ -366,7 +366,7 @@ def test_what_a_launcher_writes_ignores_the_umask(up: Up) -> None:
     finally:
         os.umask(before)
     lay_a_row(start.run)
-    assert requested(up()).options.on_event == "cat"
+    assert run_request(up()).options.on_event == "cat"
     assert start.run.path.stat().st_mode & 0o777 == 0o755
     assert start.run.launcher_state.stat().st_mode & 0o777 == 0o644
 
@@ -375,7 +375,7 @@ def test_the_launchers_configuration_is_read_again(up: Up) -> None:
     begun(up("--launcher-config", "l.yaml"))
     text = Path("l.yaml").read_text(encoding="utf-8")
     Path("l.yaml").write_text(text.replace("poll_s: 0.2", "poll_s: 0.3"), encoding="utf-8")
-    assert config.load(requested(up()).options.launcher_config).poll_s == 0.3
+    assert config.load(run_request(up()).options.launcher_config).poll_s == 0.3
     Path("l.yaml").unlink()
     start = up()
     with pytest.raises(config.LauncherConfigError, match=r"l\.yaml: can't be read") as refused:
@@ -398,10 +398,10 @@ def spoiled(run: RunPaths, *path: str, value: Any) -> None:
 def check_it_is_said_and_resumed(up: Up, run: RunPaths, why: str) -> None:
     run.config.write_text("{}", encoding="utf-8")
     with pytest.raises(RefusedError, match="add --resume") as refused:
-        requested(up())
+        run_request(up())
     assert why in str(refused.value)
     assert refused.value.code == Exit.BAD_CONFIG
-    found = requested(up("--resume", "--max-timesteps", "9"))
+    found = run_request(up("--resume", "--max-timesteps", "9"))
     assert (found.before, found.options.max_timesteps) == (None, 9)
     assert found.options.config == run.config
     (note,) = found.notes
@@ -464,10 +464,10 @@ def test_without_one_resume_goes_by_the_runs_configuration(up: Up) -> None:
     run = RunPaths(Path("runs") / "r1")
     lay_a_row(run)
     run.config.write_text("{}", encoding="utf-8")
-    found = requested(up("--resume"))
+    found = run_request(up("--resume"))
     assert (found.options.config, found.before, found.notes) == (run.config, None, ())
     with pytest.raises(RefusedError, match="already holds a run: add --resume"):
-        requested(up())
+        run_request(up())
 
 
 def test_down_says_that_it_cannot_know_of_containers(up: Up) -> None:

@@ -133,5 +133,5 @@ def test_loss_is_unknown_if_the_agent_never_came_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("incident", "stays"), [("i3", False), ("i2", True)])
 def test_adopted_agent_never_stood(tmp_path: Path, incident: str, stays: bool) -> None:
     looks = Looks(tmp_path, Standstill((incident,), 1.0))
-    looks.standstills.went_on("i3")
+    looks.standstills.training_resumed("i3")
     assert (looks.journal.state.standstill is not None) is stays

@@ -91,9 +91,9 @@ def test_one_simulator_less_frees_it_and_its_collector() -> None:
     assert [step.frees_mib[PoolKind.VRAM] for step in found] == [one, one]
     assert [step.simulators_mib[PoolKind.VRAM] for step in found] == [one, 2 * (one or 0)]
     stands = LadderPosition({PoolKind.VRAM: found}, (), lambda _: {})
-    assert stands.of_simulators(found[1:])[PoolKind.VRAM] == 2 * (one or 0)
+    assert stands.freed_by_simulators(found[1:])[PoolKind.VRAM] == 2 * (one or 0)
     first = AppliedRung("r", "vram", "short", {AT_WORK: 2})
-    assert replace(stands, taken=(first,)).of_simulators(found[1:])[PoolKind.VRAM] == one
+    assert replace(stands, taken=(first,)).freed_by_simulators(found[1:])[PoolKind.VRAM] == one
     assert stands.relief(found[1:])[PoolKind.VRAM] == 0, "the agent's own"
     assert built(less, base) == ()
 
@@ -266,7 +266,7 @@ def test_no_step_is_predicted_to_take_memory_in_the_pool_that_it_serves(data: st
         return [Sizes(values, {kind: data.draw(sizes) for kind in PoolKind}) for values in variants]
 
     for kind, ladder in build_ladder(ALL, AGENT.present(BASE), simulator(), anything).items():
-        worked_out = [step for step in ladder if step.stays]
+        worked_out = [step for step in ladder if step.lasting]
         assert all(step.frees_mib[kind] > 0 for step in worked_out)
         assert ladder[-1].does is EndRun
 

@@ -16,7 +16,7 @@ from carla_launcher.observe.gpu_lock import lock_gpu
 from carla_launcher.plugins.page import live_page
 from carla_launcher.plugins.slurm import submit as slurm
 from carla_launcher.show.status import status
-from carla_launcher.simulator import MOST_SLOTS, SLOT, _slot
+from carla_launcher.simulator import MAX_SLOTS, SLOT, _slot
 from carla_run import requests
 from carla_run.files import write_whole
 from carla_run.locks import Lock, is_held
@@ -102,7 +102,7 @@ def test_what_another_account_laid_in_place_of_a_simulator_s_slot_is_passed_over
             return found
 
     def lay() -> None:
-        for each in range(MOST_SLOTS):
+        for each in range(MAX_SLOTS):
             (shared / SLOT.format(each)).mkdir()
 
     as_user(ALICE, lay)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carla_launcher.act.compose.container_log import ContainerLog
-from carla_launcher.act.compose.daemon_words import explained
+from carla_launcher.act.compose.daemon_errors import explanation
 from carla_launcher.act.compose.engine import Container, Engine, EngineError
 from carla_launcher.act.local.processes import ShimmedProcess
 from carla_launcher.observe.observation import Ended
@@ -50,7 +50,7 @@ class Creation:
         try:
             with open_to_read(self.log) as file:
                 file.seek(self.log_begin)
-                return explained(file.read().decode(errors="replace"))
+                return explanation(file.read().decode(errors="replace"))
         except OSError as error:
             return f"{self.log} can't be read ({error.strerror})"
 

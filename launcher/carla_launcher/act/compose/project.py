@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from carla_launcher.act.compose.daemon_words import explained
+from carla_launcher.act.compose.daemon_errors import explanation
 from carla_launcher.act.runtime import StartError
 from carla_launcher.places import STACK
 from carla_run.files import write_whole
@@ -166,5 +166,5 @@ def _said(what: str, command: tuple[str, ...], variables: Mapping[str, str]) -> 
             f"`docker compose {what}` gave no answer for {LIMIT_S:.0f} s: check Docker's engine."
         ) from None
     if ended.returncode != 0:
-        raise StartError(f"`docker compose {what}` failed: {explained(ended.stderr)}.")
+        raise StartError(f"`docker compose {what}` failed: {explanation(ended.stderr)}.")
     return ended.stdout

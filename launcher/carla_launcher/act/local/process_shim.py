@@ -42,7 +42,7 @@ REST_S = 0.05
 """Between two looks at output of which there is little: a look costs the same for one line as for fifty."""
 LITTLE = 2048
 """Bytes in that time; a terminal holds twice as much for the program that writes to it."""
-LONGEST_LINE = 2**16
+MAX_LINE_BYTES = 2**16
 """Bytes of a line without an end: the newest are kept."""
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -104,7 +104,7 @@ class Output:
         self._rest(len(chunk))
         self._show(chunk)
         *lines, self._line = (self._line + chunk).split(b"\n")
-        self._line = self._line[-LONGEST_LINE:]
+        self._line = self._line[-MAX_LINE_BYTES:]
         self._keep(lines)
 
     def _rest(self, count: int) -> None:

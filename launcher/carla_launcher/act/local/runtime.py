@@ -21,7 +21,7 @@ from carla_run.readers import number, object_of
 
 PLACES = {"host": "CARLA_HOST", "port": "CARLA_PORT", "tm_port": "CARLA_TM_PORT"}
 """Variables of a command, by the placeholders of its words that stand for the same."""
-MOST_LOG_BYTES = 64 * 2**20
+MAX_LOG_BYTES = 64 * 2**20
 """Largest size of a command's log; the newest part is kept."""
 
 
@@ -113,7 +113,7 @@ class LocalRuntime:
             },
             show=self._show,
             folder=command.folder,
-            most_log_bytes=MOST_LOG_BYTES,
+            most_log_bytes=MAX_LOG_BYTES,
         )
 
     def _card(self) -> dict[str, str]:

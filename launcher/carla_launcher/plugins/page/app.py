@@ -32,7 +32,7 @@ FILES = {
 }
 PICTURE_S = 0.1
 """Interval between two pictures, as the collector writes them."""
-MOST_STREAMS = 16
+MAX_STREAMS = 16
 BOUNDARY = b"picture"
 
 
@@ -59,7 +59,7 @@ def application(run: RunPaths, parts: Parts, viewers: Viewers) -> Starlette:
         return _json(run.live_map)
 
     async def camera(_: Request) -> Response:
-        if viewers.streams >= MOST_STREAMS:
+        if viewers.streams >= MAX_STREAMS:
             return PlainTextResponse("Too many pages show the camera already.\n", 503)
         kind = f"multipart/x-mixed-replace; boundary={BOUNDARY.decode()}"
         return StreamingResponse(_pictures(run.live_frame, viewers), media_type=kind)

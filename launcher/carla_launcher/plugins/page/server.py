@@ -27,7 +27,7 @@ REQUEST_S = 5.0
 SLOW_S = 10.0
 """Time limit for a client to read what was sent."""
 LOOK_OVER_S = 0.25
-MOST_CONNECTIONS = 128
+MAX_CONNECTIONS = 128
 LAST_LOOK_S = 2.5
 """Time for open pages to show the end of the run."""
 
@@ -73,7 +73,7 @@ async def serve(
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=1,
         )
     )

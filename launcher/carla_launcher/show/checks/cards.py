@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
-from carla_launcher.act.compose.daemon_words import explained
+from carla_launcher.act.compose.daemon_errors import explanation
 from carla_launcher.show.checks import engines
 from carla_launcher.show.checks.machine import CommandOutput, Finding, Machine, ok, problem, unknown
 
@@ -95,7 +95,7 @@ def _in_image(machine: Machine, service: str, image: str, card: str, *program: s
     command = ("docker", "run", *options, *gpu, "--entrypoint", entry, image, *arguments)
     asked = machine.ask(*command, limit_s=LIMIT_S)
     if asked.code == DOCKER_FAILED:
-        return problem("Docker starts no container with the GPU", explained(asked.said))
+        return problem("Docker starts no container with the GPU", explanation(asked.said))
     return asked
 
 

@@ -42,7 +42,7 @@ _MEANINGS = (
 _PATTERNS = tuple((re.compile(pattern, re.IGNORECASE), words) for pattern, words in _MEANINGS)
 
 
-def explained(text: str) -> str:
+def explanation(text: str) -> str:
     """Return a message's meaning, if known, and its last line that isn't empty, without full stop."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1].removesuffix(".") if lines else "no output"

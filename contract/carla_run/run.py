@@ -306,7 +306,7 @@ class Report:
 
 
 class _Files:
-    """What a report writes beside the heartbeat.
+    """Files that a report writes in addition to the heartbeat.
 
     Raises:
         HeldError: another process reports for the run.

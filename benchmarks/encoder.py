@@ -1,4 +1,4 @@
-"""What does an encoder recognise in towns that it hasn't seen? Measured on recorded rows, without driving.
+"""Measures what an encoder recognises in towns that it hasn't seen, on recorded rows, without driving.
 
 A row has the simulator's privileged numbers besides the picture. ``python -m carla_td3 record --driver expert-shoved
 --seed 77 --set 'training.towns.maps=["Lite:seed=900,size=400"]' --out runs/judged`` records rows of another town; then
@@ -64,7 +64,9 @@ class Seen:
 
 
 def main(
-    judged: Annotated[Path, typer.Option(help="Folder of `carla-td3 record`, in towns that nobody trained in.")],
+    judged: Annotated[
+        Path, typer.Option(help="Folder of `carla-td3 record`, in towns that were not used in training.")
+    ],
     run: Annotated[Path, typer.Option(help="A run, whose rows and configuration are taken.")],
     updates: Annotated[
         str, typer.Option(help="After how many updates a learner that is trained anew is judged; commas between.")

@@ -41,7 +41,7 @@ _MADE_SOMETIMES = ("sensor.other.collision", "sensor.other.obstacle")
 
 @dataclass
 class Episodes:
-    """What is printed; ``samples`` are the episodes done, and the server's and the client's RSS (MiB) after them."""
+    """The printed result. ``samples`` has the number of episodes, and RSS (MiB) of server and client after them."""
 
     maps: list[str]
     vehicles: int

@@ -117,7 +117,7 @@ VIEWS = (
 
 @dataclass(frozen=True)
 class Sight:
-    """What one pair of pictures shows of a thing: difference and noise."""
+    """Visibility of a thing in one pair of pictures: difference and noise."""
 
     pixels: int
     contrast: float

@@ -33,7 +33,7 @@ DEFAULT = "traffic"
 POLICIES = Path(__file__).with_name("policies")
 SUFFIX = ".safetensors"
 FORMAT = 1
-"""Of the file, and of what the numbers of an observation's vector mean."""
+"""Format number of the file. It also stands for the meaning of the numbers in an observation's vector."""
 TIME_LIMIT = TimeLimitConfig(constant_s=60.0, s_per_m=0.36)
 """10 km/h, as NoCrash has it, and a minute for lights: training's is shorter, so that there are many drives."""
 _DRIVES: Any = {"environment": True, "simulator": {"fixed_delta_s"}, "td3": {"network"}}
@@ -48,12 +48,14 @@ class PolicyError(ExitError):
 
 @dataclass(frozen=True)
 class Card:
-    """What to know before driving with a policy.
+    """Short model card of a policy.
 
     Attributes:
-        version: of this software, which wrote the file.
-        trained: on what it was trained, and how long.
-        sha256: of the weights; filled in when the file is written.
+        name: name of the policy.
+        version: version of this software that wrote the file.
+        licence: SPDX identifier of the weights' licence.
+        trained: sentence on where and how long the policy was trained.
+        sha256: digest of the weights; filled in when the file is written.
     """
 
     name: str
@@ -65,12 +67,12 @@ class Card:
 
 @dataclass(frozen=True)
 class PolicyFile:
-    """What a file holds, checked as far as it says itself."""
+    """Content of a policy file, checked against its own header."""
 
     path: Path
     card: Card
     values: dict[str, Any]
-    """Of the configuration."""
+    """Values of the configuration."""
     tensors: dict[str, Tensor]
 
     def policy(self, config: AgentConfig) -> Policy:

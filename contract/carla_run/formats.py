@@ -27,11 +27,12 @@ class FormatError(ExitError):
 
 @dataclass(frozen=True)
 class Format:
-    """What this version reads of one kind of file; it writes at most the newest.
+    """Formats of one kind of file that this version reads.
 
     Attributes:
-        name: of the kind, for the sentence.
-        oldest: format that is still read; ``newest`` likewise.
+        name: name of the kind, for messages.
+        oldest: lowest format number that this version reads.
+        newest: highest format number that this version reads and writes.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""What a training says to the launcher that started it, and what it is asked: ``with run.report() as r: r.step(n)``.
+"""Reports a training to the launcher that started it, and receives requests: ``with run.report() as r: r.step(n)``.
 
 The launcher names the run's folder in the variable CARLA_RUN_DIR. Without that variable nothing is written, no thread
-is started and no request comes. What the disk refuses never stops the training: it is said once on stderr. A process
-that is forked from the one that reports, such as a DataLoader's worker, writes nothing.
+is started and no request comes. A write that fails never stops the training; stderr says so once. A process that is
+forked from the reporting one, such as a DataLoader's worker, writes nothing.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class Report:
 
 
 class _Files:
-    """What a report writes beside the heartbeat.
+    """Files that a report writes in addition to the heartbeat.
 
     Raises:
         HeldError: another process reports for the run.

@@ -145,7 +145,7 @@ class AgentLimits(Section):
 
     stop_grace_s: float = Field(
         ge=0,
-        description="Time between SIGTERM and SIGKILL when the agent is stopped. In it the agent writes a checkpoint.",
+        description="Time between SIGTERM and SIGKILL. In this time a stopped agent writes a checkpoint.",
     )
     answer_limit_s: float = Field(
         gt=0,

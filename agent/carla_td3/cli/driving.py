@@ -20,7 +20,7 @@ UNSEEN_TOWN = "Lite:seed=800,size=400"
 """Never used to train or to choose a driver: the town of the benchmarks' results."""
 LOOPBACK = "127.0.0.1"
 MEMORY_LIMIT_MIB = 8192.0
-"""Of agent and simulator each: more is unhealthy."""
+"""Memory limit of the agent, and of the simulator. A drive that exceeds it is unhealthy."""
 
 
 @handling_errors(hard_exit)

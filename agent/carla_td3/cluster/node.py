@@ -1,5 +1,5 @@
-"""What runs on a node for one collector, in a Ray actor: a simulator and a collector process. A process that ended can
-be replaced by a new one.
+"""A simulator and a collector process on a node of a cluster, run by a Ray actor. A process that ended can be replaced
+by a new one.
 
 The collector is the same program as on the learner's machine, started by the same ``CollectorProcess``. It writes a
 small ring (replay file) that begins where the learner's ends; finished rows are sent in chunks. Doesn't import Ray.

@@ -1,6 +1,6 @@
-"""What a server is told at its start, as plain values.
+"""The options of a server, as plain values.
 
-Owns the options and their defaults. Imports nothing that takes long: the command's help is made with these.
+Owns the options and their defaults. Imports nothing that takes long, because `--help` imports this module.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from carla_lite.recording.folder import Folder
 
 @dataclass(frozen=True)
 class WorldOptions:
-    """How a world is for as long as its server runs."""
+    """Options of a world, which stay the same while its server runs."""
 
     seed: int = 0
-    """Of the houses and trees beside the roads."""
+    """Seed of the houses and trees beside the roads."""
     tick_s: float = 0.0
-    """Shortest time that a tick takes, for whoever waits for one."""
+    """Shortest duration of a tick, for a client that waits for the tick."""
     strict: bool = False
-    """Whether what CARLA refuses, or hasn't, is refused, or not there, where carla-lite is more generous."""
+    """Whether what CARLA refuses is refused, and what CARLA doesn't have is left out."""
     recordings: Folder = field(default_factory=Folder)
     dialect: Dialect = LATEST
 

@@ -1,4 +1,4 @@
-"""What ``carla-lite`` does once its options are read: one server until SIGTERM or Ctrl-C.
+"""Runs ``carla-lite`` once its options are read: one server until SIGTERM or Ctrl-C.
 
 Owns the order of the start, and the sentences for what a user can get wrong: exit code 2 for a fault, 65 for a map, 69
 for a port, 73 for a file that can't be written.

@@ -16,7 +16,7 @@ from carla_run.configuration.section import Section
 
 
 class End(str, Enum):
-    """What an exit code says."""
+    """Meaning of an exit code."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
@@ -89,7 +89,7 @@ class Done(Section):
 
 
 class Alive(Section):
-    """What counts as progress, and how long the program may go without any."""
+    """Signs of progress, and the longest time without progress."""
 
     file: Path | None = Field(None, description="Progress is each change of this file.")
     folder: Path | None = Field(None, description="Progress is each change of a file in this folder.")

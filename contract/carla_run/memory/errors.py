@@ -92,7 +92,7 @@ def allocator_is_broken(words: str) -> bool:
 
 
 def never_full() -> bool:
-    """Say no: for where nobody computes on a device."""
+    """Return False, for programs that compute on no device."""
     return False
 
 

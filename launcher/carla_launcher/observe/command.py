@@ -29,9 +29,9 @@ from carla_run.paths import RunPaths
 from carla_run.readers import last_lines
 
 LAST_LINES = 100
-"""Of its output, in which an error is looked for once it has ended."""
+"""Number of last lines of a command's output that are searched for an error after the command ended."""
 LEAST_BYTES = 2**16
-"""Free on a disk on which nothing more can be written."""
+"""Free bytes below which a disk counts as full: nothing more can be written."""
 POOLS: dict[Meaning | None, MemoryPool] = {Meaning.HOST: MemoryPool.HOST, Meaning.DEVICE: MemoryPool.DEVICE}
 
 
@@ -205,13 +205,13 @@ class Done:
 
 
 class Sign:
-    """What counts as progress of one process after another.
+    """Detects progress of a program, over all of its processes in turn.
 
     Attributes:
-        path: whose changes are progress; None where its output is looked at.
-        seen: since the start of the process.
-        step: the newest that was read; 0 before the first.
-        count: how often there was progress, in all.
+        path: file or folder whose changes are progress; None if lines of output are.
+        seen: whether there was progress since the start of the process.
+        step: newest training step that was read; 0 before the first.
+        count: number of times that there was progress, in all processes.
     """
 
     def __init__(self, alive: Alive | None, folder: Path, log: Path) -> None:

@@ -28,9 +28,9 @@ from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
 from carla_run.readers import inner, number, read_object
 
 ANY_MIB = float(2**20)
-"""Of which only differences count: more than any program takes."""
+"""A size of which only differences are used. It is larger than any program's memory."""
 UNKNOWN_MIB = 1024.0
-"""What a rung is taken to free of a program whose peak is unknown, where its file says nothing."""
+"""Assumed memory that a rung frees, if neither the program file nor a measured peak tells it."""
 ByPhase = Mapping[PoolKind, Mapping[str, float]]
 """MiB by kind of pool and lasting phase."""
 PLACES = ("host", "port", "tm_port")
@@ -121,10 +121,10 @@ class _Peak:
 
 
 class CommandSizes:
-    """What a command takes with the values of its rungs.
+    """Memory of a command with the values of its rungs.
 
     Attributes:
-        program: its file; what its rungs are believed to free is in the sizes.
+        program: the program file. The sizes contain what its rungs are expected to free.
     """
 
     def __init__(self, command: Command) -> None:

@@ -94,7 +94,7 @@ class SizedProgram(Protocol):
 
     @property
     def measured(self) -> Measured | None:
-        """What takes note of its peak; None where that is known without."""
+        """Recorder of the program's measured peak; None if the peak is known without measuring."""
 
 
 def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: SizedProgram) -> PlanResult:

@@ -152,7 +152,7 @@ def band(owner: str, phase: str, planned: float, held: float | None) -> str:
 SHOWN: dict[str, tuple[dict[str, str], str]] = {
     "a whole run": (
         {},
-        f"""done (exit code 0)
+        f"""done. The launcher&#39;s exit code is 0.
             <dd>0:09:50</dd>
             <td>75.0%</td>
             on Lite02

@@ -35,7 +35,7 @@ _LONGEST_M = 2e6
 
 
 class RoadPaint(NamedTuple):
-    """What is painted on the roads of a map."""
+    """Markings and pedestrian crossings that are painted on the roads of a map."""
 
     markings: tuple[Marking, ...] = ()
     crossings: Crossings = NO_CROSSINGS

@@ -79,7 +79,7 @@ class Run:
             effects.runtime, Role.AGENT, config.agent, failures=before.agent_failures, tell=self._on_transition
         )
         self.further = FurtherSimulators(kind, config, effects, journal)
-        self.standstills = Standstills(journal)
+        self.standstills = Standstills(journal, spec.resumes)
 
     @property
     def now_s(self) -> float:

@@ -25,13 +25,18 @@ CONFIRM_S = 10.0
 class Standstills:
     """The standstills of one run's training.
 
+    Args:
+        resumes: a program that is started again goes on from a checkpoint.
+
     Attributes:
         over: the run is about to end, so no new standstill begins.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, resumes: bool = True) -> None:
         self.over = False
-        self._journal = journal
+        self._journal, self._resumes = journal, resumes
+        self._earliest: int | None = None
+        """The first step that a first process showed: one that shows no later one has begun from the start."""
         self._agent = 0.0
         self._first: Heartbeat | None = None
         self._last: Heartbeat | None = None
@@ -100,7 +105,8 @@ class Standstills:
         first = self._first
         had, has = (standstill.step, standstill.updates), (standstill.step, standstill.updates)
         if self._agent != standstill.agent and first is not None:
-            has = first.step, first.updates
+            from_start = not self._resumes and self._earliest is not None and first.step <= self._earliest
+            has = 0 if from_start else first.step, first.updates
         elif "agent" in standstill.down:
             has = None, None
         lost = [None if a is None or b is None else max(0, a - b) for a, b in zip(had, has, strict=True)]
@@ -112,6 +118,7 @@ class Standstills:
             return False
         if agent != self._agent:
             self._agent, self._first, self._last = agent, beat, beat
+            self._earliest = beat.step if self._earliest is None else self._earliest
             return False
         last, self._last = self._last, beat
         return last is not None and _done(beat) != _done(last)

@@ -165,6 +165,7 @@ def test_agent_out_of_memory_on_every_rung_ends_with_71(world: World) -> None:
         "micro_batches (td3.micro_batch = 128)",
         "agent_cpu (device = cpu)",
         "carla_low (Low)",
+        "micro_batches (td3.micro_batch = 64)",  # believed to free less than the least step
     ]
 
 

@@ -1,4 +1,4 @@
-"""Disks for tests: one that is really full, and a directory that no user, not even root, can write to."""
+"""Disks for tests: one that is really full, one that turns read-only, and a directory that not even root can write."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,46 @@ def read_only(directory: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+@dataclass
+class FailingDisk:
+    """An ext4 file system in a file, mounted so that an error makes it read-only, as distributions mount theirs."""
+
+    path: Path
+    _image: Path
+
+    def mount(self) -> None:
+        """Mount it; after an error it is checked first, as at a boot."""
+        subprocess.run(["e2fsck", "-p", "-f", str(self._image)], check=False, capture_output=True)
+        subprocess.run(["mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.path)], check=True)
+
+    def unmount(self) -> None:
+        """Unmount it; nothing may use it."""
+        subprocess.run(["umount", str(self.path)], check=True)
+
+    def fail(self) -> None:
+        """Let the kernel meet an error: from here on it writes nothing more, and maps change in memory only."""
+        (device,) = (line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if self._is_in(line))
+        Path("/sys/fs/ext4", Path(device).name, "trigger_fs_error").write_text("1")
+
+    def _is_in(self, line: str) -> bool:
+        return line.split()[1] == str(self.path)
+
+
+@contextlib.contextmanager
+def failing_disk(folder: Path, mib: int) -> Iterator[FailingDisk]:
+    """Give a disk that can turn read-only while the block lasts, or skip the test."""
+    disk = FailingDisk(folder / "failing", folder / "image")
+    disk.path.mkdir()
+    with disk._image.open("wb") as image:
+        image.truncate(mib * 2**20)
+    try:
+        subprocess.run(["mkfs.ext4", "-q", str(disk._image)], check=True, capture_output=True)
+        disk.mount()
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("a disk that fails needs root, e2fsprogs, ext4 and a loop device")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk.path)], check=True)

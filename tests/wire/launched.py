@@ -190,3 +190,30 @@ def own_limits(folder: Path, changes: Mapping[str, Any]) -> tuple[str, str]:
     path = folder / "launcher.yaml"
     path.write_text(yaml.safe_dump(limits), encoding="utf-8")
     return "--launcher-config", str(path)
+
+
+def processes_of(run: Launched) -> list[psutil.Process]:
+    """Return all processes of this machine that were told of the run's directory, or hold its lock."""
+    lock = str(run.run / "launcher.lock")
+    found = []
+    for process in psutil.process_iter():
+        try:
+            named = any(str(run.run) in word for word in process.cmdline())
+            if named or lock in map(_target, Path(f"/proc/{process.pid}/fd").iterdir()):
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
+
+
+def gone(processes: list[psutil.Process]) -> None:
+    """See that these processes end."""
+    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
+    assert not left

@@ -14,7 +14,7 @@ import pytest
 from carla_run.exits import Exit
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S
-from tests.disks import fill, read_only, small_disk
+from tests.disks import failing_disk, fill, read_only, small_disk
 from tests.wire.trainee import SMALL, Run
 
 SETTINGS: dict[str, Any] = {
@@ -103,4 +103,28 @@ def test_a_disk_that_stays_full_ends_the_run_only_at_its_end(
         if ending == "finishes":
             run.finish()
             assert run.beat["updates"] == 380
+        run.kill()
+
+
+@pytest.mark.long
+def test_a_disk_that_turns_read_only_costs_only_what_came_after(start_server: StartServer, tmp_path: Path) -> None:
+    with failing_disk(tmp_path, mib=2 * ENOUGH_MIB) as disk:
+        run = Run(disk.path / "run", start_server().port, WIDE, forked=True)
+        process = run.start("--max-timesteps", "20000")
+        run.wait(lambda: len(run.events("checkpoint")) >= 2)
+        kept, before = run.events("checkpoint")[-1], run.steps
+        disk.fail()
+        run.wait(lambda: run.steps > before + 60)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == Exit.BAD_CONFIG, out
+        assert "Read-only file system" in out
+        assert "Traceback" not in out
+        disk.unmount()
+        disk.mount()
+        run.start("--max-timesteps", "20000", "--resume")
+        run.wait(lambda: bool(run.events("resumed")))
+        resumed = run.events("resumed")[0]
+        assert resumed["updates"] >= kept["updates"]
+        run.wait(lambda: run.steps > resumed["steps"] + 20)
         run.kill()

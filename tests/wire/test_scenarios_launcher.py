@@ -17,7 +17,7 @@ import pytest
 from tests.crowd import PATIENCE_S
 from tests.gpu_stub.stub import Figures
 from tests.soak.witness import Witness
-from tests.wire.launched import ENDLESS, PROCESSES, Launch, Launched, own_limits
+from tests.wire.launched import ENDLESS, PROCESSES, Launch, Launched, gone, own_limits, processes_of
 from tests.wire.staged import CARLA, QUICK, ask, card_of, overrides, press, pressing, settings, status, taken
 
 pytestmark = pytest.mark.long
@@ -29,32 +29,6 @@ KILLS = 4
 def card(tmp_path: Path) -> Iterator[Figures]:
     """A card of 5745 MiB, as the driver shows one of 6 GB."""
     yield from card_of(tmp_path, 5745)
-
-
-def processes_of(run: Launched) -> list[psutil.Process]:
-    """Return all processes of this machine that were told of the run's directory, or hold its lock."""
-    lock = str(run.run / "launcher.lock")
-    found = []
-    for process in psutil.process_iter():
-        try:
-            named = any(str(run.run) in word for word in process.cmdline())
-            if named or lock in map(_target, Path(f"/proc/{process.pid}/fd").iterdir()):
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue
-    return found
-
-
-def _target(link: Path) -> str:
-    try:
-        return str(link.readlink())
-    except OSError:
-        return ""
-
-
-def gone(processes: list[psutil.Process]) -> None:
-    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
-    assert not left
 
 
 def go_on(launch: Launch) -> Launched:

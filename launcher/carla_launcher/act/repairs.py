@@ -294,7 +294,7 @@ class Repairs:
         steps, cause = decision.steps, decision.cause
         self._ladder.take(decision)
         self._ladder.degraded()
-        self._say(f"{cause}: degrades by {_in_words(steps)}")
+        self._say(f"{cause}: takes {_in_words(steps)}")
         acts = {act for step in steps for act in step.does.acts}
         yield from self._perform_acts(acts, merged_values({}, *(step.values for step in steps)), cause)
 
@@ -341,4 +341,5 @@ def _wait_hint(finding: Finding, seen: Observation) -> str:
 
 
 def _in_words(steps: Sequence[RungStep]) -> str:
-    return ", ".join(f"{step} ({step.cost})" for step in steps)
+    named = ", ".join(f"{step} ({step.cost})" if step.cost else str(step) for step in steps)
+    return f"the rung{'s' if len(steps) > 1 else ''} {named}"

@@ -1,13 +1,18 @@
-"""Write docs/reference (configurations and commands, from pydantic, typer and click) and docs/coverage.md.
+"""Write docs/reference and docs/coverage.md from pydantic, typer, click, the docstrings of enums, and .env.example.
 
 Run ``python scripts/reference.py`` after a change. A test fails while a page is out of date.
 """
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import enum
 import inspect
+import itertools
 import json
+import re
+import textwrap
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +26,17 @@ from typer.main import get_command
 from carla_launcher.cli import app as launcher_app
 from carla_launcher.config import load
 from carla_launcher.places import SHIPPED
+from carla_launcher.routes.progress import RouteEvent
 from carla_lite import coverage
 from carla_lite.command import main as lite_command
 from carla_lite.support import Status
 from carla_run.configuration.program_file import ProgramFile
+from carla_run.environment import Variable
+from carla_run.events import AgentEvent, Decisive, LauncherEvent
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
 from carla_td3.__main__ import app as agent_app
-from carla_td3.config import AgentConfig
+from carla_td3.config import ENVIRONMENT, AgentConfig
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 LONGEST = 120
@@ -45,6 +55,19 @@ COVERAGE_LEAD = """
     `vehicle.*` means all vehicles, with an attribute all that have it. How vehicles and collisions are modelled is in
     [carla-lite-model.md](carla-lite-model.md), which of other people's programs run in [programs.md](programs.md).
 """
+EVENTS = (AgentEvent, LauncherEvent, RouteEvent)
+EVENTS_LEAD = """
+    An event is one line, a JSON object. Besides the fields below it has `time` (seconds since 1970), `event` (its name)
+    and `cause`, a sentence for people that no program reads. An event of the launcher that belongs to an incident has
+    its id as `incident`.
+
+    If the agent lowers its own device or micro-batch, the launcher adopts `device` and `micro_batch` of the
+    [heartbeat](../run-directory.md#heartbeat) as a rung. `gave_way` of the heartbeat names the event that says why.
+"""
+KEYS_LEAD = "A variable overrides a configuration file. If two variables set the same key, the lower one below wins."
+EXAMPLE = FOLDER.parent / ".env.example"
+TYPED = {kind.event: kind for kind in typing.get_args(Decisive)}
+"""The classes of the events that have one."""
 REQUIRED = "required"
 WORDS = {
     int: "integer",
@@ -55,6 +78,13 @@ WORDS = {
     type(None): "`null`",
 }
 """Names of Python's types in YAML."""
+
+
+COMMANDS: dict[str, Any] = {
+    "carla-launcher": get_command(launcher_app),
+    "carla-td3": get_command(agent_app),
+    "carla-lite": lite_command,
+}
 
 
 def main() -> None:
@@ -93,13 +123,115 @@ def pages() -> dict[str, str]:
             [
                 "# Commands",
                 MADE,
-                *command("carla-launcher", get_command(launcher_app)),
-                *command("carla-td3", get_command(agent_app)),
-                *command("carla-lite", lite_command),
+                *(line for name, found in COMMANDS.items() for line in command(name, found)),
                 *command("carla-lite coverage", coverage.main, 3),
             ]
         ),
+        "reference/events.md": page("Events", EVENTS_LEAD, *(each for kind in EVENTS for each in events(kind))),
+        "reference/exit-codes.md": page(
+            "Exit codes",
+            "Codes of the launcher and the agent. The launcher returns the agent's code.",
+            *table("code | meaning", *((f"`{int(each)}`", meaning) for each, meaning in members(Exit))),
+        ),
+        "reference/run-files.md": page(
+            "Files of a run",
+            "Paths in `runs/NAME/`. [The run directory](../run-directory.md) has the formats.",
+            *table("path | content", *run_files()),
+        ),
+        "reference/environment.md": page(
+            "Environment variables", "Variables that the programs read or set.", *variables()
+        ),
     }
+
+
+def page(title: str, lead: str, *lines: str) -> str:
+    """Return a page."""
+    return "\n".join([f"# {title}", MADE, inspect.cleandoc(lead), *lines]) + "\n"
+
+
+def table(head: str, *cells: Sequence[str]) -> list[str]:
+    """Return the lines of a table after an empty line."""
+    return [
+        "",
+        f"| {head} |",
+        f"|{'---|' * (head.count('|') + 1)}",
+        *(f"| {' | '.join(map(cell, row))} |" for row in cells),
+    ]
+
+
+def events(kind: type[enum.Enum]) -> list[str]:
+    """Return the section of one file's events."""
+    said = inspect.getdoc(kind) or ""
+    rows = ((each, *meaning.partition("Fields: ")[::2]) for each, meaning in members(kind))
+    filled = (
+        (f"`{each.value}`", when, ", ".join(typed(TYPED[each])) if each in TYPED else given.strip().rstrip("."))
+        for each, when, given in rows
+    )
+    return ["", f"## {said.split('``')[1]}", "", cell(said), *table("event | when | fields", *filled)]
+
+
+def typed(event: type[Any]) -> Iterator[str]:
+    """Yield the fields of an event's class with the values of enums and the docstrings."""
+    hints, meanings = typing.get_type_hints(event), attributes(event)
+    for name in (each.name for each in dataclasses.fields(event) if each.name != "cause"):
+        parts = (hints[name], *typing.get_args(hints[name]))
+        has_values = any(inspect.isclass(each) and issubclass(each, enum.Enum) for each in parts)
+        meaning = meanings.get(name, "").rstrip(".").replace("None", "null")
+        notes = [kind_of(hints[name]) if has_values else "", meaning[:1].lower() + meaning[1:]]
+        yield f"`{name}` ({said})" if (said := "; ".join(filter(None, notes))) else f"`{name}`"
+
+
+def members(kind: type[enum.Enum]) -> Iterator[tuple[Any, str]]:
+    """Yield the members of an enum with their docstrings."""
+    meanings = attributes(kind)
+    yield from ((each, meanings[each.name]) for each in kind)
+
+
+def attributes(kind: type) -> dict[str, str]:
+    """Return the docstrings of a class's attributes by name."""
+    (found,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(found, ast.ClassDef)
+    return {
+        ast.unparse(before.targets[0] if isinstance(before, ast.Assign) else before.target): str(after.value.value)
+        for before, after in itertools.pairwise(found.body)
+        if isinstance(before, ast.Assign | ast.AnnAssign)
+        and isinstance(after, ast.Expr)
+        and isinstance(after.value, ast.Constant)
+    }
+
+
+def run_files() -> Iterator[tuple[str, str]]:
+    """Yield the path and the docstring of each file of a run."""
+    run = RunPaths(Path())
+    for name, found in vars(RunPaths).items():
+        if isinstance(found, property):
+            yield f"`{getattr(run, name)}`", found.__doc__ or ""
+
+
+def variables() -> Iterator[str]:
+    """Yield the tables of the environment variables."""
+    sets = {name: [f"`{key}` of the agent's configuration"] for name, key in ENVIRONMENT.items()}
+    for program, group in COMMANDS.items():
+        for name, found in {"": group, **getattr(group, "commands", {})}.items():
+            for each in found.params:
+                for variable in names_of(each.envvar):
+                    sets.setdefault(variable, []).append(f"`{f'{program} {name}'.strip()} {each.opts[0]}`")
+    yield from ["", "## Keys and options", "", KEYS_LEAD]
+    yield from table("variable | what it sets", *((f"`{name}`", ", ".join(what)) for name, what in sets.items()))
+    example = re.findall(r"((?:^# .*\n)*?)^(?:# )?([A-Z_]+)=(.*)$", EXAMPLE.read_text(encoding="utf-8"), re.M)
+    rows = ((f"`{name}`", value and f"`{value}`", said.replace("# ", "")) for said, name, value in example)
+    yield from ["", "## Compose files", "", "Compose reads these variables from `.env`. `.env.example` has them all."]
+    yield from table("variable | default | meaning", *rows)
+    yield from [
+        "",
+        "## Others",
+        *table("variable | meaning", *((f"`{each}`", said) for each, said in members(Variable))),
+    ]
+
+
+def names_of(variables: str | Sequence[str] | None) -> list[str]:
+    """Return the environment variables of an option as a list."""
+    return [variables] if isinstance(variables, str) else list(variables or ())
 
 
 def covered() -> Iterator[str]:
@@ -132,7 +264,7 @@ def covered() -> Iterator[str]:
 def configuration(title: str, lead: str, defaults: BaseModel) -> str:
     """Return a page with one table for each section of a configuration."""
     tables = sections("", type(defaults), defaults.model_dump(mode="json"))
-    return "\n".join([f"# {title}", MADE, lead, *tables]) + "\n"
+    return page(title, lead, *tables)
 
 
 def sections(prefix: str, model: type[BaseModel], values: Mapping[str, Any]) -> Iterator[str]:
@@ -205,7 +337,7 @@ def code(value: Any, quoted: bool = True) -> str:
 
 def cell(text: str) -> str:
     """Return text as one cell of a table."""
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.replace("``", "`").split()).replace("|", "\\|")
 
 
 def command(name: str, found: Any, level: int = 2) -> Iterator[str]:
@@ -238,7 +370,7 @@ def option(parameter: Any) -> str:
 
 def environment(variables: str | Sequence[str] | None) -> str:
     """Return the sentence on the environment variables of an option."""
-    names = [variables] if isinstance(variables, str) else list(variables or ())
+    names = names_of(variables)
     return f" Environment: {', '.join(map(code, names))}." if names else ""
 
 

@@ -15,88 +15,205 @@ from carla_run.records import RecordError, plain, record
 
 
 class AgentEvent(StrEnum):
-    """Names in ``agent-events.jsonl``."""
+    """Events in ``agent-events.jsonl``; the learner writes them."""
 
     ALLOCATOR = "allocator"
+    """The learner set PyTorch's allocator at its start. Fields: ``setting``, ``took_hold``, ``ignored``."""
     APPLIED = "applied"
+    """A request changed configuration values in the running process. Fields: ``values``."""
     CANNOT_FIT = "cannot_fit"
+    """The run doesn't fit into memory or onto the disk. Nothing was allocated. Exit code 71 follows."""
     CHECKPOINT = "checkpoint"
+    """The learner wrote a checkpoint. Fields: ``steps``, ``updates``."""
     CHECKPOINT_FAILED = "checkpoint_failed"
+    """The disk refused a checkpoint. Training continues, and the next interval tries again.
+    If the last checkpoint of the run fails, exit code 65 follows.
+    Fields: ``wanted`` (why it was due), ``kept`` (the newest complete checkpoint, or null), ``steps``, ``updates``.
+    """
     CHECKPOINT_SKIPPED = "checkpoint_skipped"
+    """The newest checkpoint is damaged, and the learner loaded an older one. Fields: ``used`` (its name)."""
     CHUNK_LOST = "chunk_lost"
+    """Steps were lost with a machine of a cluster. Fields: ``node``, ``at_most``, ``seen``, ``collector``."""
     COLLECTOR_PLACED = "collector_placed"
+    """A collector got a machine of a cluster. Fields: ``node``, ``incarnation``, ``simulator``, ``collector``."""
     COLLECTOR_READY = "collector_ready"
+    """A collector is connected and begins to drive.
+    Fields: ``pid``, ``steps``, ``collector`` (if there are several).
+    """
     COLLECTOR_RESTARTED = "collector_restarted"
+    """A collector ended or hung, and another one is started."""
     DEVICE = "device"
+    """The configured device is ``auto``, and the GPU is too full at the start. Fields: ``device``."""
     DRAINED = "drained"
+    """A drain is complete: the simulators are free. Fields: ``steps``, ``updates``."""
     DRAIN_ENDED = "drain_ended"
+    """Collectors start again after a drain. Fields: ``steps``, ``updates``."""
     EVALUATED = "evaluated"
+    """An evaluation is complete.
+    Fields: ``step``, ``final``, ``totals``, ``collector_mib``, ``encoder_mib``, ``video``, ``pictures``.
+    """
     EVALUATION_REHEARSED = "evaluation_rehearsed"
+    """A collector rehearsed an evaluation to measure its memory.
+    Fields: ``before_mib``, ``after_mib``, ``encoder_mib``, ``routes``.
+    """
     FAILED = "failed"
+    """The run ends with an error."""
     FEATURES_ADAPTED = "features_adapted"
+    """The network was adapted to another camera size. Fields: ``cells_before``, ``side``."""
     FINISHED = "finished"
+    """The run is complete. Fields: ``steps``, ``updates``."""
     FOOTPRINT = "footprint"
+    """The learner estimated its memory before it allocates. Fields: all of ``carla-td3 footprint --json``."""
     MICRO_BATCH_LOWERED = "micro_batch_lowered"
+    """The last learner left no exit code, and lack of memory is a possible cause.
+    Fields: ``micro_batch``, ``last_micro_batch``, ``needed_mib``, ``free_mib``.
+    """
     NO_CUDA = "no_cuda"
+    """The configuration allows CUDA, and PyTorch can't use it. ``auto`` trains on the CPU; ``cuda`` ends with 65."""
     OUT_OF_MEMORY = "out_of_memory"
+    """Memory ran out during an update.
+    Fields: ``phase`` (critic, actor or targets; ``rehearsed critic`` and so on at the start), ``action`` (collected:
+    garbage was freed, the size stays; halved: the micro-batch; moved: to the CPU; exhausted: exit code 71 follows),
+    ``batch``, ``micro_batch`` (it failed), ``next_micro_batch``, ``device``, ``next_device``, ``updates``,
+    ``asked_bytes``, ``free_bytes``, ``snapshot``.
+    """
     PRECISION = "precision"
+    """The device computes in another precision than configured. Fields: ``asked``, ``computed``, ``device``."""
     REHEARSED = "rehearsed"
+    """The learner made an update at its start only to measure its memory.
+    Fields: ``batch``, ``micro_batch`` (it fits), ``host_peak_mib``, ``device_allocated_peak_mib``,
+    ``device_reserved_peak_mib``.
+    """
     REPLAY_RESHAPED = "replay_reshaped"
+    """The replay was rewritten for another capacity or frame size.
+    Fields: ``capacity_before``, ``capacity``, ``side_before``, ``side``, ``rows``, ``dropped``, ``seconds``.
+    """
     REQUESTED = "requested"
+    """The learner read a request; ``cause`` is its kind. Fields: ``id``, ``values``."""
     REQUEST_ANSWERED = "request_answered"
+    """The learner answered a request. Fields: ``id``, ``kind``, ``result``."""
     REQUEST_UNREADABLE = "request_unreadable"
+    """``request.json`` is invalid and has no id, so it gets no answer."""
     RESET = "reset"
+    """New networks replaced the old ones; they learn from the collected rows (``training.final_updates``).
+    Fields: ``updates``.
+    """
     RESUMED = "resumed"
+    """A learner continues a run. Fields: those of ``started``."""
     ROWS_DAMAGED = "rows_damaged"
+    """The learner found damaged rows, or a wrong number of rows, in a ring at its start.
+    Fields: ``folder``, ``damaged`` and ``left_out`` (row numbers), ``rows`` (counted before, and now).
+    """
     STARTED = "started"
+    """A learner begins a run.
+    Fields: ``steps``, ``updates``, ``config_digest``, ``overrides``, ``changed`` (key: value in the last
+    ``config.yaml``, value now), versions.
+    """
     STOPPED = "stopped"
+    """The run ends early, after a request or SIGTERM. Fields: ``steps``, ``updates``."""
     TOWN = "town"
+    """A collector changes to a town of ``training.towns``, or to the map of the evaluations.
+    Fields: ``map``, ``episodes`` (begun so far), ``steps``, ``collector`` (if there are several).
+    """
 
 
 class LauncherEvent(StrEnum):
-    """Names in ``launcher-events.jsonl``."""
+    """Events in ``launcher-events.jsonl``; the launcher writes them."""
 
     AGENT_ADOPTED = "agent_adopted"
+    """The launcher took over an agent that an earlier launcher had started. Fields: ``pid``."""
     AGENT_ASKED_TO_STOP = "agent_asked_to_stop"
+    """The launcher sent SIGTERM to the agent. Fields: ``grace_s``."""
     AGENT_ENDED = "agent_ended"
+    """The agent ended by itself. Fields: ``exit_code``, ``oom_killed``."""
     AGENT_KILLED = "agent_killed"
+    """The launcher sent SIGKILL to the agent."""
     AGENT_RESTART = "agent_restart"
+    """The launcher will restart the agent after a wait. Fields: ``delay_s``."""
     AGENT_STARTED = "agent_started"
+    """The agent has a process. Fields: ``pid``, ``log``."""
     AGENT_STARTS = "agent_starts"
+    """The launcher is about to start the agent. Fields: ``resume``, ``overrides``."""
     AGENT_STOPPED = "agent_stopped"
+    """The launcher stopped the agent. Fields: ``exit_code``."""
     RESTORE_FAILED = "restore_failed"
+    """Memory ran short within ``restore.probation_s`` after a step up the ladder.
+    Fields: ``hold_s`` (seconds to wait before the next step up; doubled).
+    """
     RESTORE_STANDS = "restore_stands"
+    """Memory sufficed for ``restore.probation_s`` after a step up the ladder.
+    Fields: ``hold_s`` (seconds to wait before the next step up).
+    """
     CRASH_LOOP = "crash_loop"
+    """The launcher has used up its restarts. Exit code 70 follows."""
     DRAINING = "draining"
+    """The launcher begins a drain."""
     FINDING = "finding"
+    """The launcher found a problem.
+    Fields: ``diagnosis``, ``pool``, ``owner``, ``deficit_mib``, ``exhausted_in_s``, ``exit_code``, ``numbers``.
+    """
     FINDING_OVER = "finding_over"
+    """A problem no longer exists. Fields: ``diagnosis``, ``pool``, ``owner``."""
     OVERRIDES_FAILED = "overrides_failed"
+    """The disk refused ``overrides.yaml``."""
     FURTHER_SIMULATOR_HEALTHY = "further_simulator_healthy"
+    """The simulator of a second or later collector answers and ticks. Fields: ``simulator``, ``took_s``."""
     FURTHER_SIMULATOR_RESTART = "further_simulator_restart"
+    """The launcher will restart the simulator of a second or later collector after a wait.
+    Fields: ``simulator``, ``failures``, ``delay_s``.
+    """
     FURTHER_SIMULATOR_STARTED = "further_simulator_started"
+    """The simulator of a second or later collector has a process. Fields: ``simulator``, ``pid``, ``log``."""
     FURTHER_SIMULATOR_STOPPED = "further_simulator_stopped"
+    """The launcher stopped the simulator of a second or later collector, or gave it up. Fields: ``simulator``."""
     PLANNED_BANDS = "planned_bands"
+    """The launcher planned the memory of each program on this rung. Fields: ``bands_mib``."""
     PLANNED_WITHOUT_CUDA = "planned_without_cuda"
+    """The agent's PyTorch can't use the GPU, so the launcher plans for the CPU. Fields: ``reason``."""
     REQUEST = "request"
+    """The launcher sent a request to the agent. Fields: ``kind``, ``id``, ``values``."""
     REQUEST_ANSWERED = "request_answered"
+    """The agent answered a request. Fields: ``kind``, ``id``, ``ok``."""
     REQUEST_FAILED = "request_failed"
+    """The disk refused a request. Fields: ``kind``."""
     REQUEST_UNANSWERED = "request_unanswered"
+    """The agent didn't answer a request in time. Fields: ``kind``, ``id``."""
     RUNG_ADOPTED = "rung_adopted"
+    """The launcher keeps a rung that the agent took by itself. Fields: ``rung``, ``kind``, ``step``."""
     RUNG_LEFT = "rung_left"
+    """The launcher took a step up the ladder. Fields: ``rung``."""
     RUNG_TAKEN = "rung_taken"
+    """The launcher took a step down the ladder. Fields: ``rung``, ``kind``, ``frees_mib``."""
     RUN_ENDED = "run_ended"
+    """The launcher ends. Fields: ``exit_code``."""
     RUN_STARTED = "run_started"
+    """A launcher begins. Fields: ``resume``, ``config``, ``command``, ``reason``, ``changed``, ``before``."""
     SIMULATOR_ADOPTED = "simulator_adopted"
+    """The launcher took over a simulator that an earlier launcher had started. Fields: ``pid``."""
     SIMULATOR_FAILED = "simulator_failed"
+    """A start of the simulator failed. Fields: ``diagnosis``, ``exit_code``."""
     SIMULATOR_HEALTHY = "simulator_healthy"
+    """The simulator answers and ticks. Fields: ``took_s``, ``version``, ``frame``."""
     SIMULATOR_KILLED = "simulator_killed"
+    """The launcher sent SIGKILL to the simulator."""
     SIMULATOR_RESTART = "simulator_restart"
+    """The launcher will restart the simulator after a wait. Fields: ``delay_s``."""
     SIMULATOR_STARTED = "simulator_started"
+    """The simulator has a process. Fields: ``pid``, ``log``."""
     SIMULATOR_STARTS = "simulator_starts"
+    """The launcher is about to start the simulator. Fields: ``port``, ``quality``."""
     SIMULATOR_STOPPED = "simulator_stopped"
+    """The launcher stopped the simulator. Fields: ``exit_code``."""
     STOOD_STILL = "stood_still"
+    """Training stood still, and now it continues or the run ends.
+    Fields: ``incidents``, ``from_s`` (time of the last progress), ``until_s``, ``down`` (simulator, agent, collector or
+    resume, each from when to when it was missing), ``goes_on`` (whether training continues), ``steps_lost``,
+    ``updates_repeated`` (null if unknown).
+    """
     VERIFIED = "verified"
+    """Training runs on its present rung, and an incident is over. Fields: ``free_mib``, ``held_mib``."""
     WAITING = "waiting"
+    """The launcher doesn't act on a problem yet; ``reason`` says why. Fields: ``diagnosis``, ``reason``."""
 
 
 class MemoryPool(StrEnum):
@@ -208,7 +325,7 @@ class NoCuda(_Event):
     device: str
     """The configured device: auto or cuda."""
     pool: Optional[MemoryPool] = None
-    """DEVICE if the GPU has no memory left to start CUDA; otherwise None."""
+    """``device`` if the GPU has no memory left to start CUDA; otherwise None."""
     cause: str = ""
 
 

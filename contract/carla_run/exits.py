@@ -9,15 +9,21 @@ class Exit(IntEnum):
     """Exit codes of agent and launcher. The launcher passes the agent's on."""
 
     FINISHED = 0
+    """The run, or the command, is complete."""
     CRASH = 1
+    """The program has an error. Every code that isn't listed here means the same."""
     USAGE = 2
+    """An option or argument is wrong."""
     BAD_CONFIG = 65
+    """The configuration is wrong, a later version wrote the run, or a disk or folder refused a file."""
     NO_SIMULATOR = 69
+    """No simulator answered in time, or no drive could start in any simulator."""
     BUDGET_SPENT = 70
-    """The launcher's restarts are used up."""
+    """The launcher's restarts are used up. The agent never returns this code."""
     OUT_OF_MEMORY = 71
-    """The run doesn't fit, and nothing was allocated; or memory ran out."""
+    """The run doesn't fit, and nothing was allocated (event ``cannot_fit``); or memory ran out (``out_of_memory``)."""
     STOPPED = 75
+    """The program stopped on request, and the run can be resumed."""
     INTERRUPTED = 130
     """Ctrl-C before there was anything to save, or a second Ctrl-C: no checkpoint was written (128 + SIGINT)."""
 

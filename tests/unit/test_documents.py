@@ -7,7 +7,6 @@ import functools
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,12 @@ from typer.main import get_command
 
 from carla_launcher.cli import app as launcher_app
 from carla_launcher.places import SHIPPED
-from carla_launcher.routes.progress import RouteEvent
 from carla_lite import coverage
 from carla_lite.command import main as lite_command
 from carla_lite.world import LISTED_ONLY
-from carla_run.events import AgentEvent, CannotFit, CollectorEnd, CollectorRestarted, Failed, LauncherEvent, NoCuda
-from carla_run.exits import Exit
+from carla_run import environment
+from carla_run.environment import Variable
 from carla_run.heartbeat import Cuda, Phase
-from carla_run.paths import RunPaths
 from carla_run.requests import RequestKind
 from carla_td3 import config
 from carla_td3.__main__ import app as agent_app
@@ -33,6 +30,7 @@ from carla_td3.trainer.requests import APPLICABLE
 from tests.conftest import REPOSITORY
 
 RUN_DIRECTORY = (REPOSITORY / "docs" / "run-directory.md").read_text(encoding="utf-8")
+REFERENCE = {path.name: path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs" / "reference").glob("*.md")}
 HOW_TO = {path.name: path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs" / "how-to").glob("*.md")}
 DOCUMENTS = [
     *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "carla/lite/README.md")),
@@ -61,39 +59,22 @@ def listed(text: str, begins: str, ends: str = ")") -> list[str]:
     return [word.strip() for word in between(text, begins, ends).split(",")]
 
 
-def rows(text: str) -> list[list[str]]:
-    """Return the cells of a table's rows, without its head."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [
-        line.strip("| ").split(" | ")
-        for line in lines
-        if not re.match(r"\| (event|variable|path|kind|field|code) \|", line)
-    ]
-
-
 def first_cells(text: str) -> list[str]:
-    return [name for row in rows(text) for name in named(row[0])]
+    """Return the names in the first column of the tables."""
+    return [name for line in text.splitlines() if line.startswith("| ") for name in named(line.split(" | ")[0])]
 
 
 @functools.cache
 def strings() -> frozenset[str]:
-    """Return the strings of the code, and what stands between the values of f-strings."""
-    files = (path for package in CODE for path in (REPOSITORY / package).rglob("*.py"))
+    """Return the strings of the code except the table of variables, and what stands between the values of f-strings."""
+    files = {path for package in CODE for path in (REPOSITORY / package).rglob("*.py")} - {Path(environment.__file__)}
     nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     return frozenset(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
-AGENTS_EVENTS = between(RUN_DIRECTORY, "Events in `agent-events.jsonl`.", "\nEvents in `launcher-events.jsonl`:")
-LAUNCHERS_EVENTS = between(RUN_DIRECTORY, "\nEvents in `launcher-events.jsonl`:", "\n### Evaluations")
-EVALUATIONS_EVENTS = between(RUN_DIRECTORY, "### Evaluations", "\n### Requests")
 
 
 @pytest.mark.parametrize(
     ("document", "code"),
     [
-        (first_cells(AGENTS_EVENTS), AgentEvent),
-        (first_cells(LAUNCHERS_EVENTS), LauncherEvent),
-        (first_cells(EVALUATIONS_EVENTS), RouteEvent),
         (listed(RUN_DIRECTORY, "| `phase` | ", " |"), Phase),
         (listed(RUN_DIRECTORY, "what its PyTorch makes of CUDA: ", ";"), Cuda),
         (first_cells(between(RUN_DIRECTORY, "| kind | done when answered |", "\nThe learner looks")), RequestKind),
@@ -104,39 +85,9 @@ def test_a_list_has_each_name_once_and_no_other(document: list[str], code: Itera
     assert sorted(document) == sorted(map(str, code))
 
 
-@pytest.mark.parametrize("event", [CannotFit, CollectorRestarted, Failed, NoCuda])
-def test_an_event_that_is_decided_by_has_the_fields_that_are_named(event: Any) -> None:
-    name = event.event.value
-    (row,) = [row for row in rows(AGENTS_EVENTS) if named(row[0]) == [name]]
-    assert {*named(re.sub(r"\([^)]*\)", "", row[2])), "cause"} == {each.name for each in fields(event)}
-
-
-def test_each_way_that_a_collector_ends_is_named() -> None:
-    (row,) = [row for row in rows(AGENTS_EVENTS) if named(row[0]) == ["collector_restarted"]]
-    assert re.findall(r"\b[a-z_]+\b(?=[,;:)])", between(row[2], "`end` (", "machine,") + ",") == list(CollectorEnd)
-
-
-def test_each_exit_code_is_named_and_no_other() -> None:
-    table = rows(between(RUN_DIRECTORY, "## Exit codes", "## Environment"))
-    assert [int(code) for code, _, _ in table] == sorted(Exit)
-    assert [int(code) for code, agent, _ in table if agent == "–"] == [Exit.BUDGET_SPENT]
-
-
 def test_each_environment_variable_of_ours_is_named_and_no_other() -> None:
-    document = set(first_cells(between(RUN_DIRECTORY, "## Environment", "The allocator's default")))
-    compose = set(
-        re.findall(r"\$\{([A-Z_]+)", "".join(path.read_text() for path in REPOSITORY.glob("docker-compose*.yml")))
-    )
-    assert set(filter(OURS.fullmatch, strings())) <= document
-    assert document <= strings() | compose
-
-
-def test_each_file_of_a_run_is_named_and_no_other() -> None:
-    run, folder = between(RUN_DIRECTORY, "## The run directory", "### Overrides"), RunPaths(Path("run"))
-    files = [getattr(folder, name) for name, found in vars(RunPaths).items() if isinstance(found, property)]
-    assert [str(file) for file in files if file.name not in " ".join(named(run))] == []
-    parts = {part for name in first_cells(run) for part in name.split("/") if part and not re.search(r"\d{3}", part)}
-    assert parts - strings() == set()
+    assert set(filter(OURS.fullmatch, strings())) <= set(first_cells(REFERENCE["environment.md"]))
+    assert set(map(str, Variable)) <= strings()
 
 
 def test_what_is_only_listed_as_a_blueprint_is_named_and_no_other() -> None:
@@ -159,9 +110,10 @@ def keys(values: Mapping[str, Any], before: str = "") -> Iterator[str]:
 def test_each_key_that_is_named_is_one() -> None:
     agents, launchers = config.dump(config.AgentConfig()), yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
     known = {*keys(agents), *keys(launchers)}
+    texts = (text for name, text in HOW_TO.items() if name != "upgrade.md")
     dotted = {
         name
-        for name in named(RUN_DIRECTORY + "".join(text for name, text in HOW_TO.items() if name != "upgrade.md"))
+        for name in named("".join([RUN_DIRECTORY, *REFERENCE.values(), *texts]))
         if re.fullmatch(r"[a-z_\d]+(?:\.[a-z_\d]+)+", name)
     }
     of_sections = {name for name in dotted if name.partition(".")[0] in {*agents, *launchers}}

@@ -102,7 +102,7 @@ class Cluster:
         self.close()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         words = (str(self._run.path.resolve()), self._settings.model_dump_json())
-        log, environment = self._run.path / "cluster.log", {"CUDA_VISIBLE_DEVICES": ""}
+        log, environment = self._run.cluster_log, {"CUDA_VISIBLE_DEVICES": ""}
         with theirs:
             self._process = spawned("carla_td3.cluster", theirs, log, environment, *words)
         return self._socket

@@ -14,16 +14,28 @@ from carla_run.readers import inner, number
 
 
 class RouteEvent(StrEnum):
-    """Names in ``routes.jsonl``."""
+    """Events in ``routes.jsonl``; ``carla-launcher routes`` writes each before it acts."""
 
     ITEMS = "items"
+    """The list of items is new or has changed. Fields: ``items``, ``drives`` (most drives without a result)."""
     DRIVE_STARTS = "drive_starts"
+    """A drive of an item is about to start. Fields: ``item``, ``drive`` (from 1), ``simulator``, ``folder``."""
     DRIVE_ENDED = "drive_ended"
+    """A drive ended, or the next launcher found that the last one was killed during the drive.
+    Fields: ``item``, ``drive``, ``outcome`` (done; failed: this is its result; again: no result; undone: it doesn't
+    count), ``why`` (simulator, time_limit, not_valid, exit, not_started, stopped, launcher_killed; null with a result),
+    ``exit_code``, ``took_s``, ``result``, ``peak_mib`` (of simulator and program, by kind of memory).
+    """
     SIMULATOR_STARTED = "simulator_started"
+    """A simulator has a process. Fields: ``simulator``, ``pid``, ``log``."""
     SIMULATOR_HEALTHY = "simulator_healthy"
+    """A simulator answers and ticks. Fields: ``simulator``, ``took_s``."""
     SIMULATOR_RESTART = "simulator_restart"
+    """A simulator is restarted. Fields: ``simulator``, ``delay_s`` (after a failed start)."""
     RUN_STARTED = "run_started"
+    """A launcher begins. Fields: ``config``."""
     RUN_ENDED = "run_ended"
+    """The launcher ends. Fields: ``exit_code``."""
 
 
 class Standing(str, Enum):

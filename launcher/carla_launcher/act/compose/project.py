@@ -45,7 +45,7 @@ class Project:
         self._files = files
         self._stack = stack.absolute()
         self._variables: dict[str, str] = {}
-        self._environment = run.path / "launcher.env"
+        self._environment = run.compose_variables
 
     def set(self, variables: Mapping[str, str]) -> None:
         """Set the variables of the next commands."""

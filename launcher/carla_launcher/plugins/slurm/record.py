@@ -32,7 +32,7 @@ _STEP = TypeAdapter(JobStep)
 
 def folder(run: RunPaths) -> Path:
     """Return the folder of the record."""
-    return run.path / "slurm"
+    return run.slurm
 
 
 def log_of(run: RunPaths, job: str) -> Path:

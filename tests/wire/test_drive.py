@@ -56,7 +56,7 @@ def test_it_drives_in_a_simulator_of_the_commands_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("drive", "--map", "Nowhere"), Exit.NO_SIMULATOR, "has no map Nowhere"),
+        (("drive", "--map", "Nowhere"), Exit.NO_SIMULATOR, "map Nowhere does not exist"),
         (("drive", "--simulator", "here"), Exit.USAGE, "expected HOST:PORT"),
         (("drive", "--pretrained", "ghost", "--simulator", "localhost:1"), Exit.BAD_CONFIG, "ghost is neither"),
         (("evaluate", "--pretrained", "traffic", "--checkpoint", "runs/x"), Exit.USAGE, "give one of them"),

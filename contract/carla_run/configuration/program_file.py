@@ -161,7 +161,7 @@ class ProgramFile(Section):
     @property
     def estimates_mib(self) -> dict[str, dict[str, float]]:
         """Return the estimated peak by pool and phase; ``memory`` is that of updating."""
-        found = {pool: {UPDATING: mib} for pool, mib in self.memory.items()}
+        found: dict[str, dict[str, float]] = {pool: {UPDATING: mib} for pool, mib in self.memory.items()}
         for phase, peaks in self.memory_by_phase:
             for pool, mib in peaks.items():
                 found.setdefault(pool, {})[phase] = mib

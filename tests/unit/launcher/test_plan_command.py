@@ -13,8 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from carla_launcher import plan as command
 from carla_launcher.cli import app

@@ -54,8 +54,8 @@ def end_container(id_file: Path, ending: list[str]) -> None:
     """
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         if identity := id_file.read_text().strip():
-            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            subprocess.run([*ending, identity], check=False, timeout=ENDING_LIMIT_S, **quiet)
+            command = [*ending, identity]
+            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ENDING_LIMIT_S)
     with contextlib.suppress(OSError):
         id_file.unlink()
 

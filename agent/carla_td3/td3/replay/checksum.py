@@ -9,14 +9,11 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 UNKNOWN = 0
 """Checksum of the rows that earlier versions wrote. They count as whole."""
 
 
-def checksum(number: int, fields: bytes, frame: bytes | NDArray[np.uint8]) -> int:
+def checksum(number: int, fields: bytes, frame: bytes | memoryview) -> int:
     """Return a row's checksum, 1 to 65535.
 
     Args:

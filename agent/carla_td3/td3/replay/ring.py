@@ -102,7 +102,7 @@ class Ring:
         """Store a row's checksum: the last store before the row is published."""
         slot = number % self.layout.capacity
         self.rows["checksum"][slot] = UNKNOWN  # a kill here leaves a row that counts as whole
-        self.rows["checksum"][slot] = checksum(number, bare(self.rows[slot]), self.frames[slot])
+        self.rows["checksum"][slot] = checksum(number, bare(self.rows[slot]), self.frames[slot].data)
 
     def flush(self) -> None:
         """Wait until frames and rows are on the disk."""

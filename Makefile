@@ -65,6 +65,7 @@ long: long-takes $(READY_FOR)long
 soak: $(READY_FOR)test  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)
 	$(BIN)/python -m tests.soak.crash_points
+	$(BIN)/python -m pytest -m long tests/soak/test_two_faults.py
 	$(BIN)/python -m tests.soak.hours
 
 ifeq ($(CARLA),no)

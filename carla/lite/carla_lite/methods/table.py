@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, overload
 
-from carla_lite.methods.arguments import Reader, readers
+from carla_lite.methods.arguments import Parameters, parameters
 from carla_lite.protocol.wire import RpcError
 from carla_lite.support import WORKS, Status, Support, refused
 from carla_lite.world import World
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class _Method(NamedTuple):
     function: Callable[..., Any]
-    readers: list[tuple[int, Reader]]
+    parameters: Parameters
     support: Support
 
 
@@ -64,7 +64,7 @@ def _enter(name: str, function: F, support: Support) -> F:
     if name in _METHODS:
         other = _METHODS[name].function.__module__
         raise ValueError(f"RPC method {name} of {function.__module__} is in {other} already: rename one of them.")
-    _METHODS[name] = _Method(function, readers(function), support)
+    _METHODS[name] = _Method(function, parameters(function), support)
     return function
 
 
@@ -82,13 +82,10 @@ def call(world: World, name: str, args: list[Any]) -> Any:
     if name not in _METHODS:
         world.report_unsupported(name, "carla-lite has no such method")
         raise RpcError(f"carla-lite has no method {name}")
-    function, its_readers, support = _METHODS[name]
+    function, its_parameters, support = _METHODS[name]
+    given = its_parameters.read(world, name, args)
     if support.status is Status.WITHOUT_EFFECT:
         world.report_unsupported(name, support.how)
-    given = list(args)
-    for place, read in its_readers:
-        if place < len(given):
-            given[place] = read(world, given[place])
     return function(world, *given)
 
 

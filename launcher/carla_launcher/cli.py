@@ -249,8 +249,8 @@ def simulator(
 @app.command()
 @asking(
     RunOptions,
-    "program simulator simulators quality map seed simulator_host port gpu share_gpu on_event status as_json run_name "
-    "runs_dir launcher_config simulator_args",
+    "program simulator simulators quality map seed simulator_host port gpu share_gpu on_event dashboard_port status "
+    "as_json run_name runs_dir launcher_config simulator_args",
     helps={
         "map": "Map that carla-lite starts with. Default: simulator.map of the launcher's configuration.",
         "seed": "Seed of carla-lite.",
@@ -284,7 +284,7 @@ def routes(
     """
     name = run_name or ("" if program is None else program.stem)
     if name and (status or as_json):
-        evaluation.status(RunPaths(runs_dir / name), as_json)
+        _show_status(_existing(name, runs_dir), as_json, once=True)
         return Exit.FINISHED
     if program is None:
         raise typer.BadParameter("--program is missing: give the evaluation's program file; --run-name does to look.")
@@ -327,16 +327,7 @@ def status(
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Show a run's state: simulator, agent, memory, restarts."""
-    run = _existing(run_name, runs_dir)
-    if run.routes_journal.exists():
-        evaluation.status(run, as_json)
-    elif as_json:
-        print(json.dumps(dashboard.status(run, time.time()), indent=1))
-    elif once:
-        dashboard.show(run)
-    else:
-        with contextlib.suppress(KeyboardInterrupt):
-            dashboard.follow(run)
+    _show_status(_existing(run_name, runs_dir), as_json, once)
 
 
 @app.command("dashboard")
@@ -370,6 +361,16 @@ def write_report(
     if problem:
         raise ExitError(problem, Exit.BAD_CONFIG)
     print(page)
+
+
+def _show_status(run: RunPaths, as_json: bool, once: bool) -> None:
+    if as_json:
+        print(json.dumps(dashboard.status(run, time.time()), indent=1))
+    elif once:
+        dashboard.show(run)
+    else:
+        with contextlib.suppress(KeyboardInterrupt):
+            dashboard.follow(run)
 
 
 def _limits(run: RunPaths, given: Path | None) -> config.LauncherConfig:

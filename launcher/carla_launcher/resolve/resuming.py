@@ -126,6 +126,8 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
     """
     formats.require_readable(run)
     before, problem = _recalled(run)
+    if before is not None and before.state.evaluation:
+        raise RefusedError(f"{run.path} is an evaluation by `routes`: choose another --run-name.")
     killed = before is not None and before.killed
     ran_a_command = before is not None and before.state.agent is not None and bool(before.options.command)
     holds = run.holds_a_run() or ran_a_command

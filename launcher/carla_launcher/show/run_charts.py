@@ -61,7 +61,8 @@ def memory(run: RunHistory) -> dict[str, Any] | None:
         }
         for name, stack in stacks.items()
     ]
-    return {"events": Markup(charts.events_chart(axis, marks, run.stood)), "signs": charts.LANES, "pools": drawn}
+    events = Markup(charts.events_chart(axis, marks, run.stood))
+    return {"events": events, "signs": charts.LANES, "pools": drawn, "stood": bool(run.stood)}
 
 
 def _marks(run: RunHistory) -> Iterator[charts.Mark]:

@@ -16,12 +16,13 @@ from carla_run.readers import read_objects
 
 
 def tell(run: RunPaths, ending: Ending, say: Callable[[str], None], command: str = "up") -> None:
-    """Print how the run ended, the paths of its results, and the launcher's command that resumes it."""
+    """Print how the run ended, the paths of its results, and ``command --resume`` if that resumes it."""
     say(f"the run ended with exit code {int(ending.code)}: {ending.reason}")
     tables = [run.evaluation_json, run.evaluation_csv]
     found: list[tuple[str, list[Path]]] = [
         ("run directory", [run.path]),
         ("evaluation", [path for path in tables if path.exists()]),
+        ("results", [path for path in [run.results] if path.exists()]),
         ("videos", sorted(run.videos.glob("*.mp4"))),
         ("report", [path for path in [run.report] if path.exists()]),
     ]
@@ -33,7 +34,7 @@ def tell(run: RunPaths, ending: Ending, say: Callable[[str], None], command: str
         named = shlex.join((run.path.name, *where))
         for label, sentence in lessons(read_objects(run.evaluation_json), named, _program()):
             say(f"  {label:<14}{sentence}")
-    if ending.code == Exit.STOPPED:
+    if ending.code == Exit.STOPPED and command:
         words = shlex.join((command, *where, "--run-name", run.path.name, "--resume"))
         say(f"  {'resume with':<14}{_program()} {words}")
 

@@ -22,8 +22,8 @@ HELD = {"simulator": {"ram": 812.0}, "program": {"ram": 240.0, "vram": 1024.0}}
 
 
 def drive(at_s: float, item: str, number: int, outcome: str, why: str | None, cause: str) -> list[Row]:
-    about = {"item": item, "drive": number}
-    ended = {**about, "outcome": outcome, "why": why, "exit_code": 0, "took_s": 60.0, "peak_mib": HELD}
+    about: Row = {"item": item, "drive": number}
+    ended: Row = {**about, "outcome": outcome, "why": why, "exit_code": 0, "took_s": 60.0, "peak_mib": HELD}
     return [
         event(at_s, "drive_starts", **about, simulator=0, folder=f"drives/{item}/{number}"),
         event(at_s + 60, "drive_ended", cause, **ended),

@@ -170,7 +170,9 @@ def facts(run: RunPaths, found: RunHistory) -> dict[str, Any]:
         "steps": agent.get("step"),
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
-        "collector restarts": found.collector_restarts if found.sessions else agent.get("collector_restarts"),
+        "collector restarts": found.collector_restarts
+        if found.sessions and not found.routes
+        else agent.get("collector_restarts"),
         "unacknowledged steps lost with nodes": hooks.lost_with_nodes(found.agent_events),
         "nodes at the end": "; ".join(hooks.nodes(run)),
         "device": agent.get("device"),

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from carla_launcher import wiring
 from carla_launcher.act.program import Life, Script, SupervisedProcess
 from carla_launcher.act.runtime import Child, Role, StartError
 from carla_launcher.decide.decisions import Ending
@@ -49,7 +50,7 @@ class Lane:
             draw=lambda: spread.uniform(-1.0, 1.0),
         )
         self._program = SupervisedProcess(setting.runtime, Role.AGENT, config.agent, number)
-        self._ask = setting.questions(number)
+        self._ask = wiring.questions(self._address, config, ours=self._ours)
         log = spec.run.logs / (f"simulator-{number}.log" if number else "simulator.log")
         self._monitor = SimulatorMonitor(self._address, self._ask, not self._ours, log if self._ours else None)
         self._kills = OomKills(config.watch.sign_s)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from carla_launcher import hooks, ports, up, wiring
+from carla_launcher import hooks, ports, up
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.local.processes import Program
 from carla_launcher.act.local.runtime import LocalRuntime
@@ -20,7 +20,6 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Gpu
-from carla_launcher.observe.simulator import Questions
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.resolve import cards, choosing, prepare
 from carla_launcher.resolve.machine import CARLA_PORT, spec_of
@@ -46,9 +45,7 @@ class Setting:
 
     Attributes:
         config: the launcher's; its agent's grace is that of a drive.
-        card_uuid: of the card that drives compute on; empty for none in particular.
         drives: what is to be driven next in each simulator, by its number.
-        questions: how each simulator is asked, by its number.
     """
 
     spec: RunSpec
@@ -58,8 +55,6 @@ class Setting:
     memory: MemoryReader
     runtime: Runtime
     drives: dict[int, Program]
-    questions: Callable[[int], Questions]
-    card_uuid: str
     stop: StopRequests
     say: Callable[[str], None]
 
@@ -75,7 +70,8 @@ class Setting:
             "gpu": str(self.spec.cards.agent),
         }
         known = {"CARLA_HOST": places["host"], "CARLA_PORT": places["port"], "CARLA_TM_PORT": places["tm_port"]}
-        card = {"CUDA_VISIBLE_DEVICES": self.card_uuid} if self.card_uuid else {}
+        uuid = self.memory.card_uuid(self.spec.cards.agent)
+        card = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
         environment = {"PYTHONUNBUFFERED": "1", **known, **card, **self.rules.variables(places)}
         words, grace_s = self.rules.words(places), self.rules.stop_grace_s
         return Program(Role.AGENT, words, drive.log, grace_s, environment, folder=self.rules.folder)
@@ -133,12 +129,7 @@ def setting_of(
         runtime = held.enter_context(contextlib.closing(local))
         journal.change(host=spec.host, port=spec.port)
         say(f"evaluation {run.path}: {which}")
-
-        def questions(number: int) -> Questions:
-            return wiring.questions(spec.address_of(number), limits, ours=spec.simulator.ours)
-
-        card = memory.card_uuid(picked.agent)
-        yield Setting(spec, limits, rules, journal, memory, runtime, drives, questions, card, stop, say)
+        yield Setting(spec, limits, rules, journal, memory, runtime, drives, stop, say)
 
 
 def _spec(

@@ -197,11 +197,6 @@ class RunPaths:
         return self.path / "report.html"
 
     @property
-    def routes_journal(self) -> Path:
-        """Journal of an evaluation by `routes`, one JSON object a line."""
-        return self.path / "routes.jsonl"
-
-    @property
     def drives(self) -> Path:
         """The folder of an evaluation's drives: one for each item, and in it one for each drive, by its number."""
         return self.path / "drives"

@@ -18,7 +18,6 @@ from typer.main import get_command
 
 from carla_launcher.cli import app as launcher_app
 from carla_launcher.places import SHIPPED
-from carla_launcher.routes.progress import RouteEvent
 from carla_lite import coverage
 from carla_lite.command import main as lite_command
 from carla_lite.world import LISTED_ONLY
@@ -84,8 +83,7 @@ def strings() -> frozenset[str]:
 
 
 AGENTS_EVENTS = between(RUN_DIRECTORY, "Events in `agent-events.jsonl`.", "\nEvents in `launcher-events.jsonl`:")
-LAUNCHERS_EVENTS = between(RUN_DIRECTORY, "\nEvents in `launcher-events.jsonl`:", "\n### Evaluations")
-EVALUATIONS_EVENTS = between(RUN_DIRECTORY, "### Evaluations", "\n### Requests")
+LAUNCHERS_EVENTS = between(RUN_DIRECTORY, "\nEvents in `launcher-events.jsonl`:", "\n### Requests")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +91,6 @@ EVALUATIONS_EVENTS = between(RUN_DIRECTORY, "### Evaluations", "\n### Requests")
     [
         (first_cells(AGENTS_EVENTS), AgentEvent),
         (first_cells(LAUNCHERS_EVENTS), LauncherEvent),
-        (first_cells(EVALUATIONS_EVENTS), RouteEvent),
         (listed(RUN_DIRECTORY, "| `phase` | ", " |"), Phase),
         (listed(RUN_DIRECTORY, "what its PyTorch makes of CUDA: ", ";"), Cuda),
         (first_cells(between(RUN_DIRECTORY, "| kind | done when answered |", "\nThe learner looks")), RequestKind),

@@ -16,7 +16,7 @@ HOUR_S = 3600
 
 def is_moved(run: Launched, began_s: float, hours: int) -> bool:
     """Return whether the agent has told of the time that it is now."""
-    return abs(run.beat["time"] - began_s - hours * HOUR_S) < HOUR_S
+    return bool(abs(run.beat["time"] - began_s - hours * HOUR_S) < HOUR_S)
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from carla_launcher import config as launcher_config
 from carla_launcher.act.compose.project import dotenv
-from carla_launcher.act.launcher_state import UnusableStateError, recall
+from carla_launcher.act.launcher_state import UnusableStateError, read_previous
 from carla_launcher.places import SHIPPED
 from carla_launcher.show import dashboard, history
 from carla_run import formats
@@ -33,7 +33,7 @@ from carla_td3.trainer import checkpoint
 KEPT = Path(__file__).parents[1] / "kept" / "run-0.2"
 PROGRAM = Path(agent_config.__file__).with_name("program.yaml")
 EXAMPLES = 10
-JUNK = st.sampled_from(
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
     (
         None,
         True,
@@ -66,15 +66,14 @@ class Kind(NamedTuple):
     read: Callable[[Path], object]
 
 
-def _status(run: Path) -> None:
+def _status(run: Path) -> object:
     found = dashboard.status(RunPaths(run), 1e9)
-    json.dumps(found)
-    dashboard.view(found)
+    return json.dumps(found), dashboard.view(found)
 
 
 def _recalled(run: Path) -> None:
     try:
-        recall(RunPaths(run))
+        read_previous(RunPaths(run))
     except UnusableStateError as error:
         raise ExitError(str(error)) from None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from carla_launcher import config, hooks, up
 from carla_launcher.act.effects import State
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, recall
+from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, read_previous
 from carla_launcher.act.monitor import pools_plain
 from carla_launcher.act.notify import notifiers
 from carla_launcher.config import LauncherConfig
@@ -68,7 +68,7 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
         desk = Desk(run_, found, rules, journal, stop)
         journal.change(incident="", state=State.RUNNING.value)  # the killed launcher's drives are closed
         port, to_terminal = asked.dashboard_port, sys.stdout.isatty()
-        page = opened.enter_context(hooks.page_beside(run_, port, say, asked.launcher_config, to_terminal=to_terminal))
+        page = opened.enter_context(hooks.serve_page(run_, port, say, asked.launcher_config, to_terminal=to_terminal))
         try:
             if desk.has_work:
                 with setting_of(run_, asked, simulators, limits, rules, journal, lock.descriptor, stop, say) as setting:
@@ -87,7 +87,7 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
         told = routes.told(run_, desk.progress)
         for line in (*routes.left(told), routes.sentence(told)):
             say(line)
-        summary.tell(run_, ending, say, "")
+        summary.print_summary(run_, ending, say, "")
     return ending
 
 
@@ -100,7 +100,7 @@ def _state(run_: RunPaths, program: Path, asked: RunOptions) -> LauncherState:
     """
     formats.require_readable(run_)
     try:
-        before = recall(run_)
+        before = read_previous(run_)
     except UnusableStateError as error:
         raise RefusedError(f"{error}: choose another --run-name.") from None
     if before is not None and not before.state.evaluation:

@@ -124,7 +124,7 @@ class Lane:
         self._simulator.failures, self._served, self._left_a_result = 0, 0, True
         self._tell(LauncherEvent.SIMULATOR_HEALTHY, took_s=round(took_s, 2))
         if self._lost is not None:
-            self._set.journal.over(self._lost)
+            self._set.journal.close_finding(self._lost)
             self._lost = None
         self._set.say(f"{self._simulator.name} at {self._address} answers and ticks after {took_s:.1f} s")
 
@@ -171,7 +171,7 @@ class Lane:
         if self._lost is None:
             incident = self._set.journal.open_incident()
             self._lost = replace(found, owner=self._simulator.name, incident=incident)
-            self._set.journal.found(self._lost)
+            self._set.journal.open_finding(self._lost)
 
     def _put_away(self, why: str) -> Script:
         self._restarts(why)

@@ -24,7 +24,7 @@ from carla_launcher.decide.route_verdict import DriveEnd, Outcome, Verdict, Why,
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards, Gpu, Reading
 from carla_launcher.options import RefusedError, RunOptions
-from carla_launcher.resolve.resuming import requested
+from carla_launcher.resolve.resuming import run_request
 from carla_launcher.routes import evaluation, items
 from carla_launcher.routes.desk import Assignment, Desk, file_name
 from carla_launcher.routes.lane import Lane
@@ -425,7 +425,7 @@ def test_a_wrong_command_line_is_refused(words: list[str], said: str) -> None:
 def test_an_evaluations_folder_is_no_run_of_up(office: Office) -> None:
     Journal(office.run, LauncherState("night", {}, "", 0, evaluation="night.yaml"), time.time).save()
     with pytest.raises(RefusedError, match="is an evaluation by `routes`: choose another --run-name"):
-        requested(office.run, RunOptions())
+        run_request(office.run, RunOptions())
 
 
 def test_what_is_driven_already_starts_nothing(begin: Callable[..., Ending], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.control_group import Group
 from tests.soak.program_faults import QUICK, struck
 from tests.wire.launched import own_limits
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 SB3 = r"""
 resume: {words: [--load, "{checkpoint}"], checkpoint: "checkpoints/rl_model_*_steps.zip"}

@@ -38,7 +38,7 @@ class Look:
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
-        self._memory = Tail(run.launcher_memory, from_end=False, most_bytes=None)
+        self._memory = Tail(run.launcher_memory, from_end=False)
         self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
 

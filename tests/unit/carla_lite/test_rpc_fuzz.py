@@ -35,7 +35,7 @@ BLUEPRINTS = (
     "sensor.other.obstacle",
 )
 TEXTS = st.sampled_from((*BLUEPRINTS, "", "Lite01", "role_name", "image_size_x", "84", "a.log", "VehicleMesh", "h"))
-HOSTILE = st.sampled_from(
+HOSTILE: st.SearchStrategy[Any] = st.sampled_from(
     (
         *(None, True, -1, 7, 300, 2**31, 2**32 - 1, 2**63, 2**64 - 1, -(2**63)),
         *(math.nan, math.inf, -math.inf, 1e-300, 1e308, -1e6, "", "x" * 300, "\x00", "nan", b"", b"\xff" * 9),
@@ -105,7 +105,9 @@ def calls(draw: st.DrawFn) -> tuple[str, list[Any]]:
 
 def _break(draw: st.DrawFn, args: list[Any]) -> None:
     here = args
-    while here and draw(st.booleans()) and (inside := [each for each in here if isinstance(each, list) and each]):
+    while inside := [each for each in here if isinstance(each, list) and each]:
+        if draw(st.booleans()):
+            break
         here = draw(st.sampled_from(inside))
     at = draw(st.integers(0, max(0, len(here) - 1)))
     here[at : at + 1] = draw(st.sampled_from((0, 1, 1, 1, 1, 2))) * [draw(HOSTILE)]

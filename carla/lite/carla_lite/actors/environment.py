@@ -98,7 +98,7 @@ class Environment:
         self.lights.set_night(night)
         self._show()
 
-    def update_lights(self, states: Sequence[list[Any]]) -> None:
+    def update_lights(self, states: Sequence[Sequence[Any]]) -> None:
         """Apply the changes of a client's light manager.
 
         Raises:

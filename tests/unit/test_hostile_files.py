@@ -78,6 +78,11 @@ def _recalled(run: Path) -> None:
         raise ExitError(str(error)) from None
 
 
+def _heartbeat(run: Path) -> None:
+    read_heartbeat(run / "agent.json")
+    _status(run)
+
+
 def _every_user(run: Path) -> None:
     _status(run)
     _recalled(run)
@@ -92,7 +97,7 @@ KINDS = {
     "journal": Kind("launcher-events.jsonl", lambda run: history.examine(RunPaths(run))),
     "agent's events": Kind("agent-events.jsonl", lambda run: history.examine(RunPaths(run))),
     "version": Kind("version.json", lambda run: formats.require_readable(RunPaths(run))),
-    "heartbeat": Kind("agent.json", lambda run: (read_heartbeat(run / "agent.json"), _status(run))),
+    "heartbeat": Kind("agent.json", _heartbeat),
     "variables": Kind(".env", dotenv),
     "ring": Kind("replay/replay.json", lambda run: Layout.read(run / "replay")),
     "manifest": Kind("checkpoints/step-000000030/manifest.json", lambda run: checkpoint.load(run, {"a": 1})),

@@ -40,7 +40,7 @@ class StatusReader:
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
-        self._memory = Tail(run.launcher_memory, from_end=False, most_bytes=None)
+        self._memory = Tail(run.launcher_memory, from_end=False)
         self._events = Tail(run.launcher_events, from_end=False, most_bytes=None)
         self._progress_of_routes = Progress()
         self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)

@@ -105,7 +105,9 @@ def calls(draw: st.DrawFn) -> tuple[str, list[Any]]:
 
 def _break(draw: st.DrawFn, args: list[Any]) -> None:
     here = args
-    while here and bool(draw(st.booleans())) and (inside := [each for each in here if isinstance(each, list) and each]):
+    while inside := [each for each in here if isinstance(each, list) and each]:
+        if draw(st.booleans()):
+            break
         here = draw(st.sampled_from(inside))
     at = draw(st.integers(0, max(0, len(here) - 1)))
     here[at : at + 1] = draw(st.sampled_from((0, 1, 1, 1, 1, 2))) * [draw(HOSTILE)]

@@ -65,7 +65,9 @@ long: long-takes $(READY_FOR)long
 soak: $(READY_FOR)test  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)
 	$(BIN)/python -m tests.soak.crash_points
+	$(BIN)/python -m pytest -m long tests/soak/test_two_faults.py
 	$(BIN)/python -m tests.soak.hours
+	$(PYTEST) -m long tests/unit/test_hostile_files.py tests/unit/carla_lite/test_rpc_fuzz.py
 
 ifeq ($(CARLA),no)
 verify-gpu:  ## with a real card and CARLA: everything that needs them; one file to send back. CARLA=no: installs nothing

@@ -5,6 +5,9 @@ training under the launcher and measures only the launcher's process, through /p
 that knows nothing of the launcher instead, by ``run``, and ``--pid`` measures a launcher that is already running. The
 shims, which copy output, are measured beside it. Limits (docs/benchmarks.md): 1 % of a core, 60 MiB. Exit 1 if one is
 exceeded.
+
+``--starts 10`` measures instead the processor time of commands that people wait for, such as ``carla-launcher --help``;
+``--beside CHECKOUT`` measures another checkout's commands in turns with these.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +23,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import psutil
 import typer
 import yaml
-from measuring import machine, spread
+from measuring import counted, machine, spread
 from rich.console import Console
 from rich.table import Table
 
@@ -35,6 +40,11 @@ MOST_OF_A_CORE_PERCENT, MOST_MIB = 1.0, 60.0
 POLL_S = 1.0
 START_S = 180.0
 SETTLE_S = 5.0
+COMMANDS = (
+    ("carla_launcher", "--help"),
+    ("carla_launcher", "status", "--once", "--runs-dir", "{runs}", "night"),
+    ("carla_td3", "--help"),
+)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _SETTINGS: dict[str, Any] = {
     "environment": {"route": {"min_length_m": 60, "max_length_m": 200}},
@@ -51,8 +61,13 @@ def main(
     minutes: Annotated[float, typer.Option(min=0.1, help="How long it is looked at.")] = 10.0,
     command: Annotated[bool, typer.Option("--command", help="Beside a command, instead of the agent.")] = False,
     pid: Annotated[int | None, typer.Option(help="A launcher that runs; default: one is started.")] = None,
+    starts: Annotated[int, typer.Option(min=0, help="Measure so many starts of each command instead.")] = 0,
+    beside: Annotated[Path | None, typer.Option(help="Another checkout, with its own .venv.")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="Where the result goes.")] = None,
 ) -> None:
+    if starts:
+        _compare_starts(starts, [REPOSITORY, *([beside] if beside else [])])
+        return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with _started(command) if pid is None else contextlib.nullcontext(pid) as launcher:
         measured = _measure(launcher, 60 * minutes)
@@ -69,6 +84,28 @@ def main(
         as_json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     Console().print(_table(result))
     raise typer.Exit(1 if problems else 0)
+
+
+def _compare_starts(count: int, checkouts: list[Path]) -> None:
+    """Print the processor time of each command, in seconds, of the checkouts in turns."""
+    table = Table("command", *map(str, checkouts), title="Processor seconds of a start, median (range)")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(REPOSITORY / "tests" / "kept" / "run-0.2", Path(folder) / "night")
+        for words in COMMANDS:
+            command = [word.format(runs=folder) for word in words]
+            used: dict[Path, list[float]] = {checkout: [] for checkout in checkouts}
+            for turn in counted(range(count * len(checkouts)), " ".join(words)):
+                checkout = checkouts[turn % len(checkouts)]
+                used[checkout].append(_start_s(checkout, command))
+            cells = (f"{median(each):.2f} ({min(each):.2f}-{max(each):.2f})" for each in used.values())
+            table.add_row(" ".join(words), *cells)
+    Console().print(table)
+
+
+def _start_s(checkout: Path, command: list[str]) -> float:
+    process = subprocess.Popen([checkout / ".venv/bin/python", "-m", *command], cwd=checkout, stdout=subprocess.DEVNULL)
+    _, _, used = os.wait4(process.pid, 0)
+    return used.ru_utime + used.ru_stime
 
 
 @contextlib.contextmanager

@@ -26,7 +26,6 @@ from typer.main import get_command
 from carla_launcher.cli import app as launcher_app
 from carla_launcher.config import load
 from carla_launcher.places import SHIPPED
-from carla_launcher.routes.progress import RouteEvent
 from carla_lite import coverage
 from carla_lite.command import main as lite_command
 from carla_lite.support import Status
@@ -55,7 +54,7 @@ COVERAGE_LEAD = """
     `vehicle.*` means all vehicles, with an attribute all that have it. How vehicles and collisions are modelled is in
     [carla-lite-model.md](carla-lite-model.md), which of other people's programs run in [programs.md](programs.md).
 """
-EVENTS = (AgentEvent, LauncherEvent, RouteEvent)
+EVENTS = (AgentEvent, LauncherEvent)
 EVENTS_LEAD = """
     An event is one line, a JSON object. Besides the fields below it has `time` (seconds since 1970), `event` (its name)
     and `cause`, a sentence for people that no program reads. An event of the launcher that belongs to an incident has

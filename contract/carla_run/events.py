@@ -148,12 +148,25 @@ class LauncherEvent(StrEnum):
     """The launcher has used up its restarts. Exit code 70 follows."""
     DRAINING = "draining"
     """The launcher begins a drain."""
+    DRIVE_ENDED = "drive_ended"
+    """A drive of an evaluation's item ended, or the next launcher found that the last one was killed during the drive.
+    The disk has the event before the result counts.
+    Fields: ``item``, ``drive``, ``outcome`` (done; failed: this is its result; again: no result; undone: it doesn't
+    count), ``why`` (simulator, time_limit, not_valid, exit, not_started, stopped, launcher_killed; null with a result),
+    ``exit_code``, ``took_s``, ``result``, ``peak_mib`` (of simulator and program, by kind of memory).
+    """
+    DRIVE_STARTS = "drive_starts"
+    """A drive of an evaluation's item is about to start. The disk has the event before the start.
+    Fields: ``item``, ``drive`` (from 1), ``simulator``, ``folder``.
+    """
     FINDING = "finding"
     """The launcher found a problem.
     Fields: ``diagnosis``, ``pool``, ``owner``, ``deficit_mib``, ``exhausted_in_s``, ``exit_code``, ``numbers``.
     """
     FINDING_OVER = "finding_over"
     """A problem no longer exists. Fields: ``diagnosis``, ``pool``, ``owner``."""
+    ITEMS = "items"
+    """An evaluation's list of items is new or has changed. Fields: ``items``, ``drives`` (most without a result)."""
     OVERRIDES_FAILED = "overrides_failed"
     """The disk refused ``overrides.yaml``."""
     FURTHER_SIMULATOR_HEALTHY = "further_simulator_healthy"

@@ -63,7 +63,7 @@ def open_to_append(path: Path) -> BinaryIO:
     return os.fdopen(_opened(path, flags), "ab", buffering=0)
 
 
-def append_line(path: Path, line: bytes) -> None:
+def append_line(path: Path, line: bytes, *, durable: bool = False) -> None:
     """Add a line in one call, or nothing: a filling disk takes a part, which would spoil the next line too.
 
     So would one that a kill or a crash of the machine left unfinished: it is ended first.
@@ -71,6 +71,7 @@ def append_line(path: Path, line: bytes) -> None:
     Args:
         path: of the file, made if need be.
         line: without its end.
+        durable: wait until it is on the disk.
 
     Raises:
         OSError: as :func:`open_to_append`, or the disk is full.
@@ -82,6 +83,8 @@ def append_line(path: Path, line: bytes) -> None:
         if os.write(file.fileno(), whole) < len(whole):
             os.ftruncate(file.fileno(), before)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        if durable:
+            os.fsync(file.fileno())
 
 
 def open_to_read(path: Path) -> BinaryIO:

@@ -238,11 +238,6 @@ class RunPaths:
         return self.path / "report.html"
 
     @property
-    def routes_journal(self) -> Path:
-        """``carla-launcher routes`` appends each drive and its result, one JSON object per line."""
-        return self.path / "routes.jsonl"
-
-    @property
     def drives(self) -> Path:
         """``carla-launcher routes`` makes a folder for each item, with a folder for each drive: ``log.txt``, result."""
         return self.path / "drives"

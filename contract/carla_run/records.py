@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import types
 from enum import Enum
 from typing import (
     Any,
@@ -25,6 +26,8 @@ from typing import (
 from carla_run import keys
 
 T = TypeVar("T")
+UNIONS = (Union, getattr(types, "UnionType", Union))
+"""As written `Optional[int]`, and `int | None`."""
 LARGEST = 2**63 - 1
 """The largest whole number that files, NumPy and torch can hold."""
 _WORDS = {
@@ -72,7 +75,7 @@ def text(value: Any, indent: Optional[int] = None) -> str:
 def _checked(kind: Any, value: Any, where: str) -> Any:
     """Return a value as an instance of a type; ``where`` is its dotted key."""
     origin, inner = get_origin(kind), get_args(kind)
-    if origin is Union:  # of None and one more
+    if origin in UNIONS:  # of None and one more
         return None if value is None else _checked(inner[0], value, where)
     if dataclasses.is_dataclass(kind):
         return _object(kind, _of(dict, value, where), where)

@@ -263,8 +263,8 @@ def simulator(
 @app.command()
 @asking(
     RunOptions,
-    "program simulator simulators quality map seed simulator_host port gpu share_gpu on_event status as_json run_name "
-    "runs_dir launcher_config simulator_args",
+    "program simulator simulators quality map seed simulator_host port gpu share_gpu on_event dashboard_port status "
+    "as_json run_name runs_dir launcher_config simulator_args",
     helps={
         "map": "Map that carla-lite starts with. Default: simulator.map of the launcher's configuration.",
         "seed": "Seed of carla-lite.",
@@ -300,7 +300,7 @@ def routes(
 
     name = run_name or ("" if program is None else program.stem)
     if name and (status or as_json):
-        evaluation.status(RunPaths(runs_dir / name), as_json)
+        _show_status(_existing(name, runs_dir), as_json, once=True)
         return Exit.FINISHED
     if program is None:
         raise typer.BadParameter(
@@ -350,21 +350,7 @@ def status(
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Show a run's state: simulator, agent, memory, restarts."""
-    run = _existing(run_name, runs_dir)
-    if run.routes_journal.exists():
-        from carla_launcher.routes import evaluation
-
-        evaluation.status(run, as_json)
-        return
-    from carla_launcher.show import dashboard
-
-    if as_json:
-        print(json.dumps(dashboard.status(run, time.time()), indent=1))
-    elif once:
-        dashboard.show(run)
-    else:
-        with contextlib.suppress(KeyboardInterrupt):
-            dashboard.follow(run)
+    _show_status(_existing(run_name, runs_dir), as_json, once)
 
 
 @app.command("dashboard")
@@ -407,6 +393,18 @@ def write_report(
 def _default_name() -> str:
     """Return a name such as ``run-20260131-235959``, of the local time."""
     return time.strftime("run-%Y%m%d-%H%M%S")
+
+
+def _show_status(run: RunPaths, as_json: bool, once: bool) -> None:
+    from carla_launcher.show import dashboard
+
+    if as_json:
+        print(json.dumps(dashboard.status(run, time.time()), indent=1))
+    elif once:
+        dashboard.show(run)
+    else:
+        with contextlib.suppress(KeyboardInterrupt):
+            dashboard.follow(run)
 
 
 def _limits(run: RunPaths, given: Path | None) -> LauncherConfig:

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from carla_launcher import hooks, ports, wiring
 from carla_launcher.act import journal as journals
+from carla_launcher.act import notify
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.leftovers import await_leftovers
 from carla_launcher.act.local.runtime import LocalRuntime
-from carla_launcher.act.notify import Notifier
 from carla_launcher.act.run import Run
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Runtime, StartError
@@ -24,6 +24,7 @@ from carla_launcher.act.supervisor import Supervisor
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.gpu_lock import GpuInUseError
+from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve.agent_sizes import AgentSizes
 from carla_launcher.resolve.machine import compose_of
@@ -72,7 +73,7 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
         )
         if page is not None:
             prepared.resolved.memory.count_as_launcher(page)
-        with _cards_held(prepared, wanted.share_gpu, say) as cards:
+        with cards_held(prepared.resolved.memory, prepared.cards, wanted.share_gpu, say) as cards:
             runtime = _runtime(prepared, asked.limits, (lock.descriptor, *cards))
             try:
                 ending = _supervise(prepared, asked, runtime, stop, say)
@@ -143,16 +144,16 @@ def refuse_taken_ports(spec: RunSpec, first_start: bool) -> None:
 
 
 @contextlib.contextmanager
-def _cards_held(prepared: PreparedRun, shared: bool, say: Say) -> Iterator[tuple[int, ...]]:
-    """Lock all GPUs that this run needs for this launcher; give the locks' descriptors.
+def cards_held(memory: MemoryReader, cards: tuple[int, ...], shared: bool, say: Say) -> Iterator[tuple[int, ...]]:
+    """Lock GPUs for this launcher; give the locks' descriptors.
 
     With ``shared`` a GPU that another launcher holds is no error.
     """
     descriptors = []
     with contextlib.ExitStack() as held:
-        for index in prepared.cards:
+        for index in cards:
             try:
-                lock = prepared.resolved.memory.hold(index)
+                lock = memory.hold(index)
             except GpuInUseError as error:
                 if not shared:
                     raise
@@ -183,8 +184,8 @@ def _clear(runtime: Runtime, say: Say) -> None:
 
 def _supervise(prepared: PreparedRun, asked: RunRequest, runtime: Runtime, stop: StopRequests, say: Say) -> Ending:
     resolved, planned, spec, on_event = prepared.resolved, prepared.planned, prepared.spec, asked.options.on_event
-    notifier = Notifier(on_event) if on_event else None
-    journal = Journal(spec.run, prepared.state, time.time, () if notifier is None else (notifier,))
+    notifiers = notify.notifiers(on_event)
+    journal = Journal(spec.run, prepared.state, time.time, notifiers)
     journal.event(
         LauncherEvent.RUN_STARTED,
         resume=spec.resume,
@@ -202,5 +203,5 @@ def _supervise(prepared: PreparedRun, asked: RunRequest, runtime: Runtime, stop:
     finally:
         sizes.close()
         effects.observer.close()
-        if notifier is not None:
+        for notifier in notifiers:
             notifier.close()

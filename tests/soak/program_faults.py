@@ -215,7 +215,14 @@ def main(
     map_dir: Annotated[Path | None, typer.Option(help="Folder with CARLA's maps for carla-lite.")] = None,
 ) -> None:
     """Strike a command 13 times beside carla-lite."""
-    options = ("--simulator", "carla-lite", "--cwd", str(cwd.absolute()), "--program", str(program.absolute()))
+    options: tuple[str, ...] = (
+        "--simulator",
+        "carla-lite",
+        "--cwd",
+        str(cwd.absolute()),
+        "--program",
+        str(program.absolute()),
+    )
     options += () if port is None else ("--port", str(port))
     limits = QUICK if map_dir is None else {**QUICK, "simulator.map_dir": str(map_dir.absolute())}
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(Group()) as group:

@@ -6,6 +6,7 @@ It drives the gymnasium environment, and saves networks every so many steps; Sta
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import gymnasium
 from stable_baselines3 import TD3
@@ -14,7 +15,7 @@ from stable_baselines3.common.callbacks import CheckpointCallback
 import carla_td3.env  # noqa: F401 (registers the environment)
 
 TASK = {"time_limit": {"constant_s": 2}, "route": {"min_length_m": 60, "max_length_m": 150}}
-SIZES = {"batch_size": 4, "buffer_size": 500, "learning_starts": 20, "train_freq": 4, "device": "cpu", "verbose": 1}
+SIZES: dict[str, Any] = {"batch_size": 4, "buffer_size": 500, "learning_starts": 20, "train_freq": 4, "verbose": 1}
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ def test_a_town_from_a_seed_loads_by_its_name(start_server, connect):
         assert town.to_opendrive() == generator.generate(name.rsplit("/", 1)[-1])
         assert len(town.get_crosswalks()) >= 50
         assert {landmark.type for landmark in town.get_all_landmarks()} >= {"1000001", "274"}
-    with pytest.raises(RuntimeError, match=r"map Lite:seed=7,size=9 does not exist .*Lite:seed=NUMBER,size=METRES"):
+    with pytest.raises(RuntimeError, match=r"has no map Lite:seed=7,size=9, expected .*Lite:seed=NUMBER,size=METRES"):
         session.client.load_world("Lite:seed=7,size=9")
 
 

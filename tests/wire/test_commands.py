@@ -207,9 +207,39 @@ def test_one_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> N
     launched.process.send_signal(signal.SIGTERM)
     output = launched.output()
     assert launched.process.returncode == 75, output
+    assert "the agent ends (up to 1 s" in output  # it has no checkpoint
     assert "the agent is killed: its grace period is over" in output
     assert "run --runs-dir" in output
     assert "--resume" in output
+
+
+TORN = """
+import pathlib, sys, time
+saved = pathlib.Path(sys.argv[2]).read_text() if len(sys.argv) > 2 else ""
+if saved == "torn": raise ValueError(saved)
+print("step 1", flush=True)
+time.sleep(2)
+if saved: sys.exit(pathlib.Path("loaded").write_text(saved) != 5)
+for name, text in (("c-1", "whole"), ("c-2", "torn")):
+    pathlib.Path(name).write_text(text)
+    time.sleep(0.05)
+sys.exit(1)
+"""
+
+
+@pytest.mark.long
+def test_a_checkpoint_with_which_it_crashes_at_once_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(
+        "{resume: {words: [--load, '{checkpoint}'], checkpoint: c-*}, alive: {log: 'step (\\d+)', within_s: 60}}"
+    )
+    launched = Launched(tmp_path)
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
+    soon = own_limits(tmp_path, {**PATIENT_S, "agent.restarts.budget": 3})
+    launched.run_command(*options, *soon, "--", sys.executable, "-c", TORN)
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    assert (tmp_path / "loaded").read_text() == "whole"
+    assert len(launched.events("agent_started")) == 3
 
 
 LOUD = "import os\nfor _ in range(16384): os.write(1, (b'x' * 63 + b'\\n') * 1024)\nos.write(1, b'step 1\\n')"

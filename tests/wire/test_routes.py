@@ -63,7 +63,7 @@ class Evaluation(Launched):
         process = self._start(
             *("routes", "--run-name", "night", "--runs-dir", str(self.runs), "--json"), stderr=subprocess.PIPE
         )
-        found: dict[str, Any] = json.loads(process.communicate(timeout=PATIENCE_S)[0])
+        found: dict[str, Any] = json.loads(process.communicate(timeout=PATIENCE_S)[0])["routes"]
         return {name: value for name, value in found.items() if name not in ("run", "routes") and value}
 
     def results(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Evaluation(Launched):
 
     def ended(self, **fields: Any) -> list[dict[str, Any]]:
         """Return the journal's ends of drives with these values."""
-        return rows(self.run / "routes.jsonl", ("drive_ended",), fields)
+        return rows(self.run / "launcher-events.jsonl", ("drive_ended",), fields)
 
 
 STARTS_ITS_OWN = f"""
@@ -129,7 +129,7 @@ def test_a_route_that_hangs_and_one_that_kills_are_left(evaluation: Evaluation) 
     assert evaluation.table()["driven_again"] == {"simulator": 1, "time_limit": 1}
     assert [evaluation.drives_of(item) for item in ("1", "2", "kills", "4", "hangs")] == [1, 1, 2, 1, 2]
     assert [row["why"] for row in evaluation.ended(outcome="again")] == ["simulator", "time_limit"] * 2
-    causes = [row["cause"] for row in rows(evaluation.run / "routes.jsonl", ("simulator_restart",), {})]
+    causes = [row["cause"] for row in rows(evaluation.run / "launcher-events.jsonl", ("simulator_restart",), {})]
     assert "it has served 2 drives (simulator.every is 2)" in causes
     evaluation.ends()
     assert evaluation.process.returncode == 70
@@ -184,7 +184,7 @@ def test_two_simulators_share_the_items(evaluation: Evaluation) -> None:
     output = evaluation.ends("--simulators", "2")
     assert evaluation.process.returncode == 0, output
     assert evaluation.table() == {"items": 6, "done": 6, "drives": 6}
-    started = rows(evaluation.run / "routes.jsonl", ("drive_starts",), {})
+    started = rows(evaluation.run / "launcher-events.jsonl", ("drive_starts",), {})
     assert {row["simulator"] for row in started} == {0, 1}
     assert len({note.read_text() for note in evaluation.notes.iterdir()}) == 2
 
@@ -205,7 +205,7 @@ def test_a_program_may_start_its_simulator_itself(evaluation: Evaluation) -> Non
 @pytest.mark.parametrize("evaluation", [([f"r{number}" for number in range(5)], {})], indirect=True)
 def test_launchers_killed_between_writes_lose_nothing(evaluation: Evaluation) -> None:
     """Kill one launcher after its first row, the next one after its second, and so on."""
-    journal = evaluation.run / "routes.jsonl"
+    journal = evaluation.run / "launcher-events.jsonl"
 
     def written() -> int:
         return journal.read_bytes().count(b"\n") if journal.exists() else 0
@@ -236,6 +236,6 @@ def test_a_simulator_that_holds_too_much_is_replaced(evaluation: Evaluation, tmp
     heard = tmp_path / "heard"
     output = evaluation.ends("--on-event", f"cat >> {heard}")
     assert evaluation.process.returncode == 0, output
-    (restart,) = rows(evaluation.run / "routes.jsonl", ("simulator_restart",), {})
+    (restart,) = rows(evaluation.run / "launcher-events.jsonl", ("simulator_restart",), {})
     assert re.fullmatch(r"it holds \d+ MiB of ram \(simulator.most_mib is 10\)", restart["cause"])
     assert [row["item"] for row in rows(heard, ("drive_ended",), {})] == ["1", "2"]

@@ -39,6 +39,8 @@ from carla_td3.pins import legacy_values
 
 _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
 _PATTERN = "step-*"
+_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a broken file raises."""
 
 
 class CheckpointError(ExitError):
@@ -157,8 +159,9 @@ def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
                 raise CheckpointError(f"{path / name}: is damaged (its SHA-256 is not the manifest's); delete {path}.")
         tensors = safetensors.torch.load_file(path / _TENSORS)
         values = json.loads((path / _VALUES).read_bytes())
-        return Checkpoint(path, int(manifest["step"]), tensors, values, manifest, skipped)
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        manifest["architecture"] = dict(manifest["architecture"])
+        return Checkpoint(path, int(manifest["step"]), tensors, dict(values), manifest, skipped)
+    except (*_BROKEN, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path}: can't be read ({_reason(error)}); delete it to use an older one.") from None
 
 
@@ -195,7 +198,7 @@ def _prune(root: Path, keep: int) -> None:
 def _scores(root: Path) -> dict[Path, float]:
     scores = {}
     for path in newest_first(root, _PATTERN):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(*_BROKEN):
             scores[path] = float(json.loads((path / _MANIFEST).read_bytes())["score"])
     return scores
 

@@ -11,6 +11,9 @@ from typing import Any
 
 import yaml
 
+MOST_BYTES, MOST_VALUES = 4 << 20, 100_000
+"""Largest file, and most values in it, each counted as often as an alias repeats it."""
+
 
 class YamlError(ValueError):
     """A text that can't be read. The message is a clause without the file's name and a full stop."""
@@ -50,13 +53,34 @@ def parse(text: str) -> Any:
         YamlError: it isn't YAML, or has a duplicate key.
     """
     try:
-        return yaml.load(text, _Loader)
+        return _constructed(text)
     except YamlError:
         raise
     except (yaml.YAMLError, ValueError) as error:  # the second for a date that doesn't exist
         raise YamlError(f"isn't YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise YamlError("isn't YAML that can be read: it is nested too deeply") from None
+
+
+def _constructed(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is not None and _values(node, {}) > MOST_VALUES:
+            raise YamlError(f"has more than {MOST_VALUES} values, aliases counted: write fewer")
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _values(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return the number of values of a node, with those that aliases repeat; ``known`` has those of other nodes."""
+    if id(node) in known or isinstance(node, yaml.ScalarNode):
+        return known.get(id(node), 1)
+    known[id(node)] = 0  # of a node that contains itself, which PyYAML refuses later
+    inside = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+    known[id(node)] = 1 + sum(_values(each, known) for each in inside)
+    return known[id(node)]
 
 
 def read(path: Path) -> Any:
@@ -66,7 +90,11 @@ def read(path: Path) -> Any:
         YamlError: it can't be read, isn't YAML, or has a duplicate key.
     """
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise YamlError(f"has more than {MOST_BYTES >> 20} MiB, which no configuration has")
+        return parse(content.decode())
     except OSError as error:
         raise YamlError(f"can't be read ({error.strerror}); give the path of a YAML file") from None
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from carla_launcher.act.effects import Effects, Watched
 from carla_launcher.act.journal import Journal
@@ -139,7 +140,7 @@ class FurtherSimulators:
             self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, cause)
             self._over(each)
 
-    def _tell(self, event: LauncherEvent, each: _FurtherSimulator, cause: str, **fields: object) -> None:
+    def _tell(self, event: LauncherEvent, each: _FurtherSimulator, cause: str, **fields: Any) -> None:
         incident = "" if each.found is None else each.found.incident
         self._journal.event(event, cause, incident=incident, simulator=each.program.number, **fields)
 

@@ -7,9 +7,11 @@ outcome of one problem share an id, and every event during its repair has that i
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from carla_launcher.act.launcher_state import LauncherState, plain
@@ -32,6 +34,19 @@ class RunInUseError(ExitError):
     """Another launcher holds this run. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
+
+
+class JournalError(ExitError):
+    """What must not be lost can't be written."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        """Say so in one sentence for the user."""
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        super().__init__(
+            f"{path} can't be written ({error.strerror}), so no result could be kept: make room, then start the same "
+            "command again.",
+            Exit.OUT_OF_MEMORY if full else Exit.BAD_CONFIG,
+        )
 
 
 def lock(run: RunPaths) -> Lock:
@@ -87,23 +102,36 @@ class Journal:
         """Change the state."""
         self.state = replace(self.state, **changes)
 
-    def event(self, event: LauncherEvent, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
-        """Append an event with its cause and numbers, then save the state.
+    def event(
+        self, event: LauncherEvent, cause: str = "", incident: str | None = None, *, kept: bool = False, **numbers: Any
+    ) -> dict[str, Any]:
+        """Append an event with its cause and numbers, save the state, and return the event's row.
 
-        ``incident`` is the event's incident: by default the one under repair, "" for none. A full disk loses the line
-        and doesn't end the run.
+        Args:
+            event: its name.
+            cause: a sentence.
+            incident: its incident: by default the one under repair, "" for none.
+            kept: wait until the line is on the disk. Otherwise a full disk loses the line and doesn't end the run.
+            numbers: its further fields.
+
+        Raises:
+            JournalError: ``kept``, and the disk refuses the line.
         """
         about = self.state.incident if incident is None else incident
         belongs = {"incident": about} if about else {}
         row = {"time": self.time_s, "event": event.value, "cause": cause, **belongs, **numbers}
-        with contextlib.suppress(OSError):
-            append_line(self._run.launcher_events, json.dumps(row).encode())
+        try:
+            append_line(self._run.launcher_events, json.dumps(row).encode(), durable=kept)
+        except OSError as error:
+            if kept:
+                raise JournalError(self._run.launcher_events, error) from None
         if event in CHANGES:
             rung = {str(numbers["rung"]): row["time"]} if "rung" in numbers else {}
             self.change(changed_s=row["time"], rung_since={**self.state.rung_since, **rung})
         self.save()
         for listener in self._listeners:
             listener(row)
+        return row
 
     def memory(self, row: Mapping[str, Any]) -> None:
         """Append a line to ``launcher-memory.jsonl``."""
@@ -152,6 +180,6 @@ class Journal:
         return before
 
 
-def _about(finding: Finding) -> dict[str, str]:
+def _about(finding: Finding) -> dict[str, Any]:
     cause, pool, owner = finding.key
     return {"incident": finding.incident, "diagnosis": cause, "pool": pool, "owner": owner}

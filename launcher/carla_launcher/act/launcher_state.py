@@ -85,6 +85,7 @@ class LauncherState:
         changed_s: time of the last change of a rung or program, seconds since 1970; ``rung_since`` has each rung's.
         rungs_free_mib: what each possible step would free now, negative if it costs, by the pool kind of its ladder,
             the step's name, and pool kind.
+        evaluation: the program file of a run of ``routes``; empty for any other run.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", defer_build=True)
@@ -120,6 +121,7 @@ class LauncherState:
     standstill: Standstill | None = None
     changed_s: float | None = None
     rung_since: Mapping[str, float] = field(default_factory=dict)
+    evaluation: str = ""
     exit_code: int | None = None
     reason: str = ""
 

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from carla_run.events import LauncherEvent
@@ -24,6 +24,7 @@ NEWS = frozenset(
         LauncherEvent.AGENT_RESTART,
         LauncherEvent.RESTORE_FAILED,
         LauncherEvent.CRASH_LOOP,
+        LauncherEvent.DRIVE_ENDED,
         LauncherEvent.FINDING,
         LauncherEvent.PLANNED_WITHOUT_CUDA,
         LauncherEvent.RUN_ENDED,
@@ -50,14 +51,14 @@ LAST_WORDS_S = 5.0
 class Notifier:
     """Runs the command at important events; a listener of the journal."""
 
-    def __init__(self, command: str, hung_s: float = HUNG_S, news: Collection[str] = NEWS) -> None:
-        self._command, self._hung_s, self._news = command, hung_s, news
+    def __init__(self, command: str, hung_s: float = HUNG_S) -> None:
+        self._command, self._hung_s = command, hung_s
         self._running: dict[subprocess.Popen[bytes], float] = {}
         """Each with its start time."""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Start the command if the event is important, unless too many commands run."""
-        if event["event"] not in self._news or not self._has_room():
+        if event["event"] not in NEWS or not self._has_room():
             return
         named = {"LAUNCHER_EVENT": "event", "LAUNCHER_CAUSE": "cause", "LAUNCHER_INCIDENT": "incident"}
         variables = {variable: _variable(event.get(key, "")) for variable, key in named.items()}
@@ -89,6 +90,11 @@ class Notifier:
         del self._running[oldest]
         oldest.wait()
         return True
+
+
+def notifiers(command: str) -> tuple[Notifier, ...]:
+    """Return the listener of a journal that runs a command; none if the command is empty."""
+    return (Notifier(command),) if command else ()
 
 
 def _readable(text: str) -> BinaryIO:

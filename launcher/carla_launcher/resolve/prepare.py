@@ -67,7 +67,7 @@ def prepare(asked: RunRequest, step_before: StepBefore | None = None) -> Prepare
     cards, uuid = resolved.spec.cards, resolved.memory.card_uuid
     spec = replace(
         resolved.spec,
-        port=_port(options, before, resolved.spec.in_containers, PORTS * count),
+        port=port_of(options, PORTS * count, before, resolved.spec.in_containers),
         resume=run.holds_a_run() if resolved.spec.command is None else before is not None and before.agent is not None,
         tm_port=_tm_port(),
         gpu_uuids=(uuid(cards.simulator), uuid(cards.agent)) if needed else ("", ""),
@@ -134,7 +134,7 @@ def _starting_steps(planned: PlanResult) -> tuple[AppliedRung, ...]:
     )
 
 
-def _port(options: RunOptions, before: LauncherState | None, in_containers: bool, count: int) -> int:
+def port_of(options: RunOptions, count: int, before: LauncherState | None = None, in_containers: bool = False) -> int:
     """Return the first of this many consecutive ports for the simulators.
 
     A port that wasn't given changes if another process uses it now; the run's own containers may still use it.

@@ -128,6 +128,8 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRe
     """
     formats.require_readable(run)
     before, problem = _previous_run(run)
+    if before is not None and before.state.evaluation:
+        raise RefusedError(f"{run.path} is an evaluation by `routes`: choose another --run-name.")
     killed = before is not None and before.killed
     ran_a_command = before is not None and before.state.agent is not None and bool(before.options.command)
     holds = run.holds_a_run() or ran_a_command

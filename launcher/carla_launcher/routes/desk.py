@@ -1,6 +1,6 @@
 """Gives items out, and keeps what comes of them: which is driven next, in which folder, with which result.
 
-Owns the journal and the folders of drives and results. What an end means is ``verdict``'s to say.
+Owns the folders of drives and results. What an end means is ``decide/route_verdict``'s to say.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from carla_launcher.act.journal import Journal, JournalError
 from carla_launcher.decide.decisions import Ending
+from carla_launcher.decide.route_progress import Standing, cut_off, progress_of
+from carla_launcher.decide.route_verdict import KEPT, DriveEnd, Outcome, Verdict, Why
 from carla_launcher.observe.observation import Ended
-from carla_launcher.routes.journal import JournalError, RouteJournal
-from carla_launcher.routes.progress import RouteEvent, Standing, cut_off
-from carla_launcher.routes.verdict import KEPT, DriveEnd, Outcome, Verdict, Why
 from carla_run.configuration.routes_section import Routes
+from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
-from carla_run.files import open_to_read
+from carla_run.files import open_to_read, write_whole
 from carla_run.paths import RunPaths
+from carla_run.readers import read_lines
 from carla_run.signals import StopRequests
 
 RESULT_BYTES, OUTPUT_BYTES = 2**20, 2**16
@@ -68,19 +71,25 @@ class Desk:
 
     Attributes:
         over: why it ends before all is driven; None while nothing says so.
+        progress: what the run's events come to, those of earlier launchers included.
     """
 
     def __init__(
-        self, run: RunPaths, items: tuple[str, ...], rules: Routes, journal: RouteJournal, stop: StopRequests
+        self, run: RunPaths, items: tuple[str, ...], rules: Routes, journal: Journal, stop: StopRequests
     ) -> None:
-        """Close what a launcher that is gone left open; say which items there are."""
+        """Close what a launcher that is gone left open; say which items there are.
+
+        Raises:
+            JournalError: the disk refuses it.
+        """
         self.over: Ending | None = None
+        self.progress = progress_of(read_lines(run.launcher_events))
         self._run, self._rules, self._journal, self._stop = run, rules, journal, stop
         self._in_a_row = 0
-        for row in cut_off(journal.progress):
-            journal.add(RouteEvent(row.pop("event")), **row)
-        if (journal.progress.items, journal.progress.most) != (items, rules.drives):
-            journal.add(RouteEvent.ITEMS, items=items, drives=rules.drives)
+        for row in cut_off(self.progress):
+            self._keep(row.pop("event"), **row)
+        if (self.progress.items, self.progress.most) != (items, rules.drives):
+            self._keep(LauncherEvent.ITEMS, items=items, drives=rules.drives)
 
     @property
     def stopping(self) -> bool:
@@ -90,12 +99,12 @@ class Desk:
     @property
     def has_work(self) -> bool:
         """Return whether an item waits to be driven."""
-        return not self.stopping and self._journal.progress.next_item() is not None
+        return not self.stopping and self.progress.next_item() is not None
 
     @property
     def may_have_work(self) -> bool:
         """Return whether one may come to wait: others are under way."""
-        return not self.stopping and bool(self._journal.progress.under_way())
+        return not self.stopping and bool(self.progress.under_way())
 
     def take(self, simulator: int) -> Assignment | None:
         """Give the next item out, to be driven in one of several simulators; None if none waits.
@@ -103,24 +112,19 @@ class Desk:
         Raises:
             JournalError: the disk refuses it.
         """
-        if not self.has_work or (item := self._journal.progress.next_item()) is None:
+        if not self.has_work or (item := self.progress.next_item()) is None:
             return None
-        number = len(self._journal.progress.of(item)) + 1
+        number = len(self.progress.of(item)) + 1
         folder = self._run.drives / file_name(item) / str(number)
-        self._journal.add(
-            RouteEvent.DRIVE_STARTS,
-            item=item,
-            drive=number,
-            simulator=simulator,
-            folder=str(folder.relative_to(self._run.path)),
-        )
+        inside = str(folder.relative_to(self._run.path))
+        self._keep(LauncherEvent.DRIVE_STARTS, item=item, drive=number, simulator=simulator, folder=inside)
         drive = Assignment(item, number, folder, folder / self._rules.result)
         try:
             self._kept(drive).unlink(missing_ok=True)  # of a launcher that was killed before it had written that
             shutil.rmtree(folder, ignore_errors=True)  # of a journal that was taken away
             folder.mkdir(parents=True)
         except OSError as error:
-            raise JournalError(f"{folder} can't be made ({error.strerror}): make room, then start again.") from None
+            raise JournalError(folder, error) from None
         return drive
 
     def give_back(
@@ -130,16 +134,18 @@ class Desk:
         exit_code: int,
         took_s: float,
         peak_mib: Mapping[str, Mapping[str, float]],
+        incident: str = "",
     ) -> Standing:
         """Keep what a drive left, and return where its item stands now.
 
         Raises:
             JournalError: the disk refuses it.
         """
-        kept = self._keep(drive) if verdict.outcome in KEPT and drive.result.is_file() else ""
-        self._journal.add(
-            RouteEvent.DRIVE_ENDED,
-            verdict.sentence,
+        kept = self._keep_result(drive) if verdict.outcome in KEPT and drive.result.is_file() else ""
+        self._keep(
+            LauncherEvent.DRIVE_ENDED,
+            cause=verdict.sentence,
+            incident="" if verdict.outcome in KEPT else incident,
             item=drive.item,
             drive=drive.number,
             outcome=verdict.outcome.value,
@@ -150,22 +156,20 @@ class Desk:
             peak_mib=peak_mib,
         )
         self._count(drive, verdict)
-        return self._journal.progress.standing(drive.item)
+        return self.progress.standing(drive.item)
 
-    def _keep(self, drive: Assignment) -> str:
+    def _keep(self, event: LauncherEvent, **fields: Any) -> None:
+        """Record an event, and wait until it is on the disk."""
+        self.progress = self.progress.with_row(self._journal.event(event, kept=True, **fields))
+
+    def _keep_result(self, drive: Assignment) -> str:
         """Copy a result to where all results are; it is there whole, or not at all."""
         there = self._kept(drive)
-        beside = there.with_name(f".{there.name}.{os.getpid()}")
         try:
             there.parent.mkdir(exist_ok=True)
-            with drive.result.open("rb") as source, beside.open("wb") as copy:
-                shutil.copyfileobj(source, copy)
-                copy.flush()
-                os.fsync(copy.fileno())
-            beside.rename(there)
+            write_whole(there, drive.result.read_bytes())
         except OSError as error:
-            beside.unlink(missing_ok=True)
-            raise JournalError(f"{there} can't be written ({error.strerror}): make room, then start again.") from None
+            raise JournalError(there, error) from None
         return str(there.relative_to(self._run.path))
 
     def _kept(self, drive: Assignment) -> Path:

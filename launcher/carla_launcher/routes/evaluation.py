@@ -1,44 +1,48 @@
 """``routes``: from a program file to an evaluation whose items all have a result, or are named.
 
-Owns the order of things: lock, items, simulators, the lanes side by side, the table at the end.
+Owns the order of things: lock, journal, items, simulators, the lanes side by side, the report at the end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from carla_launcher import config, up
-from carla_launcher.act.notify import NEWS, Notifier
+from carla_launcher import config, hooks, up
+from carla_launcher.act.effects import State
+from carla_launcher.act.journal import Journal
+from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, read_previous
+from carla_launcher.act.monitor import pools_plain
+from carla_launcher.act.notify import notifiers
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.decisions import Ending
-from carla_launcher.options import RefusedError, RunOptions
-from carla_launcher.routes import items, table
+from carla_launcher.decide.route_progress import Standing
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
+from carla_launcher.routes import items
 from carla_launcher.routes.desk import Desk
-from carla_launcher.routes.journal import RouteJournal
 from carla_launcher.routes.lane import Lane
-from carla_launcher.routes.progress import Progress, RouteEvent, Standing, cut_off, progress_of
 from carla_launcher.routes.setting import Setting, setting_of
+from carla_launcher.show import routes, summary
+from carla_launcher.show.report_process import write_report
+from carla_run import formats
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import ProgramFileError
 from carla_run.configuration.routes_section import Routes
-from carla_run.exits import Exit
-from carla_run.files import write_whole
-from carla_run.locks import is_held
+from carla_run.events import LauncherEvent
+from carla_run.exits import Exit, ExitError
 from carla_run.paths import RunPaths
-from carla_run.readers import read_lines
 from carla_run.signals import StopRequests
 
 Say = Callable[[str], None]
 
 
 def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: Say) -> Ending:
-    """Drive all items that have no result yet, leave the table, and return how it ended.
+    """Drive all items that have no result yet, write the report, and return how it ended.
 
     Args:
         run_: the evaluation's folder; one that holds an evaluation goes on.
@@ -56,66 +60,95 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
     rules = _rules(program)
     limits = _limits(asked, rules)
     found = items.read(rules.items, rules.folder or Path())
-    if run_.launcher_state.exists():
-        raise RefusedError(f"{run_.path} is a run of `up`: choose another --run-name.")
-    with up.locked(run_, limits) as lock, _listening(asked.on_event) as listener:
-        journal = RouteJournal(run_, listener)
+    _state(run_, program, asked)  # refuse before anything is written
+    with up.locked(run_, limits) as lock, contextlib.ExitStack() as opened:
+        listeners = [opened.enter_context(contextlib.closing(each)) for each in notifiers(asked.on_event)]
+        journal = Journal(run_, _state(run_, program, asked), time.time, listeners)
+        journal.event(LauncherEvent.RUN_STARTED, config=str(program))
         desk = Desk(run_, found, rules, journal, stop)
-        if desk.has_work:
-            journal.add(RouteEvent.RUN_STARTED, table.sentence(journal.progress), config=str(program))
-            shared = setting_of(run_, asked, simulators, limits, rules, journal, lock.descriptor, stop, say)
-            with shared as setting:
-                _drive(desk, setting)
-            ending = _ending(desk, journal.progress, stop)
-            journal.add(RouteEvent.RUN_ENDED, ending.reason, exit_code=int(ending.code))
-        else:
-            ending = _ending(desk, journal.progress, stop)
-            say("nothing is driven; another --run-name begins again")
-        with contextlib.suppress(OSError):
-            write_whole(run_.path / "report.md", table.page(run_, journal.progress))
-        for line in (*table.left(journal.progress), table.sentence(journal.progress), ending.reason):
+        journal.change(incident="", state=State.RUNNING.value)  # the killed launcher's drives are closed
+        port, to_terminal = asked.dashboard_port, sys.stdout.isatty()
+        page = opened.enter_context(hooks.serve_page(run_, port, say, asked.launcher_config, to_terminal=to_terminal))
+        try:
+            if desk.has_work:
+                with setting_of(run_, asked, simulators, limits, rules, journal, lock.descriptor, stop, say) as setting:
+                    if page is not None:
+                        setting.memory.count_as_launcher(page)
+                    _drive(desk, setting)
+            else:
+                say("nothing is driven; another --run-name begins again")
+            ending = _ending(desk, stop)
+        except ExitError as error:
+            _end(journal, Ending(error.code, str(error)))
+            raise
+        _end(journal, ending)
+        if problem := write_report(run_):  # a full disk doesn't change how it ended
+            say(problem)
+        told = routes.told(run_, desk.progress)
+        for line in (*routes.left(told), routes.sentence(told)):
             say(line)
+        summary.print_summary(run_, ending, say, "")
     return ending
 
 
-def status(run_: RunPaths, as_json: bool) -> None:
-    """Print where an evaluation stands.
+def _state(run_: RunPaths, program: Path, asked: RunOptions) -> LauncherState:
+    """Return the state with which this launcher begins.
 
     Raises:
-        RefusedError: there is none.
+        RefusedError: the folder holds another run, or what its last launcher left can't be used.
+        FormatError: a later version continued the evaluation.
     """
-    if not run_.routes_journal.exists():
-        raise RefusedError(f"{run_.path} holds no evaluation: start one with `routes --program FILE`.")
-    progress = progress_of(read_lines(run_.routes_journal))
-    if not is_held(run_.launcher_lock):
-        progress = progress_of([*read_lines(run_.routes_journal), *cut_off(progress)])
-    if as_json:
-        print(json.dumps(table.as_plain(run_, progress), indent=1))
-    else:
-        print(f"{run_.path}: {table.sentence(progress)}\n\n{table.text(progress)}")
+    formats.require_readable(run_)
+    try:
+        before = read_previous(run_)
+    except UnusableStateError as error:
+        raise RefusedError(f"{error}: choose another --run-name.") from None
+    if before is not None and not before.state.evaluation:
+        raise RefusedError(f"{run_.path} is a run of `up`: choose another --run-name.")
+    saved = asked.model_copy(update={"runtime": RuntimeKind.PROCESS}).model_dump(mode="json", exclude_unset=True)
+    state = LauncherState(run_.path.name, {}, "", 0) if before is None else before.state
+    return replace(state, options=saved, evaluation=str(program.absolute()))
 
 
 def _drive(desk: Desk, setting: Setting) -> None:
     lanes = [Lane(number, desk, setting) for number in range(setting.spec.simulators)]
     scripts = [lane.run() for lane in lanes]
+    drawn_s = float("-inf")
     try:
         while scripts:
             scripts = [script for script in scripts if next(script, True) is None]
+            if scripts and time.monotonic() - drawn_s >= setting.config.memory.timeline_s:
+                drawn_s = time.monotonic()
+                _draw(lanes, setting)
             time.sleep(setting.config.poll_s if scripts else 0.0)
     finally:
         for lane in lanes:
             lane.close()
 
 
-def _ending(desk: Desk, progress: Progress, stop: StopRequests) -> Ending:
+def _draw(lanes: list[Lane], setting: Setting) -> None:
+    """Add what all lanes hold to the timeline of memory."""
+    simulators, programs = zip(*(lane.pids() for lane in lanes), strict=True)
+    reading = setting.memory.read(frozenset().union(*simulators), frozenset().union(*programs))
+    setting.journal.memory({"pools": pools_plain(reading)})
+
+
+def _ending(desk: Desk, stop: StopRequests) -> Ending:
     if desk.over is not None:
         return desk.over
     if stop.count:
         return Ending(Exit.STOPPED, f"stopped on request ({stop.cause}): the same command goes on")
+    progress = desk.progress
     left = [item for item in progress.items if progress.standing(item) is Standing.LEFT]
     if left:
         return Ending(Exit.BUDGET_SPENT, f"{len(left)} of {len(progress.items)} items are left without a result")
     return Ending(Exit.FINISHED, "all items have a result")
+
+
+def _end(journal: Journal, ending: Ending) -> None:
+    code = int(ending.code)
+    journal.change(state=State.STOPPED.value, exit_code=code, reason=ending.reason)
+    journal.event(LauncherEvent.RUN_ENDED, ending.reason, exit_code=code)
 
 
 def _rules(program: Path) -> Routes:
@@ -138,12 +171,3 @@ def _rules(program: Path) -> Routes:
 def _limits(asked: RunOptions, rules: Routes) -> LauncherConfig:
     limits = config.load(asked.launcher_config)
     return limits.model_copy(update={"agent": limits.agent.model_copy(update={"stop_grace_s": rules.stop_grace_s})})
-
-
-@contextlib.contextmanager
-def _listening(on_event: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    if not on_event:
-        yield lambda _row: None
-        return
-    with contextlib.closing(Notifier(on_event, news=NEWS | {RouteEvent.DRIVE_ENDED})) as notifier:
-        yield notifier

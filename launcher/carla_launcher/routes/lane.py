@@ -8,20 +8,23 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from typing import Any
 
-from carla_launcher.act.program import ProgramState, Script, SupervisedProcess, Waiting
+from carla_launcher import wiring
+from carla_launcher.act.program import ProgramState, Script, SupervisedProcess
 from carla_launcher.act.runtime import Child, Role, StartError
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.decide.detectors.simulator import SimulatorDetector
+from carla_launcher.decide.route_progress import Standing
+from carla_launcher.decide.route_verdict import KEPT, Outcome, Why, judge, why_fresh
 from carla_launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
 from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
 from carla_launcher.observe.simulator import SimulatorMonitor
 from carla_launcher.routes.desk import Assignment, Desk
-from carla_launcher.routes.progress import RouteEvent, Standing
 from carla_launcher.routes.setting import Setting
-from carla_launcher.routes.verdict import KEPT, Outcome, Why, judge, why_fresh
+from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 
 REFUSED = (Exit.USAGE, Exit.BAD_CONFIG, Exit.NO_SIMULATOR)
@@ -39,21 +42,22 @@ class Lane:
         spec, config, spread = setting.spec, setting.config, random.Random()
         self._address, self._ours = spec.address_of(number), spec.simulator.ours
         self._simulator = SupervisedProcess(
-            setting.simulators if self._ours else None,
+            setting.runtime if self._ours else None,
             Role.SIMULATOR,
             config.simulator,
             number,
             start_limit=spec.simulator.start_limit(config.simulator),
             draw=lambda: spread.uniform(-1.0, 1.0),
         )
-        self._program = SupervisedProcess(setting.drives, Role.AGENT, config.agent, number)
-        self._ask = setting.questions(number)
+        self._program = SupervisedProcess(setting.runtime, Role.AGENT, config.agent, number)
+        self._ask = wiring.questions(self._address, config, ours=self._ours)
         log = spec.run.logs / (f"simulator-{number}.log" if number else "simulator.log")
         self._monitor = SimulatorMonitor(self._address, self._ask, not self._ours, log if self._ours else None)
         self._kills = RecentOomKills(config.watch.sign_s)
         self._detector = SimulatorDetector(config, self._kills)
         self._looked_s = float("-inf")
-        self._served, self._left_a_result, self._lost = 0, True, ""
+        self._served, self._left_a_result = 0, True
+        self._lost: Finding | None = None
         self._held: dict[str, dict[str, float]] = {}
         self._peaks: dict[str, dict[str, float]] = {}
 
@@ -68,6 +72,10 @@ class Lane:
                 yield from self._drive(drive)
         yield from self._simulator.stop(self._now_s, self._set.cut_short)
         self.close()
+
+    def pids(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the ids of all processes of the simulator, and of what drives in it."""
+        return self._simulator.pids(), self._program.pids()
 
     def close(self) -> None:
         """End both at once, if they live."""
@@ -86,14 +94,17 @@ class Lane:
             self._simulator.mark_up(self._now_s())
             return
         if self._simulator.state is ProgramState.UP:
-            why = self._lost or self._why_fresh() or (yield from self._find_lost())
+            why = "" if self._lost else self._why_fresh()
             if not why:
-                return
+                yield from self._find_lost()
+                if self._lost is None:
+                    return
+                why = self._lost.sentence
             yield from self._put_away(why)
         while not self._desk.stopping:
             match self._simulator.look(self._now_s(), self._quality, self._starts):
                 case ProgramState.STARTING if (child := self._simulator.child) is not None:
-                    self._tell(RouteEvent.SIMULATOR_STARTED, pid=child.pid, log=str(child.log))
+                    self._tell(LauncherEvent.SIMULATOR_STARTED, pid=child.pid, log=str(child.log))
                 case ProgramState.UP:
                     self._is_up()
                     return
@@ -110,20 +121,24 @@ class Lane:
 
     def _is_up(self) -> None:
         took_s = self._now_s() - self._simulator.started_s
-        self._simulator.failures, self._served, self._left_a_result, self._lost = 0, 0, True, ""
-        self._tell(RouteEvent.SIMULATOR_HEALTHY, took_s=round(took_s, 2))
+        self._simulator.failures, self._served, self._left_a_result = 0, 0, True
+        self._tell(LauncherEvent.SIMULATOR_HEALTHY, took_s=round(took_s, 2))
+        if self._lost is not None:
+            self._set.journal.close_finding(self._lost)
+            self._lost = None
         self._set.say(f"{self._simulator.name} at {self._address} answers and ticks after {took_s:.1f} s")
 
     def _start_failed(self, finding: Finding) -> None:
         name, budget = self._simulator.name, self._set.config.simulator.restarts.budget
         said = ": ".join(filter(None, (finding.sentence, self._simulator.last_output())))
         wait_s = self._simulator.fail(finding, self._now_s())
+        self._lose(finding)
         if self._simulator.state is ProgramState.GIVEN_UP:
             self._desk.over = Ending(Exit.BAD_CONFIG, f"{name}: {finding.sentence}")
         elif finding.exit_code in REFUSED or self._simulator.failures > budget:
             self._desk.over = Ending(Exit.NO_SIMULATOR, f"{name}: {said}")
         else:
-            self._tell(RouteEvent.SIMULATOR_RESTART, finding.sentence, delay_s=round(wait_s, 2))
+            self._restarts(finding.sentence, delay_s=round(wait_s, 2))
             again = "started" if self._ours else "asked"
             self._set.say(f"{name}: {finding.sentence}; it is {again} again in {wait_s:.1f} s")
 
@@ -132,25 +147,34 @@ class Lane:
             return ""
         return why_fresh(self._set.rules.simulator, self._served, self._left_a_result, self._held.get("simulator", {}))
 
-    def _find_lost(self) -> Waiting[str]:
-        """Return what happened to the simulator, by its process and its answers; empty if it answers."""
-        if self._set.rules.simulator.by_program:
-            return ""
+    def _find_lost(self) -> Script:
+        """Find out whether the simulator is lost, by its process and its answers."""
+        if self._lost is not None or self._set.rules.simulator.by_program:
+            return
         for _ in range(self._set.config.watch.checks_failed):
             _, found = self._look(self._now_s(), in_use=True)
             if found is not None:
-                return found.sentence
+                self._lose(found)
+                return
             health = self._ask.ready(True)
             if health.ok:
-                return ""
+                return
             until_s = self._now_s() + self._set.config.watch.dying_s
             while self._now_s() < until_s and self._simulator.ended is None:
                 yield
         _, found = self._look(self._now_s(), in_use=True)
-        return f"the simulator doesn't answer any more: {health.problem}" if found is None else found.sentence
+        said = f"the simulator doesn't answer any more: {health.problem}"
+        self._lose(found or Finding(Cause.SIMULATOR_HANG, said))
+
+    def _lose(self, found: Finding) -> None:
+        """Record that the simulator is lost: an incident, until another one answers."""
+        if self._lost is None:
+            incident = self._set.journal.open_incident()
+            self._lost = replace(found, owner=self._simulator.name, incident=incident)
+            self._set.journal.open_finding(self._lost)
 
     def _put_away(self, why: str) -> Script:
-        self._tell(RouteEvent.SIMULATOR_RESTART, why)
+        self._restarts(why)
         self._set.say(f"{self._simulator.name} is {'started again' if self._ours else 'waited for'}: {why}")
         if not self._lost:
             yield from self._simulator.stop(self._now_s, self._set.cut_short)
@@ -164,24 +188,25 @@ class Lane:
         """Drive an item once, and give back what came of it."""
         self._peaks, started_s = {}, self._now_s()
         cut = self._start(drive)
-        while cut is None and self._program.is_running and not self._lost:
+        while cut is None and self._program.is_running and self._lost is None:
             yield
             cut = self._cut(started_s) if self._program.is_running else None
-            self._lost = self._lost_by_now() if cut is None else ""
+            if cut is None:
+                self._look_for_loss()
         yield from self._end_program()
-        end = drive.end(self._program.ended, cut, self._lost)
-        if not end.simulator and cut is not Why.STOPPED:  # it may have written a score for what it couldn't drive
-            self._lost = yield from self._find_lost()
-            end = replace(end, simulator=self._lost)
+        if cut is not Why.STOPPED:  # it may have written a score for what it couldn't drive
+            yield from self._find_lost()
+        end = drive.end(self._program.ended, cut, "" if self._lost is None else self._lost.sentence)
         verdict = judge(end, self._set.rules)
         self._served, self._left_a_result = self._served + 1, verdict.outcome in KEPT
-        stands = self._desk.give_back(drive, verdict, end.exit_code, self._now_s() - started_s, self._peaks)
+        took_s, incident = self._now_s() - started_s, "" if self._lost is None else self._lost.incident
+        stands = self._desk.give_back(drive, verdict, end.exit_code, took_s, self._peaks, incident)
         follows = {Standing.OPEN: ": it is driven again", Standing.LEFT: f": left; its log is {drive.log}"}
         again = follows.get(stands, "") if verdict.outcome is Outcome.AGAIN else ""
         self._set.say(f"{drive}: {verdict.sentence}{again}")
 
     def _start(self, drive: Assignment) -> Why | None:
-        self._set.drives.set_program(self._number, self._set.program(drive, self._address))
+        self._set.drives[self._number] = self._set.program(drive, self._address)
         self._program.forget()
         try:
             self._program.start(self._now_s())
@@ -205,13 +230,13 @@ class Lane:
             return Why.STOPPED
         return Why.TIME_LIMIT if limit_s is not None and self._now_s() - started_s >= limit_s else None
 
-    def _lost_by_now(self) -> str:
-        """Return what happened to the simulator, looked at once an interval and at its end; empty for nothing."""
+    def _look_for_loss(self) -> None:
+        """Look once an interval, and at the simulator's end, whether it is lost."""
         due = self._now_s() - self._looked_s >= self._set.config.watch.interval_s
-        if not due and self._simulator.ended is None:
-            return ""
-        _, found = self._look(self._now_s(), in_use=True)
-        return "" if found is None else found.sentence
+        if due or self._simulator.ended is not None:
+            _, found = self._look(self._now_s(), in_use=True)
+            if found is not None:
+                self._lose(found)
 
     def _look(self, now_s: float, in_use: bool) -> tuple[SimulatorSeen, Finding | None]:
         """Look at the simulator and at memory; a world that others tick is never ticked."""
@@ -235,8 +260,14 @@ class Lane:
             peaks = self._peaks.setdefault(name, {})
             peaks |= {of: max(peaks.get(of, 0.0), mib) for of, mib in self._held[name].items()}
 
-    def _tell(self, event: RouteEvent, cause: str = "", **fields: object) -> None:
-        self._set.journal.add(event, cause, simulator=self._number, **fields)
+    def _restarts(self, cause: str, **fields: Any) -> None:
+        journal = self._set.journal
+        journal.change(simulator_restarts=journal.state.simulator_restarts + 1)
+        self._tell(LauncherEvent.SIMULATOR_RESTART, cause, **fields)
+
+    def _tell(self, event: LauncherEvent, cause: str = "", **fields: Any) -> None:
+        incident = "" if self._lost is None else self._lost.incident
+        self._set.journal.event(event, cause, incident, simulator=self._number, **fields)
 
 
 def _machines(reading: Reading, kind: PoolKind) -> list[Pool]:

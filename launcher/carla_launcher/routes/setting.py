@@ -10,25 +10,22 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from carla_launcher import hooks, ports, up, wiring
-from carla_launcher.act.local.processes import Program, ShimmedProcess, Shims
+from carla_launcher import hooks, ports, up
+from carla_launcher.act.journal import Journal
+from carla_launcher.act.local.processes import Program
 from carla_launcher.act.local.runtime import LocalRuntime
 from carla_launcher.act.run_spec import RunSpec
-from carla_launcher.act.runtime import Role, Runtime, Start, StartError
+from carla_launcher.act.runtime import Role, Runtime
 from carla_launcher.config import LauncherConfig
-from carla_launcher.observe.gpu_lock import GpuInUseError
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Gpu
-from carla_launcher.observe.simulator import Questions
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from carla_launcher.resolve import cards, choosing
+from carla_launcher.resolve import cards, choosing, prepare
 from carla_launcher.resolve.machine import CARLA_PORT, spec_of
 from carla_launcher.routes.desk import Assignment
-from carla_launcher.routes.journal import RouteJournal
 from carla_launcher.simulators import PORTS, asked_for, simulator_of
 from carla_run.configuration.routes_section import Routes
-from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
 
@@ -42,58 +39,22 @@ WITHOUT_COMMAND = (
 )
 
 
-class DriveRuntime:
-    """Starts what drives; a ``runtime.Runtime``."""
-
-    def __init__(self, inherited: tuple[int, ...]) -> None:
-        self._shims, self._next = Shims(inherited), dict[int, Program]()
-
-    def set_program(self, lane: int, program: Program) -> None:
-        """Say what a lane's next start starts."""
-        self._next[lane] = program
-
-    def start(self, start: Start) -> ShimmedProcess:
-        """Start it.
-
-        Raises:
-            StartError: this machine has no room for another process.
-        """
-        program = self._next[start.number]
-        try:
-            return self._shims.start(program)
-        except OSError as error:
-            raise StartError(f"{program.command[0]} can't be started ({error.strerror}).") from None
-
-    def left(self, role: Role) -> None:
-        """Return None: what drives ends with its launcher."""
-
-    def clear(self) -> None:
-        """Do nothing: of a program that has ended nothing is left."""
-
-    def close(self) -> None:
-        """Let go of the lifelines."""
-        self._shims.close()
-
-
 @dataclass(frozen=True)
 class Setting:
     """Shared by all lanes of an evaluation.
 
     Attributes:
         config: the launcher's; its agent's grace is that of a drive.
-        card_uuid: of the card that drives compute on; empty for none in particular.
-        questions: how each simulator is asked, by its number.
+        drives: what is to be driven next in each simulator, by its number.
     """
 
     spec: RunSpec
     config: LauncherConfig
     rules: Routes
-    journal: RouteJournal
+    journal: Journal
     memory: MemoryReader
-    simulators: Runtime
-    drives: DriveRuntime
-    questions: Callable[[int], Questions]
-    card_uuid: str
+    runtime: Runtime
+    drives: dict[int, Program]
     stop: StopRequests
     say: Callable[[str], None]
 
@@ -109,7 +70,8 @@ class Setting:
             "gpu": str(self.spec.cards.agent),
         }
         known = {"CARLA_HOST": places["host"], "CARLA_PORT": places["port"], "CARLA_TM_PORT": places["tm_port"]}
-        card = {"CUDA_VISIBLE_DEVICES": self.card_uuid} if self.card_uuid else {}
+        uuid = self.memory.card_uuid(self.spec.cards.agent)
+        card = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
         environment = {"PYTHONUNBUFFERED": "1", **known, **card, **self.rules.variables(places)}
         words, grace_s = self.rules.words(places), self.rules.stop_grace_s
         return Program(Role.AGENT, words, drive.log, grace_s, environment, folder=self.rules.folder)
@@ -133,7 +95,7 @@ def setting_of(
     simulators: int,
     limits: LauncherConfig,
     rules: Routes,
-    journal: RouteJournal,
+    journal: Journal,
     lock: int,
     stop: StopRequests,
     say: Say,
@@ -146,7 +108,7 @@ def setting_of(
         simulators: how many.
         limits: the launcher's configuration.
         rules: the program file's.
-        journal: of the evaluation.
+        journal: of the evaluation; its state gets the simulators' address.
         lock: descriptor of the run's lock, which everything that is started holds, too.
         stop: requests to stop.
         say: prints a line.
@@ -158,20 +120,16 @@ def setting_of(
     memory = MemoryReader(run.path, picked, allotted_mib=hooks.memory_limit_mib())
     wanted = asked.model_copy(update={"runtime": RuntimeKind.PROCESS, "gpu": picked})
     spec, which = _spec(run, wanted, simulators, limits, rules, memory)
+    needed = (picked.simulator,) if spec.simulator.needs_card or rules.simulator.by_program else ()
     with contextlib.ExitStack() as held:
-        card_held: tuple[int, ...] = ()
-        if spec.simulator.needs_card or rules.simulator.by_program:
-            card_held = _hold(held, memory, picked.simulator, asked.share_gpu, say)
-        spec = replace(spec, inherited=(lock, *card_held))
-        runtime = held.enter_context(contextlib.closing(LocalRuntime(spec, limits, show=False)))
-        drives = held.enter_context(contextlib.closing(DriveRuntime(spec.inherited)))
+        cards_held = held.enter_context(up.cards_held(memory, needed, asked.share_gpu, say))
+        spec = replace(spec, inherited=(lock, *cards_held))
+        drives: dict[int, Program] = {}
+        local = LocalRuntime(spec, limits, show=False, beside=drives.__getitem__)
+        runtime = held.enter_context(contextlib.closing(local))
+        journal.change(host=spec.host, port=spec.port)
         say(f"evaluation {run.path}: {which}")
-
-        def questions(number: int) -> Questions:
-            return wiring.questions(spec.address_of(number), limits, ours=spec.simulator.ours)
-
-        card = memory.card_uuid(picked.agent)
-        yield Setting(spec, limits, rules, journal, memory, runtime, drives, questions, card, stop, say)
+        yield Setting(spec, limits, rules, journal, memory, runtime, drives, stop, say)
 
 
 def _spec(
@@ -190,32 +148,8 @@ def _spec(
             raise RefusedError(
                 f"--simulators is {simulators}; expected 1, as the simulator that runs elsewhere is one."
             )
-    port = _port(options, simulators, rules.simulator.by_program)
-    spec = replace(spec_of(run, options, port), simulators=simulators)
+    here = rules.simulator.by_program or simulator_of(options).ours
+    spec = replace(spec_of(run, options), simulators=simulators)
+    spec = replace(spec, port=prepare.port_of(options, PORTS * simulators) if here else options.port or CARLA_PORT)
     up.refuse_taken_ports(spec, first_start=True)
     return spec, which
-
-
-def _hold(held: contextlib.ExitStack, memory: MemoryReader, card: int, shared: bool, say: Say) -> tuple[int, ...]:
-    """Hold a card; return the descriptor, none where the card can't be read or is shared."""
-    try:
-        lock = memory.hold(card)
-    except GpuInUseError as error:
-        if not shared:
-            raise
-        say(f"shares the card, as --share-gpu asks: {error}")
-        return ()
-    if lock is None:
-        return ()
-    held.callback(lock.release)
-    return (lock.descriptor,)
-
-
-def _port(options: RunOptions, simulators: int, by_program: bool) -> int:
-    if options.port is not None:
-        return options.port
-    if not simulator_of(options).ours and not by_program:
-        return CARLA_PORT
-    if (port := ports.free_ports(random.Random(), PORTS * simulators)) is None:
-        raise RefusedError(f"No {PORTS * simulators} neighbouring ports are free on 127.0.0.1.", Exit.NO_SIMULATOR)
-    return port

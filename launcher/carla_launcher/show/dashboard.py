@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from carla_launcher.decide.detectors.expectations import PHASES
+from carla_launcher.show import routes
 from carla_launcher.show.bars import bar
 from carla_launcher.show.formatting import cause, clock, kind_of, listed, mib, span, time_of_day
 from carla_launcher.show.planned import planned_bands
@@ -52,7 +53,7 @@ def follow(run: RunPaths) -> None:
 
 def view(found: Found) -> RenderableType:
     """Return figures, memory and findings, one below the other; 80 columns are enough."""
-    return Group(table(found), *_memory(found), *_findings(found))
+    return Group(table(found), *_routes(found), *_memory(found), *_findings(found))
 
 
 def table(found: Found) -> Table:
@@ -71,6 +72,7 @@ def figures(found: Found) -> dict[str, str]:
         "state": _state(found),
         "job": _job(inner(found, "job")),
         "progress": _progress(found),
+        "routes": routes.sentence(found["routes"]) if found["routes"] else "",
         "agent": _agent(found["heartbeat"], found["heartbeat_age_s"]),
         "simulator": _simulator(found),
         "nodes": "\n".join(found["nodes"]),
@@ -85,6 +87,8 @@ def ending(found: Found) -> str:
     """Return how the run ended, as a sentence; empty while it is active."""
     if found["alive"]:
         return ""
+    if found["state"] == "killed" and found["routes"]:
+        return "The evaluation's launcher was killed: the same `routes` command continues."
     if found["state"] == "killed":
         return f"The run's launcher was killed: `up --run-name {found['run']} --resume` resumes the run."
     if found.get("exit_code") is None:
@@ -169,6 +173,15 @@ def _planned(found: Found) -> str:
 def _since(moment_s: float | None, before: str = " since ") -> str:
     said = "" if moment_s is None else time_of_day(moment_s)
     return before + said if said else ""
+
+
+def _routes(found: Found) -> list[RenderableType]:
+    if not found["routes"]:
+        return []
+    shown = Table(*routes.HEADS)
+    for row in routes.rows(found["routes"]):
+        shown.add_row(*map(Text, row))
+    return [shown]
 
 
 def _memory(found: Found) -> list[RenderableType]:

@@ -13,7 +13,8 @@ from typing import Any
 
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.decide.policy import RAN_OUT
-from carla_launcher.show import timeline
+from carla_launcher.decide.route_progress import progress_of
+from carla_launcher.show import routes, timeline
 from carla_launcher.show.incidents import STOOD_STILL, Incident, first_of, moment, words
 from carla_launcher.show.timeline import Sample, Timeline, spans_s, union
 from carla_run.heartbeat import Heartbeat, read_heartbeat
@@ -49,6 +50,7 @@ class RunHistory:
         sessions: the times in which launchers ran, in order.
         gathered: all incidents by their ids, in order of their beginning.
         events: number of each of the launcher's events.
+        routes: of an evaluation by ``routes``, what ``show.routes`` tells; empty for any other run.
     """
 
     launcher: Row = field(default_factory=dict)
@@ -59,6 +61,7 @@ class RunHistory:
     sessions: list[Session] = field(default_factory=list)
     gathered: dict[str, Incident] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
+    routes: Row = field(default_factory=dict)
 
     def take_up(self, rows: Iterable[Row]) -> None:
         """Add the launcher's events in order, and rows that only show when it was alive; invalid rows are ignored."""
@@ -149,6 +152,7 @@ def examine(run: RunPaths) -> RunHistory:
         read_heartbeat(run.heartbeat),
         read_lines(run.agent_events),
         read_lines(run.metrics),
+        routes=routes.told(run, progress_of(events)),
     )
     # There may be no event for hours: a killed launcher lived until its last line in either file.
     signs = [{"time": each.time_s} for each in history.timeline.progress]

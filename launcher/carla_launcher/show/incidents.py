@@ -40,6 +40,7 @@ ACTIONS = {
     "agent_adopted": "running agent taken over",
     "simulator_adopted": "running simulator taken over",
     "run_started": "launcher restarted",
+    "drive_ended": "{item}, drive {drive} has no result",
 }
 """Events that are actions, in words for users."""
 STOOD_STILL = "stood_still"

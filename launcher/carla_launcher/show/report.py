@@ -18,7 +18,7 @@ import jinja2
 
 from carla_launcher import hooks
 from carla_launcher.act.saved_config import saved_config
-from carla_launcher.show import history, run_charts, sentences
+from carla_launcher.show import history, routes, run_charts, sentences
 from carla_launcher.show.formatting import cause, clock, grouped, kind_of, mib, seconds_as_date, time_of_day
 from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import Incident
@@ -129,6 +129,7 @@ def _content(run: RunPaths, found: RunHistory) -> dict[str, Any]:
         "memory": run_charts.memory(found),
         "pools": _pools(found),
         "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(found.launcher)],
+        "routes": routes_table(found),
         "incidents": _incidents(found),
         "driving": driving(read_objects(run.evaluation_json)),
         "pictures": embedded(sorted(run.videos.glob("*.png")) + sorted(run.videos.glob("*.mp4"), reverse=True)),
@@ -164,10 +165,14 @@ def facts(run: RunPaths, found: RunHistory) -> dict[str, Any]:
         "simulator": f"{launcher.get('host')}:{launcher.get('port')}" if launcher else None,
         "map": inner(launcher, "options").get("map") or inner(config, "simulator").get("map"),
         "simulator restarts": launcher.get("simulator_restarts"),
+        "items": found.routes.get("items"),
+        "drives": found.routes.get("drives"),
         "steps": agent.get("step"),
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
-        "collector restarts": found.collector_restarts if found.sessions else agent.get("collector_restarts"),
+        "collector restarts": found.collector_restarts
+        if found.sessions and not found.routes
+        else agent.get("collector_restarts"),
         "unacknowledged steps lost with nodes": hooks.lost_with_nodes(found.agent_events),
         "nodes at the end": "; ".join(hooks.nodes(run)),
         "device": agent.get("device"),
@@ -194,6 +199,13 @@ def _pools(run: RunHistory) -> list[dict[str, Any]]:
         free = min((sample.free for sample in samples if sample.free is not None), default=None)
         pools.append({"name": kind_of(name), "limit": samples[-1].total, "free": free, "most": most})
     return pools
+
+
+def routes_table(run: RunHistory) -> dict[str, Any] | None:
+    """Return an evaluation's table (``sentence``, ``heads``, ``rows``); None if the run is none."""
+    if not run.routes:
+        return None
+    return {"sentence": routes.sentence(run.routes), "heads": routes.HEADS, "rows": routes.rows(run.routes)}
 
 
 def _incidents(run: RunHistory) -> dict[str, Any] | None:

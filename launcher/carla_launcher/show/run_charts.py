@@ -62,7 +62,8 @@ def memory(run: RunHistory) -> dict[str, Any] | None:
         }
         for name, stack in stacks.items()
     ]
-    return {"events": Markup(charts.events_chart(axis, marks, run.standstills)), "signs": charts.LANES, "pools": drawn}
+    events = Markup(charts.events_chart(axis, marks, run.standstills))
+    return {"events": events, "signs": charts.LANES, "pools": drawn, "stood": bool(run.standstills)}
 
 
 def _marks(run: RunHistory) -> Iterator[charts.Mark]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.show import routes
 from carla_launcher.show.formatting import capital, cause, clock, counted, grouped, listed, mib, span
 from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import Incident
@@ -28,6 +29,8 @@ def overview(run: RunHistory) -> list[str]:
 def _length(run: RunHistory) -> str:
     sessions = len(run.sessions)
     first = f"Ran for {clock(run.ran_s)}" + (f" in {sessions} launches" if sessions > 1 else "")
+    if run.routes:
+        return f"{first}. {capital(routes.sentence(run.routes))}."
     if run.last_step is None:
         return f"{first}; the number of steps is unknown."
     of = f" of {grouped(run.total_steps)}" if run.total_steps else ""
@@ -54,11 +57,13 @@ def _actions(run: RunHistory) -> str:
         "collector": run.collector_restarts,
     }
     again = [f"{name} {grouped(count)}" for name, count in restarts.items() if count]
-    steps = f"{counted(down, 'step')} down the ladder, {grouped(run.events.get('rung_left', 0))} restored"
-    return capital(f"{steps}; restarts: {', '.join(again) if again else 'none'}.")
+    steps = f"{counted(down, 'step')} down the ladder, {grouped(run.events.get('rung_left', 0))} restored; "
+    return capital(f"{'' if run.routes else steps}restarts: {', '.join(again) if again else 'none'}.")
 
 
 def _cost(run: RunHistory) -> str:
+    if run.routes:
+        return f"Drives without a result took {span(routes.lost_s(run.routes))}."
     if not run.records_standstills:
         return OLDER
     standstills = run.standstills

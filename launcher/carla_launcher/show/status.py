@@ -12,7 +12,9 @@ from typing import Any
 
 from carla_launcher import hooks
 from carla_launcher.act.launcher_state import LauncherState
+from carla_launcher.decide.route_progress import Progress, cut_off, progress_of
 from carla_launcher.observe.tail import Tail
+from carla_launcher.show import routes
 from carla_launcher.show.incidents import moment, words
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.locks import is_held
@@ -38,7 +40,9 @@ class StatusReader:
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
-        self._memory = Tail(run.launcher_memory, from_end=False, most_bytes=None)
+        self._memory = Tail(run.launcher_memory, from_end=False)
+        self._events = Tail(run.launcher_events, from_end=False, most_bytes=None)
+        self._progress_of_routes = Progress()
         self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
 
@@ -79,9 +83,15 @@ class StatusReader:
             "next_restore_s": _next_restore_s(launcher, now) if alive else None,
             "findings": [_held(row) for row in _rows(launcher, "findings")] if alive else [],
             "memory": self._pools(),
+            "routes": self._routes(alive),
             "nodes": hooks.nodes(self._run),
             "job": self._job_at(now),
         }
+
+    def _routes(self, alive: bool) -> dict[str, Any] | None:
+        """Return where an evaluation stands; None if the run is none."""
+        self._progress_of_routes = progress = progress_of(self._events.objects(), self._progress_of_routes)
+        return routes.told(self._run, progress if alive else progress_of(cut_off(progress), progress)) or None
 
     def _job_at(self, now: float) -> dict[str, Any] | None:
         if now - self._job[0] >= JOB_EVERY_S:

@@ -22,6 +22,7 @@ def print_summary(run: RunPaths, ending: Ending, say: Callable[[str], None], com
     found: list[tuple[str, list[Path]]] = [
         ("run directory", [run.path]),
         ("evaluation", [path for path in tables if path.exists()]),
+        ("results", [path for path in [run.results] if path.exists()]),
         ("videos", sorted(run.videos.glob("*.mp4"))),
         ("report", [path for path in [run.report] if path.exists()]),
     ]
@@ -33,7 +34,7 @@ def print_summary(run: RunPaths, ending: Ending, say: Callable[[str], None], com
         named = shlex.join((run.path.name, *where))
         for label, sentence in lessons(read_objects(run.evaluation_json), named, _program()):
             say(f"  {label:<14}{sentence}")
-    if ending.code == Exit.STOPPED:
+    if ending.code == Exit.STOPPED and command:
         words = shlex.join((command, *where, "--run-name", run.path.name, "--resume"))
         say(f"  {'resume with':<14}{_program()} {words}")
 

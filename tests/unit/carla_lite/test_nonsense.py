@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from carla_lite.actors.traffic_lights import TrafficLight
 from carla_lite.maps import Maps
 from carla_lite.methods import table
 from carla_lite.options import WorldOptions
+from carla_lite.protocol import wire
 from carla_lite.protocol.channel import listen
 from carla_lite.protocol.dialect import DIALECTS
 from carla_lite.protocol.streams import Streams
@@ -18,7 +20,8 @@ from carla_lite.protocol.wire import RpcError
 from carla_lite.scenery.camera import Pose
 from carla_lite.world import World
 
-CAR, NOBODY = object(), 999_999
+CAR, LIGHT, NOBODY = object(), object(), 999_999
+_SETTINGS = wire.default_settings().raw
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,8 @@ def test_a_blueprint_newer_than_the_client_is_not_had() -> None:
 
 def answer(world: World, name: str, *args: Any) -> str:
     """Return the sentence that a call is refused with, or '' if it isn't."""
-    given = [world.vehicles[0].id if one is CAR else one for one in args]
+    lights = [actor.id for actor in world.actors.values() if isinstance(actor, TrafficLight)]
+    given = [world.vehicles[0].id if one is CAR else lights[0] if one is LIGHT else one for one in args]
     reply: Any = table.answer(world, name, given)
     return reply[0][1][0] if reply[0][0] == 0 and reply[0] != [False] else ""
 
@@ -66,6 +70,13 @@ def answer(world: World, name: str, *args: Any) -> str:
         ("get_actor_component_world_transform", (CAR, "x"), "it has no x, expected one of RootComponent"),
         ("set_imui_gravity", (math.nan,), "finite number"),
         ("spawn_actor_with_parent", ([0, "sensor.other.gnss", []], [[0] * 3, [0] * 3], CAR, 0, "x"), "has no bone x"),
+        ("get_sensor_token", (2**64 - 1,), "stream 18446744073709551615 does not exist"),
+        ("set_traffic_light_red_time", (LIGHT, 1e300), "expected a number within"),
+        ("set_episode_settings", ([*_SETTINGS[:4], 0.0, 10, *_SETTINGS[6:]],), "max_substep_delta_time is 0.0"),
+        ("set_episode_settings", ([*_SETTINGS[:5], 0, *_SETTINGS[6:]],), "max_substeps 0"),
+        ("set_episode_settings", ([*_SETTINGS[:2], [True, 1e-300], *_SETTINGS[3:]],), "fixed_delta_seconds is 1e-300"),
+        ("set_weather_parameters", ([0.0] * 13,), "weather is [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ...], expected [a number"),
+        ("get_spectator", (1, 2), "got 2 arguments, expected 0"),
         ("fly", (CAR,), "carla-lite has no method fly"),
     ],
 )

@@ -121,9 +121,11 @@ class MortalJournal(Journal):
 
     world: World
 
-    def event(self, event: LauncherEvent, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
+    def event(
+        self, event: LauncherEvent, cause: str = "", incident: str | None = None, *, kept: bool = False, **numbers: Any
+    ) -> dict[str, Any]:
         with self.world.point(f"event {event}", quiet=True):
-            super().event(event, cause, incident, **numbers)
+            return super().event(event, cause, incident, kept=kept, **numbers)
 
     def save(self) -> None:
         with self.world.point("save", quiet=True):

@@ -147,8 +147,10 @@ def test_a_rung_that_takes_less_of_nothing_is_refused() -> None:
 
 
 def sizes_of(tmp_path: Path, evaluating: Any = None, **values: Any) -> CommandSizes:
-    memory: dict[str, Any] = {"memory": {"ram": 3000}, "memory_by_phase": {"evaluating": evaluating or {}}}
-    sizes = CommandSizes(command("train", "--batch", "256", rungs=[{**BATCH, **values}], **memory))
+    by_phase = {"evaluating": evaluating or {}}
+    rungs = [{**BATCH, **values}]
+    words = ("train", "--batch", "256")
+    sizes = CommandSizes(command(*words, rungs=rungs, memory={"ram": 3000}, memory_by_phase=by_phase))
     sizes.sizes_by(tmp_path, {**sizes.config(), DEVICE: CPU})
     return sizes
 

@@ -291,3 +291,11 @@ def test_values_of_any_kind_and_torn_lines_never_stop_it(
     dashboard.ending(found)
     if lock is not None:
         lock.release()
+
+
+def test_the_status_of_a_long_run_reads_only_its_end(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    row = json.dumps({"step": 1, "pools": {name: {"total_mib": 1000.0} for name in ("vram", "ram", "disk")}})[1:]
+    run.launcher_memory.write_text("".join(f'{{"time": {float(number)}, {row}\n' for number in range(50_000)))
+    assert status.status(run, 1e6)["memory"]["time"] == 49_999.0
+    assert len(StatusReader(run)._memory.look()) < 25_000

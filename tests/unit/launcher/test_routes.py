@@ -5,23 +5,30 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from typer.testing import CliRunner
 
+from carla_launcher import cli
+from carla_launcher.act.journal import Journal, JournalError
+from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.decide.decisions import Ending
+from carla_launcher.decide.route_progress import Progress, Standing, progress_of
+from carla_launcher.decide.route_verdict import DriveEnd, Outcome, Verdict, Why, judge, why_fresh
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards, Gpu, Reading
 from carla_launcher.options import RefusedError, RunOptions
-from carla_launcher.routes import evaluation, items, table
+from carla_launcher.resolve.resuming import run_request
+from carla_launcher.routes import evaluation, items
 from carla_launcher.routes.desk import Assignment, Desk, file_name
-from carla_launcher.routes.journal import JournalError, RouteJournal
 from carla_launcher.routes.lane import Lane
-from carla_launcher.routes.progress import Progress, Standing, progress_of
-from carla_launcher.routes.verdict import DriveEnd, Outcome, Verdict, Why, judge, why_fresh
+from carla_launcher.show import routes
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import ProgramFileError
 from carla_run.configuration.routes_section import DrivenSimulator, ItemSource, Routes
@@ -123,8 +130,8 @@ class Office:
         self.stop = StopRequests()
 
     def open(self, names: tuple[str, ...] = ("a", "b", "c"), **changes: Any) -> Desk:
-        self.journal = RouteJournal(self.run)
-        return Desk(self.run, names, rules(**changes), self.journal, self.stop)
+        journal = Journal(self.run, LauncherState("night", {}, "", 0, evaluation="night.yaml"), time.time)
+        return Desk(self.run, names, rules(**changes), journal, self.stop)
 
     def drive(self, desk: Desk, come_to: Callable[[Assignment], Verdict] = lambda _: DONE) -> list[str]:
         """Drive all that is given out; return the items in the order in which they were."""
@@ -136,7 +143,10 @@ class Office:
         return driven
 
     def progress(self) -> Progress:
-        return progress_of(read_lines(self.run.routes_journal))
+        return progress_of(read_lines(self.run.launcher_events))
+
+    def told(self) -> dict[str, Any]:
+        return routes.told(self.run, self.progress())
 
     def standings(self) -> list[Standing]:
         return [self.progress().standing(item) for item in self.progress().items]
@@ -163,7 +173,7 @@ def test_what_fails_comes_after_the_others_and_is_left(office: Office) -> None:
     assert driven == ["a", "b", "c", "b"]
     assert office.standings() == [Standing.DONE, Standing.LEFT, Standing.DONE]
     assert not (office.run.results / "b.json").exists()
-    assert table.left(office.progress()) == [
+    assert routes.left(office.told()) == [
         "b: left after 2 drives (drive 1: the simulator ended; drive 2: the simulator ended)"
     ]
     assert office.drive(office.open(drives=3)) == ["b"]  # more is allowed now
@@ -178,7 +188,7 @@ def test_a_stop_counts_for_nothing(office: Office) -> None:
         desk.give_back(drive, STOPPED, 143, 1.0, {})
     assert office.standings() == [Standing.OPEN] * 3
     assert office.drive(office.open()) == ["a", "b", "c"]
-    assert table.as_plain(office.run, office.progress())["driven_again"] == {"stopped": 3}
+    assert office.told()["driven_again"] == {"stopped": 3}
 
 
 def test_a_killed_launcher_costs_its_drive_once(office: Office) -> None:
@@ -188,7 +198,7 @@ def test_a_killed_launcher_costs_its_drive_once(office: Office) -> None:
         assert taken.item == item
         assert Standing.UNDER_WAY in office.standings()
     assert office.drive(office.open()) == ["b", "c", "a"]
-    assert table.as_plain(office.run, office.progress())["driven_again"] == {"launcher_killed": 4}
+    assert office.told()["driven_again"] == {"launcher_killed": 4}
 
 
 def test_two_simulators_never_share_an_item(office: Office) -> None:
@@ -221,10 +231,10 @@ def cuts(written: bytes) -> list[int]:
 
 def test_a_kill_between_any_two_writes_loses_nothing(office: Office, tmp_path: Path) -> None:
     office.drive(office.open(), lambda drive: KILLED_IT if (drive.item, drive.number) == ("b", 1) else DONE)
-    written = office.run.routes_journal.read_bytes()
+    written = office.run.launcher_events.read_bytes()
     for cut in cuts(written):
         later = Office(tmp_path / f"cut-{cut}")
-        later.run.routes_journal.write_bytes(written[:cut])
+        later.run.launcher_events.write_bytes(written[:cut])
         before = later.progress()
         done = [item for item in before.items if before.standing(item) is Standing.DONE]
         driven = later.drive(later.open())
@@ -241,6 +251,18 @@ def test_a_row_that_the_disk_refuses_ends_it(office: Office, monkeypatch: pytest
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(JournalError, match=r"No space left on device.*make room") as refused:
         desk.take(0)
+    assert refused.value.code == Exit.OUT_OF_MEMORY
+
+
+def test_a_result_that_the_disk_refuses_ends_it(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = office.open()
+    drive = desk.take(0)
+    assert drive is not None
+    drive.result.write_text("x")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("carla_launcher.routes.desk.write_whole", Mock(side_effect=full))
+    with pytest.raises(JournalError, match=r"a.json can't be written \(No space left on device\)") as refused:
+        desk.give_back(drive, DONE, 0, 1.0, {})
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
@@ -327,6 +349,7 @@ def test_what_the_leaderboards_words_mean(status: str, end: DriveEnd, outcome: O
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ending]:
     """Begin an evaluation in this process, by a program file's text and options: ``begin(text, **options)``."""
     monkeypatch.setattr(StopRequests, "install", lambda *_, **__: None)  # this process's signals are pytest's
+    monkeypatch.setattr(evaluation, "write_report", lambda _: "")
 
     def start(text: str, simulators: int = 1, **options: Any) -> Ending:
         (tmp_path / "program.yaml").write_text(text, encoding="utf-8")
@@ -350,6 +373,11 @@ LEAST = "routes: {items: {names: [1]}, command: [%s, '{item}'], %s}"
         (LEAST % ("cat", ""), {"simulators": 2, "simulator_host": "h"}, "--simulators is 2; expected 1", 65),
         (LEAST % ("cat", ""), {"simulator": "carla", "gpu": Cards(0)}, "CARLA can't be started here", 65),
         (LEAST % ("cat", "items: {}"), {}, "stands twice", 65),
+        (LEAST % ("cat", "lanes: 2"), {}, "unknown key `routes.lanes`; known here", 65),
+        (LEAST % ("cat", "drives: 0"), {}, "`routes.drives` is 0; expected at least 1", 65),
+        (LEAST % ("cat", "simulator: {every: 0}"), {}, "`routes.simulator.every` is 0; expected at least 1", 65),
+        ("routes: {items: {names: []}, command: [cat, '{item}']}", {}, "has no items, expected at least one", 65),
+        ("routes: {items: {names: [1, 1]}, command: [cat, '{item}']}", {}, "has the item '1' twice", 65),
         ("", {}, "has no `routes`: examples/programs/leaderboard.yaml has it", 65),
         ("routes: {items: {names: [1]}}", {}, "`routes.command` is missing", 65),
     ],
@@ -375,13 +403,32 @@ def test_a_card_isnt_left_unused_unasked(
 
 def test_a_run_of_up_is_refused(begin: Callable[..., Ending], tmp_path: Path) -> None:
     (tmp_path / "night").mkdir()
-    (tmp_path / "night" / "launcher.json").write_text("{}")
+    run = RunPaths(tmp_path / "night")
+    Journal(run, LauncherState("night", {}, "", 0), time.time).save()
     with pytest.raises(RefusedError, match=r"is a run of `up`: choose another --run-name"):
         begin(LEAST % ("cat", ""))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--simulators", "0", "--program", "x.yaml"], "should be greater than or equal to 1"),
+        ([], "--program is missing"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(words: list[str], said: str) -> None:
+    ended = CliRunner().invoke(cli.app, ["routes", *words])
+    assert ended.exit_code == Exit.USAGE
+    assert said in " ".join(ended.output.replace("│", " ").split())
+
+
+def test_an_evaluations_folder_is_no_run_of_up(office: Office) -> None:
+    Journal(office.run, LauncherState("night", {}, "", 0, evaluation="night.yaml"), time.time).save()
+    with pytest.raises(RefusedError, match="is an evaluation by `routes`: choose another --run-name"):
+        run_request(office.run, RunOptions())
 
 
 def test_what_is_driven_already_starts_nothing(begin: Callable[..., Ending], tmp_path: Path) -> None:
     office = Office(tmp_path / "night")
     office.drive(office.open(("1",)))
     assert begin(LEAST % ("cat", "")) == Ending(Exit.FINISHED, "all items have a result")
-    assert (tmp_path / "night" / "report.md").read_text().startswith("# night\n\n1 item: 1 done; 1 drive.\n")

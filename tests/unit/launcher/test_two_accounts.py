@@ -70,12 +70,11 @@ def test_a_word_that_another_account_wrote_into_the_lock_isnt_believed(shared: P
 
 @pytest.mark.parametrize("share_gpu", [False, True])
 def test_the_second_account_goes_on_beside_the_first_only_if_it_asks_for_that(shared: Path, share_gpu: bool) -> None:
-    memory = SimpleNamespace(hold=lambda _: hold_the_card(shared))
-    prepared: Any = SimpleNamespace(cards=(0,), resolved=SimpleNamespace(memory=memory))
+    memory: Any = SimpleNamespace(hold=lambda _: hold_the_card(shared))
     said: list[str] = []
 
     def start() -> None:
-        with up_command._cards_held(prepared, share_gpu, said.append) as held:
+        with up_command.cards_held(memory, (0,), share_gpu, said.append) as held:
             said.append(f"started with {len(held)} locks")
 
     def ask() -> list[str]:

@@ -183,6 +183,8 @@ def _end(ring: Ring, frames: _Frames, counted: int) -> int:
     end = found
     while end < _MOST and _follows(ring, frames, end):
         end += 1
+    if int(ring.published.view("<u8")[0]) != counted:  # the rows that follow are those of a running training
+        return found
     return end - int(end > found and _is_first(ring, end - 1))  # it is published with its first step
 
 

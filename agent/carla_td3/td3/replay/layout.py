@@ -133,7 +133,7 @@ class Layout:
             whole = all((directory / name).stat().st_size == size for name, size in found.files.items())
         except FileNotFoundError as error:
             raise ReplayError(f"{directory}: holds no replay ({error.filename} is missing).") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ReplayError(f"{directory / META}: can't be read ({error}); choose another run directory.") from None
         if meta != _expected(found) or not whole:
             raise ReplayError(_unusable(directory, meta, found))

@@ -114,7 +114,7 @@ class Environment:
         self.lights.set_night(night)
         self._update_scene()
 
-    def update_lights(self, states: Sequence[list[Any]]) -> None:
+    def update_lights(self, states: Sequence[Sequence[Any]]) -> None:
         """Apply the changes of a client's light manager.
 
         Raises:

@@ -6,7 +6,7 @@ Owns which lights are on. Knows no picture: ``environment`` shows the dark ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ class StreetLights:
         found = [(number, self._lights[number]) for number in shown if number in self._lights]
         return [[n, list(a.location), a.intensity, a.group, list(a.colour), a.active] for n, a in found]
 
-    def update(self, state: list[Any]) -> str:
+    def update(self, state: Sequence[Any]) -> str:
         """Apply a LightState, except its place; return an error, or ''."""
         number, _location, intensity, group, (red, green, blue, *_), active = state
         if number not in self._lights:

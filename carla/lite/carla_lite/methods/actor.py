@@ -8,7 +8,7 @@ from typing import Any
 
 from carla_lite.actors.actor import Actor, Vehicle, compose
 from carla_lite.actors.sensor import Sensor
-from carla_lite.methods.arguments import Direction, Location, Movable, Place, Solid
+from carla_lite.methods.arguments import Description, Direction, Location, Movable, Place, Solid
 from carla_lite.methods.components import socket
 from carla_lite.methods.table import method
 from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
@@ -37,7 +37,7 @@ def get_actors_by_id(world: World, numbers: list[int]) -> list[Any]:
 
 
 @method
-def spawn_actor(world: World, description: list[Any], place: Place, parent_id: int = 0) -> list[Any]:
+def spawn_actor(world: World, description: Description, place: Place, parent_id: int = 0) -> list[Any]:
     """Spawn an actor by ActorDescription at a Transform and return it."""
     _uid, name, values = description
     given = {attribute: value for attribute, _type, value in values}
@@ -46,7 +46,7 @@ def spawn_actor(world: World, description: list[Any], place: Place, parent_id: i
 
 @method(approximated("spring arms have no lag and go through walls"))
 def spawn_actor_with_parent(
-    world: World, description: list[Any], place: Place, parent_id: int, attachment: int = 0, bone: str = ""
+    world: World, description: Description, place: Place, parent_id: int, attachment: int = 0, bone: str = ""
 ) -> list[Any]:
     """Spawn an actor that is attached to a parent, or to one of its bones: rigidly or by a spring arm.
 

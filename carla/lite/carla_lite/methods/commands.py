@@ -6,8 +6,10 @@ Owns the numbering of commands (protocol, section 2.5) and the substitution of i
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, TypeAlias
 
+from carla_lite.methods.arguments import Description, Transform
+from carla_lite.methods.shapes import Maybe, require, shape
 from carla_lite.methods.table import Bare, call, failure, method
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import RpcError
@@ -15,6 +17,13 @@ from carla_lite.world import World
 
 _SPAWN, _LIGHT_STATE = 0, 18
 _FUTURE_ACTOR = 0
+
+Command: TypeAlias = tuple[tuple[int, list[Any]]]
+"""A command's number and its struct, as the wire sends them."""
+_SPAWNS = shape(
+    tuple[Description, Transform, Maybe[int], int, str, list[Command]]
+    | tuple[Description, Transform, Maybe[int], list[Command]]  # the client of 0.9.15 sends no attachment and no socket
+)
 
 _COMMANDS = {
     1: "destroy_actor",
@@ -43,7 +52,7 @@ _COMMANDS = {
 
 
 @method
-def apply_batch(world: World, commands: list[Any], do_tick: bool = False) -> Bare:
+def apply_batch(world: World, commands: list[Command], do_tick: bool = False) -> Bare:
     """Run the commands in order; return one reply per command: the actor's id or the error."""
     replies = Bare(_reply(world, command) for command in commands)
     world.batch_answered_s = time.monotonic()
@@ -52,7 +61,7 @@ def apply_batch(world: World, commands: list[Any], do_tick: bool = False) -> Bar
     return replies
 
 
-def _reply(world: World, command: list[Any]) -> Any:
+def _reply(world: World, command: Command) -> Any:
     ((number, args),) = command
     try:
         return [[1, _run(world, number, args)]]
@@ -65,6 +74,8 @@ def _run(world: World, number: int, args: list[Any]) -> int:
         return _spawn(world, args)
     if number not in _COMMANDS:
         raise RpcError(f"carla-lite has no command {number}")
+    if not args:
+        raise RpcError(f"command {number} has no actor's id")
     actor_id, *rest = args
     if number == _LIGHT_STATE:
         rest = [rest]  # bare flags in a command, a 1-array in the RPC call
@@ -74,7 +85,7 @@ def _run(world: World, number: int, args: list[Any]) -> int:
 
 
 def _spawn(world: World, args: list[Any]) -> int:
-    # The client of 0.9.15 sends neither attachment nor socket.
+    require(_SPAWNS, args, "SpawnActor")
     description, place, parent, *rest, after = args
     parent_id = wire.optional(parent)
     if parent_id is None:  # the attachment's byte is uninitialised in this case
@@ -84,6 +95,6 @@ def _spawn(world: World, args: list[Any]) -> int:
     actor_id = int(actor[0])
     for command in after:
         ((number, args),) = command
-        target = actor_id if args[0] == _FUTURE_ACTOR else args[0]
-        _run(world, number, [target, *args[1:]])
+        target = [actor_id] if args[:1] == [_FUTURE_ACTOR] else args[:1]
+        _run(world, number, [*target, *args[1:]])
     return actor_id

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from carla_lite.actors.actor import compose
 from carla_lite.methods.table import method
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RpcError
+from carla_lite.protocol.wire import RpcError, Vector
 from carla_lite.scenery.projection import Pose
 from carla_lite.support import approximated
 from carla_lite.world import World
 
 _ANY = 255
 _DIFFUSE = 2
+
+# As the wire sends them (protocol, section 2.3). A colour has an alpha, or none.
+_Colour: TypeAlias = tuple[int, int, int] | tuple[int, int, int, int]
+Pixel: TypeAlias = tuple[float, float, float] | tuple[float, float, float, float]
+Texture: TypeAlias = tuple[int, int, list[Pixel]]
+Light: TypeAlias = tuple[int, Vector, float, int, _Colour, bool]
 
 
 @method(approximated("the objects that carla-lite builds beside the roads, not the assets of CARLA's maps"))
@@ -94,7 +100,7 @@ def get_names_of_all_objects(world: World) -> list[str]:
         "a diffuse texture gives an object its mean colour; normal, roughness and emissive textures have no effect"
     )
 )
-def apply_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: list[Any]) -> None:
+def apply_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: Texture) -> None:
     """Give objects the mean colour of a diffuse texture; other textures have no effect."""
     _paint(world, names, parameter, texture, 1.0)
 
@@ -104,12 +110,12 @@ def apply_color_texture_to_objects(world: World, names: list[str], parameter: in
         "a diffuse texture gives an object its mean colour; normal, roughness and emissive textures have no effect"
     )
 )
-def apply_float_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: list[Any]) -> None:
+def apply_float_color_texture_to_objects(world: World, names: list[str], parameter: int, texture: Texture) -> None:
     """Like ``apply_color_texture_to_objects``, with colours from 0 to 1."""
     _paint(world, names, parameter, texture, 255.0)
 
 
-def _paint(world: World, names: list[str], parameter: int, texture: list[Any], scale: float) -> None:
+def _paint(world: World, names: list[str], parameter: int, texture: Texture, scale: float) -> None:
     width, height, pixels = texture
     if parameter != _DIFFUSE:
         world.report_unsupported("apply_texture", "only diffuse textures are shown, by their mean colour")
@@ -121,7 +127,7 @@ def _paint(world: World, names: list[str], parameter: int, texture: list[Any], s
     world.environment.paint(names, (blue, green, red))
 
 
-def _mean_colour(pixels: list[Any], scale: float) -> list[float]:
+def _mean_colour(pixels: list[Pixel], scale: float) -> list[float]:
     mean = np.array([pixel[:3] for pixel in pixels], float).mean(axis=0) * scale
     found: list[float] = np.clip(np.nan_to_num(np.rint(mean)), 0.0, 255.0).tolist()
     return found
@@ -138,7 +144,7 @@ def query_lights_state(world: World, _client: str) -> list[Any]:
         "a lamp that is turned off at night is dark; colours, intensities and groups are kept, and change no picture"
     )
 )
-def update_lights_state(world: World, _client: str, lights: list[Any], *_discard: Any) -> None:
+def update_lights_state(world: World, _client: str, lights: list[Light], *_discard: Any) -> None:
     """Apply a client's changes. A lamp turned off at night is dark; colours and intensities are only stored."""
     world.environment.update_lights(lights)
 

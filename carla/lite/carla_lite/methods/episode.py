@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, TypeAlias
 
 from carla_lite.blueprints.catalogue import CATALOGUE
+from carla_lite.methods.shapes import Maybe
 from carla_lite.methods.table import method
 from carla_lite.navigation import mesh as navigation_mesh
 from carla_lite.protocol import wire
@@ -20,6 +21,12 @@ _SUBSCRIPTION_S = 0.2
 # (TrafficManagerLocal.cpp). If the notification comes before the wait, it sleeps for ever, and so does the client.
 # CARLA's ticks are too long for that; here the Traffic Manager gets this long after the answer to its controls.
 _TRAFFIC_MANAGER_S = 0.5e-3
+
+# As the wire sends them (protocol, section 2.3).
+EpisodeSettings: TypeAlias = tuple[bool, bool, Maybe[float], bool, float, int, float, bool, float, float, bool]
+Weather: TypeAlias = tuple[
+    float, float, float, float, float, float, float, float, float, float, float, float, float, float
+]
 
 
 @method
@@ -36,7 +43,13 @@ def get_episode_info(world: World) -> list[Any]:
 
 @method
 def get_sensor_token(world: World, stream: int) -> list[bytes]:
-    """Return a stream's token; the next tick waits for the subscription that follows."""
+    """Return a stream's token; the next tick waits for the subscription that follows.
+
+    Raises:
+        RpcError: no stream has such a number.
+    """
+    if not 0 <= stream < 1 << 32:
+        raise RpcError(f"stream {stream} does not exist: expected a sensor's own number")
     world.streams.announce(stream)
     return [wire.token(stream, world.streams.port)]
 
@@ -48,9 +61,9 @@ def get_episode_settings(world: World) -> list[Any]:
 
 
 @method(approximated("some settings have no effect (see the fields of WorldSettings)"))
-def set_episode_settings(world: World, settings: list[Any]) -> int:
+def set_episode_settings(world: World, settings: EpisodeSettings) -> int:
     """Apply the settings and return the number of the last published frame."""
-    world.settings = wire.settings(settings)
+    world.settings = wire.settings([*settings])
     return world.frame
 
 
@@ -157,7 +170,7 @@ def get_weather_parameters(world: World) -> list[float]:
 
 
 @method(approximated("pictures show most of its fields (see the fields of WeatherParameters)"))
-def set_weather_parameters(world: World, weather: list[float]) -> None:
+def set_weather_parameters(world: World, weather: Weather) -> None:
     """Set the weather; cameras show it from the next tick on.
 
     Raises:
@@ -165,7 +178,7 @@ def set_weather_parameters(world: World, weather: list[float]) -> None:
     """
     if not all(map(math.isfinite, weather)):
         raise wire.RpcError(f"weather is {weather}, expected finite numbers")
-    world.weather = weather
+    world.weather = [*weather]
 
 
 @method
@@ -181,9 +194,9 @@ def get_traffic_manager_running(world: World, port: int) -> list[Any]:
 
 
 @method
-def add_traffic_manager_running(world: World, address: list[Any]) -> bool:
+def add_traffic_manager_running(world: World, address: tuple[str, int]) -> bool:
     """Register a Traffic Manager; False if the port is taken."""
-    host, port = str(address[0]), int(address[1])
+    host, port = address
     return world.traffic_managers.setdefault(port, host) == host
 
 

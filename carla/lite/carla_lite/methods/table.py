@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, overload
 
-from carla_lite.methods.arguments import readers
+from carla_lite.methods.arguments import parameters
 from carla_lite.protocol.wire import RpcError
 from carla_lite.support import WORKS, Status, Support, refused
 from carla_lite.world import World
@@ -82,12 +82,9 @@ def call(world: World, name: str, args: list[Any]) -> Any:
         world.report_unsupported(name, "carla-lite has no such method")
         raise RpcError(f"carla-lite has no method {name}")
     function, support = _METHODS[name]
+    given = parameters(function).read(world, name, args)
     if support.status is Status.WITHOUT_EFFECT:
         world.report_unsupported(name, support.how)
-    given = list(args)
-    for place, read in readers(function):
-        if place < len(given):
-            given[place] = read(world, given[place])
     return function(world, *given)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from carla_lite.actors.traffic_lights import LightState, TrafficLight
@@ -41,9 +40,7 @@ def set_traffic_light_red_time(world: World, light: TrafficLight, seconds: float
 
 
 def _set_time(world: World, light: TrafficLight, state: LightState, seconds: float) -> None:
-    if not math.isfinite(seconds):
-        raise RpcError(f"the time is {seconds}, expected a finite number of seconds")
-    light.controller.times_s[state] = seconds
+    light.controller.times_s[state] = wire.single(seconds)
     world.signage.publish(light.controller.group)
 
 

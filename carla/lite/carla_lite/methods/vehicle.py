@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, TypeAlias
 
 from carla_lite.actors.actor import Vehicle
 from carla_lite.methods.arguments import Finite
@@ -13,7 +13,7 @@ from carla_lite.motion import telemetry
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Control
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RpcError
+from carla_lite.protocol.wire import RpcError, Vector
 from carla_lite.support import approximated, without_effect
 from carla_lite.world import World
 
@@ -21,15 +21,41 @@ from carla_lite.world import World
 _DOORS, _ALL_DOORS = range(4), 6
 _TWO_WHEELS = "2"
 
+# As the wire sends them (protocol, section 2.3).
+VehicleControl: TypeAlias = tuple[float, float, float, bool, bool, bool, int]
+AckermannControl: TypeAlias = tuple[float, float, float, float, float]
+Gains: TypeAlias = tuple[float, float, float, float, float, float]
+_Curve: TypeAlias = list[tuple[float, float]]
+_Wheel: TypeAlias = tuple[float, float, float, float, float, float, float, float, float, Vector]
+PhysicsControl: TypeAlias = tuple[
+    _Curve,
+    float,
+    float,
+    float,
+    float,
+    float,
+    bool,
+    float,
+    float,
+    float,
+    list[Vector],
+    float,
+    float,
+    Vector,
+    _Curve,
+    list[_Wheel],
+    bool,
+]
+
 
 @method
-def apply_control_to_vehicle(_world: World, vehicle: Vehicle, control: list[Any]) -> None:
+def apply_control_to_vehicle(_world: World, vehicle: Vehicle, control: VehicleControl) -> None:
     """Hold this control until the next one; out-of-range values are clipped."""
     vehicle.drive(Control(*control))
 
 
 @method
-def apply_ackermann_control_to_vehicle(_world: World, vehicle: Vehicle, target: list[float]) -> None:
+def apply_ackermann_control_to_vehicle(_world: World, vehicle: Vehicle, target: AckermannControl) -> None:
     """Hold this speed and wheel angle until the next control of either kind."""
     vehicle.steer_to(Ackermann(*map(wire.finite, target)))
 
@@ -41,7 +67,7 @@ def get_ackermann_controller_settings(_world: World, vehicle: Vehicle) -> list[f
 
 
 @method
-def apply_ackermann_controller_settings(_world: World, vehicle: Vehicle, gains: list[float]) -> None:
+def apply_ackermann_controller_settings(_world: World, vehicle: Vehicle, gains: Gains) -> None:
     """Set the gains of the speed and acceleration controllers."""
     speed_kp, speed_ki, speed_kd, kp, ki, kd = map(wire.finite, gains)
     vehicle.ackermann.settings = speed_kp, speed_ki, speed_kd, kp, ki, kd
@@ -54,9 +80,9 @@ def get_physics_control(_world: World, vehicle: Vehicle) -> list[Any]:
 
 
 @method(approximated("a single-track model takes most figures (see the fields of VehiclePhysicsControl)"))
-def apply_physics_control(_world: World, vehicle: Vehicle, figures: list[Any]) -> None:
+def apply_physics_control(_world: World, vehicle: Vehicle, figures: PhysicsControl) -> None:
     """Apply the figures that the motion model has; the others are stored and returned."""
-    vehicle.figures = figures
+    vehicle.figures = [*figures]
 
 
 @method(approximated("the model knows axles: each wheel has half of its axle's forces"))
@@ -155,7 +181,7 @@ def get_vehicle_light_state(_world: World, vehicle: Vehicle) -> list[int]:
 
 
 @method
-def set_vehicle_light_state(world: World, vehicle: Vehicle, flags: list[int]) -> None:
+def set_vehicle_light_state(world: World, vehicle: Vehicle, flags: tuple[int]) -> None:
     """Set all flags of the lights: as in CARLA, braking alone switches no lamp on."""
     vehicle.switch_lights(flags[0], world.elapsed_s)
 

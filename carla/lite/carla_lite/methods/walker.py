@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from carla_lite.actors.walkers import Walker, WalkerControl
-from carla_lite.methods.arguments import Finite, Place
+from carla_lite.methods.arguments import Finite, Place, Transform
 from carla_lite.methods.components import transform
 from carla_lite.methods.table import method
 from carla_lite.protocol import wire
+from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 from carla_lite.support import approximated
 from carla_lite.world import World
 
 
 @method
-def apply_control_to_walker(_world: World, walker: Walker, control: list[Any]) -> None:
+def apply_control_to_walker(_world: World, walker: Walker, control: tuple[Vector, float, bool]) -> None:
     """Hold this control until the next one."""
     direction, speed, jump = control
     walker.control = WalkerControl(wire.vector(direction), wire.finite(speed), bool(jump))
@@ -40,7 +41,7 @@ def get_bones_transform(_world: World, walker: Walker) -> list[Any]:
 
 
 @method
-def set_bones_transform(_world: World, walker: Walker, bones: list[Any]) -> None:
+def set_bones_transform(_world: World, walker: Walker, bones: tuple[list[tuple[str, Transform]]]) -> None:
     """Place bones of the walker's own pose at Transforms relative to their parents; ``blend_pose`` shows it."""
     walker.set_bones({name: Pose(*wire.place(place)) for name, place in bones[0]})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import random
 import selectors
 import socket
@@ -162,6 +163,7 @@ class Connections(ABC):
     def __init__(self, listener: socket.socket, selector: selectors.BaseSelector) -> None:
         self._listener, self._selector = listener, selector
         self._channels: set[Channel] = set()
+        self._spare = os.open(os.devnull, os.O_RDONLY)
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
     @abstractmethod
@@ -180,6 +182,7 @@ class Connections(ABC):
         """Stop listening and end every connection."""
         self._selector.unregister(self._listener)
         self._listener.close()
+        os.close(self._spare)
         for channel in list(self._channels):
             channel.close()
 
@@ -188,13 +191,22 @@ class Connections(ABC):
         while True:
             try:
                 sock, _ = self._listener.accept()
-            except OSError:  # none waits, or the peer has closed meanwhile
+            except OSError as error:  # none waits, or the peer has closed meanwhile
+                if error.errno == errno.EMFILE:
+                    self._turn_away()
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel = Channel(sock, self._selector, self.received, self._ended)
             self._channels.add(channel)
             self.joined(channel)
+
+    def _turn_away(self) -> None:
+        """At the limit of open files, close a waiting connection: the loop would be woken for it without end."""
+        os.close(self._spare)
+        with contextlib.suppress(OSError):
+            self._listener.accept()[0].close()
+        self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def _ended(self, channel: Channel) -> None:
         self._channels.discard(channel)

@@ -47,6 +47,10 @@ _FARTHEST_M = 1e6
 
 
 _UNSPLIT_S = 0.33333
+SHORTEST_S = 1e-6
+"""The shortest step in which physics can be computed."""
+_LARGEST = 3.4e38
+"""The largest number of single precision, as the wire has in a tick's records."""
 
 
 class RpcError(Exception):
@@ -103,11 +107,16 @@ def settings(raw: list[Any]) -> Settings:
     """Read EpisodeSettings (section 2.3).
 
     Raises:
-        RpcError: the fixed step isn't a finite number of seconds from 0 on.
+        RpcError: the fixed step isn't a finite number of seconds from 0 on, or there are no substeps of a length.
     """
     fixed = optional(raw[2])
-    if fixed is not None and not 0.0 <= fixed < math.inf:
-        raise RpcError(f"fixed_delta_seconds is {fixed}, expected a number of seconds above 0, or none")
+    if fixed is not None and fixed != 0.0 and not SHORTEST_S <= fixed < math.inf:
+        raise RpcError(f"fixed_delta_seconds is {fixed}, expected {SHORTEST_S} s at least, or none")
+    substepping, substep_s, substeps = raw[3:6]
+    if substepping and not (SHORTEST_S <= substep_s < math.inf and substeps >= 1):
+        raise RpcError(
+            f"max_substep_delta_time is {substep_s} and max_substeps {substeps}, expected {SHORTEST_S} s and 1 at least"
+        )
     return Settings(bool(raw[0]), fixed or None, raw)
 
 
@@ -136,6 +145,17 @@ def finite(raw: float) -> float:
     """
     if not math.isfinite(raw):
         raise RpcError(f"{raw} is no measure, expected a finite number")
+    return float(raw)
+
+
+def single(raw: float) -> float:
+    """Read a number that is sent again in single precision.
+
+    Raises:
+        RpcError: it is infinite, NaN or too large.
+    """
+    if not abs(raw) <= _LARGEST:
+        raise RpcError(f"{raw} is no measure, expected a number within ±{_LARGEST}")
     return float(raw)
 
 

@@ -61,8 +61,8 @@ def end_container(id_file: Path, ending: list[str]) -> None:
     """
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         if identity := id_file.read_text().strip():
-            words, nothing = [*ending, identity], subprocess.DEVNULL
-            subprocess.run(words, stdin=nothing, stdout=nothing, stderr=nothing, check=False, timeout=ENDING_LIMIT_S)
+            command = [*ending, identity]
+            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ENDING_LIMIT_S)
     with contextlib.suppress(OSError):
         id_file.unlink()
 

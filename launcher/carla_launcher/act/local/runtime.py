@@ -6,6 +6,7 @@ Builds their command lines. All programs end with the launcher, even if it is ki
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -35,14 +36,16 @@ class LocalRuntime:
         *,
         show: bool = True,
         interpreter: tuple[str, ...] = (sys.executable,),
+        beside: Callable[[int], Program] | None = None,
     ) -> None:
         """Start nothing yet.
 
         Args:
             show: copy the agent's output to this terminal.
             interpreter: command that runs ``-m carla_td3`` and ``-m carla_lite``.
+            beside: returns what a simulator's number is driven by; None for the agent, or the command of ``spec``.
         """
-        self._spec, self._limits = spec, limits
+        self._spec, self._limits, self._beside = spec, limits, beside
         self._show, self._interpreter = show, interpreter
         self._shims = Shims(spec.inherited)
 
@@ -87,6 +90,8 @@ class LocalRuntime:
     def _program(self, start: Start) -> Program:
         if start.role is Role.SIMULATOR:
             return self._simulator(start)
+        if self._beside is not None:
+            return self._beside(start.number)
         command = self._spec.command
         return self._agent(start) if command is None else self._command(command, start)
 

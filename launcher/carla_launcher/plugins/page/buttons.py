@@ -65,7 +65,7 @@ class Buttons:
 
     def _stop(self) -> str:
         if is_held(self._run.launcher_lock):
-            self._stopping, self._stop_said = True, "The run is being stopped: the agent writes its checkpoint first."
+            self._stopping, self._stop_said = True, "The run is being stopped; its program gets time to end."
             threading.Thread(target=self._down, daemon=True).start()
         else:
             self._asked = STOP, requests.send(self._run, RequestKind.STOP, {})

@@ -12,16 +12,17 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from carla_launcher.decide.route_progress import Standing
 from carla_launcher.plugins.page.buttons import Buttons
 from carla_launcher.show import bars, dashboard, history, run_charts
 from carla_launcher.show.formatting import cause, clock, grouped, kind_of, span, time_of_day
 from carla_launcher.show.history import RunHistory
-from carla_launcher.show.report import incident_row, templates
+from carla_launcher.show.report import incident_row, routes_table, templates
 from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.status import StatusReader
 from carla_launcher.show.timeline import FOREIGN_REST
 from carla_run.paths import RunPaths
-from carla_run.readers import inner
+from carla_run.readers import inner, read_object
 
 CHARTS_S, AFTER_EVENT_S = 10.0, 2.0
 """Intervals between two drawings of the charts; the second one after an event of the launcher."""
@@ -56,7 +57,8 @@ class Parts:
 
     def page(self) -> str:
         """Return the page without its parts."""
-        return self._templates.get_template("page.html").render(title=self._run.path.name)
+        routes = bool(read_object(self._run.launcher_state).get("evaluation"))
+        return self._templates.get_template("page.html").render(title=self._run.path.name, routes=routes)
 
     def changed(self, have: Collection[str], now: float) -> dict[str, Any]:
         """Return the parts whose keys aren't in ``have``, the enabled buttons, and the state of the last request.
@@ -90,9 +92,10 @@ class Parts:
 
     def _draw(self, found: Found) -> None:
         run = history.examine(self._run)
+        self._render("routes", routes=routes_table(run))
         self._render("memory", memory=run_charts.memory(run))
         self._render("curves", curves=run_charts.curves(CURVES, run.metrics))
-        self._render("incidents", incidents=_incidents(run))
+        self._render("incidents", incidents=_incidents(run), routes=run.routes)
         self._render("rungs", ladders=_ladders(found), taken=found["rungs"])
 
     def _render(self, name: str, **content: Any) -> None:
@@ -103,11 +106,14 @@ class Parts:
 def _figures(found: Found) -> dict[str, Any]:
     beat, speed, eta_s = found["heartbeat"], found["steps_per_s"], found["eta_s"]
     step, total = found["step"], found["total_steps"]
+    if (routes := found["routes"]) is not None:
+        total = routes["items"]
+        step = total - routes[Standing.OPEN.value] - routes[Standing.UNDER_WAY.value]
     tiles = {
         "state": found["state"],
         "agent": beat.get("phase"),
         "ran": None if found["ran_s"] is None else clock(found["ran_s"]),
-        "step": None if step is None else grouped(step),
+        "step" if routes is None else "items driven": None if step is None else grouped(step),
         "of": grouped(total) if total else None,
         "steps/s": None if speed is None else f"{speed:.1f}",
         "to go": None if eta_s is None else span(eta_s),

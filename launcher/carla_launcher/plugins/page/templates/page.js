@@ -5,6 +5,7 @@ const FIGURES_MS = 1000, STATE_MS = 200, STALE_S = 3, LOST_AFTER = 3, NEAR_M = 6
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const keys = {};
+const drives = !document.querySelector(".views").hidden; // an evaluation has no camera and no map
 let failures = 0, town = "", whole = null, wide = false, drawnRoute = "";
 
 async function ask(path) {
@@ -72,6 +73,7 @@ byId("sure").addEventListener("close", () => {
 // The camera
 
 function look() {
+  if (!drives) return;
   const camera = byId("camera");
   if (document.hidden) camera.removeAttribute("src");
   else camera.src = "/camera";
@@ -115,6 +117,7 @@ function bar(id, from, to, unit) {
 }
 
 every(STATE_MS, async () => {
+  if (!drives) return;
   const state = await ask("/state");
   if (!state) return;
   if (state.town !== town) await drawTown(state.town);

@@ -1,41 +1,17 @@
-"""Reads an evaluation's journal: each item's drives, where it stands, and which one is next. Pure."""
+"""Reads an evaluation's events: each item's drives, where it stands, and which one is next. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from carla_launcher.routes.verdict import KEPT, Outcome, Why
-from carla_run.enums import StrEnum
-from carla_run.readers import inner, number
-
-
-class RouteEvent(StrEnum):
-    """Events in ``routes.jsonl``; ``carla-launcher routes`` writes each before it acts."""
-
-    ITEMS = "items"
-    """The list of items is new or has changed. Fields: ``items``, ``drives`` (most drives without a result)."""
-    DRIVE_STARTS = "drive_starts"
-    """A drive of an item is about to start. Fields: ``item``, ``drive`` (from 1), ``simulator``, ``folder``."""
-    DRIVE_ENDED = "drive_ended"
-    """A drive ended, or the next launcher found that the last one was killed during the drive.
-    Fields: ``item``, ``drive``, ``outcome`` (done; failed: this is its result; again: no result; undone: it doesn't
-    count), ``why`` (simulator, time_limit, not_valid, exit, not_started, stopped, launcher_killed; null with a result),
-    ``exit_code``, ``took_s``, ``result``, ``peak_mib`` (of simulator and program, by kind of memory).
-    """
-    SIMULATOR_STARTED = "simulator_started"
-    """A simulator has a process. Fields: ``simulator``, ``pid``, ``log``."""
-    SIMULATOR_HEALTHY = "simulator_healthy"
-    """A simulator answers and ticks. Fields: ``simulator``, ``took_s``."""
-    SIMULATOR_RESTART = "simulator_restart"
-    """A simulator is restarted. Fields: ``simulator``, ``delay_s`` (after a failed start)."""
-    RUN_STARTED = "run_started"
-    """A launcher begins. Fields: ``config``."""
-    RUN_ENDED = "run_ended"
-    """The launcher ends. Fields: ``exit_code``."""
+from carla_launcher.decide.route_verdict import KEPT, Outcome, Why
+from carla_run.events import LauncherEvent
+from carla_run.readers import number
+from carla_run.records import RecordError, record
 
 
 class Standing(str, Enum):
@@ -58,7 +34,8 @@ class Drive:
         number: from 1 on, of its item.
         folder: in the run's.
         outcome: None while it lasts.
-        sentence: why it came to that.
+        why: None where it left a result.
+        cause: a sentence: why it came to that.
         took_s: None where it is unknown.
         peak_mib: by owner (simulator, program) and kind of memory.
     """
@@ -67,7 +44,7 @@ class Drive:
     folder: str
     outcome: Outcome | None = None
     why: Why | None = None
-    sentence: str = ""
+    cause: str = ""
     exit_code: int | None = None
     took_s: float | None = None
     result: str = ""
@@ -91,17 +68,17 @@ class Progress:
     def with_row(self, row: Mapping[str, Any]) -> Progress:
         """Return it after one more row; a row that isn't understood changes nothing."""
         event, item = row.get("event"), row.get("item")
-        if event == RouteEvent.ITEMS:
+        if event == LauncherEvent.ITEMS:
             names = row.get("items")
             items = tuple(map(str, names)) if isinstance(names, list | tuple) else ()
             return replace(self, items=items, most=int(number(row.get("drives")) or 1))
         if not isinstance(item, str):
             return self
         before = self.drives.get(item, ())
-        if event == RouteEvent.DRIVE_STARTS:
+        if event == LauncherEvent.DRIVE_STARTS:
             started = Drive(len(before) + 1, str(row.get("folder", "")))
             return replace(self, drives={**self.drives, item: (*before, started)})
-        if event == RouteEvent.DRIVE_ENDED and before and before[-1].outcome is None:
+        if event == LauncherEvent.DRIVE_ENDED and before and before[-1].outcome is None:
             return replace(self, drives={**self.drives, item: (*before[:-1], _ended(before[-1], row))})
         return self
 
@@ -147,34 +124,27 @@ class Progress:
         return Counter(drive.why for drive in followed if drive.why is not None)
 
 
-def progress_of(rows: Iterable[Mapping[str, Any]]) -> Progress:
-    """Return what a journal's rows come to."""
-    found = Progress()
+def progress_of(rows: Iterable[Mapping[str, Any]], found: Progress | None = None) -> Progress:
+    """Return what rows of a journal come to, after what was found before."""
+    found = found or Progress()
     for row in rows:
         found = found.with_row(row)
     return found
 
 
 def cut_off(progress: Progress) -> list[dict[str, Any]]:
-    """Return the rows that close what a launcher that is gone left open: such a drive counts for nothing."""
-    event, why = RouteEvent.DRIVE_ENDED.value, "the launcher was killed"
-    about = {"outcome": Outcome.UNDONE.value, "why": Why.LAUNCHER_KILLED.value}
-    return [{"event": event, "cause": why, "item": item, **about} for item in progress.under_way()]
+    """Return the ends of drives that a launcher that is gone left open: such a drive counts for nothing."""
+    about = {"cause": "the launcher was killed", "outcome": Outcome.UNDONE.value, "why": Why.LAUNCHER_KILLED.value}
+    return [
+        {"event": LauncherEvent.DRIVE_ENDED, **about, "item": item, "drive": len(progress.of(item))}
+        for item in progress.under_way()
+    ]
 
 
 def _ended(drive: Drive, row: Mapping[str, Any]) -> Drive:
-    code = number(row.get("exit_code"))
-    return replace(
-        drive,
-        outcome=_one_of(Outcome, row.get("outcome")) or Outcome.UNDONE,
-        why=_one_of(Why, row.get("why")),
-        sentence=str(row.get("cause", "")),
-        exit_code=None if code is None else int(code),
-        took_s=number(row.get("took_s")),
-        result=str(row.get("result", "")),
-        peak_mib=inner(row, "peak_mib"),
-    )
-
-
-def _one_of(kind: Any, value: object) -> Any:
-    return next((each for each in kind if each.value == value), None)
+    """Return a drive after its end; a row with odd values ends it without a result."""
+    names = {each.name for each in fields(Drive)}
+    try:
+        return record(Drive, {**vars(drive), **{name: value for name, value in row.items() if name in names}})
+    except RecordError:
+        return replace(drive, outcome=Outcome.UNDONE)

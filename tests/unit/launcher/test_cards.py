@@ -52,7 +52,7 @@ installed = limits.simulator.model_copy(update={"command": "carla -graphicsadapt
 try:
     asked = replace(run_request(run, options), limits=limits.model_copy(update={"simulator": installed}))
     found = prepare(asked)
-    with up._cards_held(found, False, lambda _: None) as held:
+    with up.cards_held(found.resolved.memory, found.cards, False, lambda _: None) as held:
         locks = len(held)
 except ExitError as error:
     sys.exit(f"{int(error.code)}: {error}")

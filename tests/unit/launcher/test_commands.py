@@ -129,7 +129,7 @@ def test_a_command_that_cant_be_is_refused_in_a_sentence(
         ({"resume": {}}, "resume has none of them; expected one of words, command"),
         ({"exits": {"0": "well"}}, "`exits.0` is 'well'; expected 'finished', 'stopped'"),
         ({"resume": {"words": ["{checkpoint}"]}}, "resume names {checkpoint}, and resume.checkpoint doesn't say"),
-        ({"done": {}}, "done has none of them; expected one of file, log"),
+        ({"done": {"file": "a", "log": "b"}}, "done has file and log; expected one of them"),
         ({"done": {"log": ".*"}}, "done.log is '.*', which every line fits: it can't fail"),
         ({"memory": {"vram": 0}}, "`memory.vram` is 0; expected more than 0"),
     ],

@@ -416,7 +416,7 @@ def test_slurm_memory_end_starts_a_rung_lower(world: World) -> None:
 
 
 def test_slurm_memory_end_without_a_rung(world: World) -> None:
-    rung = RungStep("no_video", FreshAgent, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 4})
+    rung = RungStep("no_video", FreshAgent, "no video", {"evaluation.video": False}, frees_mib={PoolKind.VRAM: 4})
     killed_with_its_job(world, rung)
     settle(world)
     assert not world.events("rung_taken")

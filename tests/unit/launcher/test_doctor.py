@@ -37,8 +37,8 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.mark.parametrize(
     ("words", "command", "asked"),
     [
-        (("sh", "-c", "true"), "ok", "not asked: sh is no Python"),
-        (("no-such-program",), "problem", "not asked: the command can't be started"),
+        (("sh", "-c", "true"), "ok", "not checked: sh isn't Python"),
+        (("no-such-program",), "problem", "not checked: the command can't be started"),
     ],
 )
 def test_a_commands_checks_are_the_first_of_the_json(

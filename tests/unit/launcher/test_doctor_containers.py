@@ -85,7 +85,7 @@ def test_the_engine_is_named_with_what_is_different_with_it(
         (0, {"Runtimes": NVIDIA}, {"GPU_RUNTIME": "nvidia"}, False, OK, ""),
         (0, {}, {"GPU_RUNTIME": "nvidia"}, True, PROBLEM, "leave it empty"),
         (0, {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}]}, {}, False, OK, "register its runtime"),
-        (0, {"KernelVersion": "5.4.0-1"}, {}, False, UNKNOWN, "by hand"),
+        (0, {"KernelVersion": "5.4.0-1"}, {}, False, UNKNOWN, "check whether a container gets the GPU"),
     ],
 )
 def test_the_toolkit_is_missed_only_where_there_is_a_gpu(

@@ -195,7 +195,7 @@ def test_unfillable_command_is_refused(command: str, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(SHIPPED.read_text().replace("command: null", f"command: {json.dumps(command)}"))
     with pytest.raises(
-        config.LauncherConfigError, match=re.escape(f"simulator.command is `{command}`; expected words")
+        config.LauncherConfigError, match=re.escape(f"simulator.command is `{command}`, expected a command line")
     ):
         config.load(own)
 

@@ -19,6 +19,9 @@ from tests.control_group import Group
 from tests.memory_hog import Hog, write_file
 from tests.unit.kernel import KERNEL_MIB, Kernel, Level
 
+ALLOTTED_MIB = 1500
+"""More than pytest's own process takes after thousands of tests; it stands for the launcher."""
+
 
 def ram(proc: Path = Path("/proc")) -> Ram:
     return Ram(OwnerNames(lambda _id: None, proc), proc)
@@ -50,10 +53,12 @@ def test_what_others_hold_is_no_part_of_an_allotment() -> None:
     with Hog() as learner, Hog() as foreign_process:
         assert learner.touch(50)
         assert foreign_process.touch(100)
-        pool = Ram(OwnerNames(), allotted_mib=200.0).pools(RunProcesses(agent={learner.pid}))[0]
+        pool = Ram(OwnerNames(), allotted_mib=ALLOTTED_MIB).pools(RunProcesses(agent={learner.pid}))[0]
     assert OwnerKind.FOREIGN not in {each.kind for each in pool.owners}
-    assert pool.total.mib == 200
-    assert sum(each.held.mib or 0.0 for each in pool.owners) + (pool.free.mib or 0.0) == pytest.approx(200, abs=1)
+    assert pool.total.mib == ALLOTTED_MIB
+    assert sum(each.held.mib or 0.0 for each in pool.owners) + (pool.free.mib or 0.0) == pytest.approx(
+        ALLOTTED_MIB, abs=1
+    )
 
 
 def test_owners_are_sums_of_their_processes() -> None:
@@ -176,12 +181,12 @@ def test_slurms_allotment_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with Hog() as learner:
         assert learner.touch(100)
         ours = RunProcesses(agent=frozenset({learner.pid}))
-        monkeypatch.setenv("SLURM_MEM_PER_NODE", "700")
+        monkeypatch.setenv("SLURM_MEM_PER_NODE", str(ALLOTTED_MIB))
         pool = host(ours)
         held = owner(pool, OwnerKind.AGENT).held.mib or 0.0
         launchers = owner(pool, OwnerKind.LAUNCHER).held.mib or 0.0
-        assert pool.total.mib == 700
-        assert pool.free.mib == pytest.approx(700 - held - launchers, abs=1)
+        assert pool.total.mib == ALLOTTED_MIB
+        assert pool.free.mib == pytest.approx(ALLOTTED_MIB - held - launchers, abs=1)
         monkeypatch.setenv("SLURM_MEM_PER_NODE", "0")
         monkeypatch.setenv("SLURM_MEM_PER_CPU", "350")
         monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")

@@ -16,9 +16,8 @@ def test_page_and_text_are_written(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     (tmp_path / "launcher.json").write_text('{"exit_code": 0, "reason": "done"}')
     assert write_report(run) == ""
-    assert "done (exit code 0)" in run.report.read_text(encoding="utf-8")
-    assert "done \\(exit" not in (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "done (exit code 0)" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "The run ended: done. The launcher&#39;s exit code is 0." in run.report.read_text(encoding="utf-8")
+    assert "The run ended: done. The launcher's exit code is 0." in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
 def test_a_run_that_cant_be_written_to_is_one_line(tmp_path: Path) -> None:

@@ -30,14 +30,15 @@ def test_the_run_is_held_until_its_report_is_written(tmp_path: Path, monkeypatch
 
     prepared: Any = SimpleNamespace(
         planned=SimpleNamespace(notes=()),
-        resolved=SimpleNamespace(note=""),
+        resolved=SimpleNamespace(note="", memory=None),
+        cards=(),
         spec=None,
     )
     runtime = SimpleNamespace(clear=lambda: None, close=lambda: None)
     monkeypatch.setattr(StopRequests, "install", lambda *_, **__: None)  # this process's signals are pytest's
     monkeypatch.setattr(up, "prepare", lambda *_: prepared)
     monkeypatch.setattr(up, "refuse_taken_ports", lambda *_, **__: None)
-    monkeypatch.setattr(up, "_cards_held", lambda *_: contextlib.nullcontext(()))
+    monkeypatch.setattr(up, "cards_held", lambda *_: contextlib.nullcontext(()))
     monkeypatch.setattr(up, "_runtime", lambda *_: runtime)
     monkeypatch.setattr(up, "_supervise", lambda *_: Ending(0, "the agent finished"))
     monkeypatch.setattr(up, "write_report", report)

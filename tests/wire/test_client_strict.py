@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import carla
 import pytest
 
@@ -28,6 +30,12 @@ def test_strict_has_what_carla_has(start_faulty, connect, tmp_path, strict):
     assert (session.world.try_spawn_actor(blueprint, where) is None) == strict
     where.location += carla.Location(x=15.0, z=0.3)
     session.actors.append(session.world.spawn_actor(blueprint, where))
+
+    gone = session.actors.pop()
+    session.world.tick()
+    assert connect(faulty.server).world.get_actor(gone.id).destroy()
+    with pytest.raises(RuntimeError, match="does not exist") if strict else contextlib.nullcontext():
+        gone.set_simulate_physics(True)
 
     def houses_left(name):
         session.world = session.client.load_world(name)

@@ -203,6 +203,14 @@ class World:
             raise RpcError(f"actor {number} is a {found.blueprint.id}, expected a {kind.__name__.lower()}")
         return found
 
+    def forgives(self, number: int) -> bool:
+        """Return whether a Traffic Manager's call for this actor is accepted without effect: the actor is destroyed.
+
+        A Traffic Manager that takes cars over while its program destroys them calls for cars that are gone. CARLA's
+        error ends the whole program then, since no one catches it in the manager's thread.
+        """
+        return number in self._gone and number not in self.actors and not self.strict
+
     def spawn(self, name: str, given: dict[str, str], place: Pose, parent_id: int = 0, wanted_id: int = 0) -> Actor:
         """Add an actor; with a parent, ``place`` is relative to it. It gets ``wanted_id`` if that is free.
 

@@ -8,7 +8,16 @@ from typing import Any
 
 from carla_lite.actors.actor import Actor, Vehicle, compose
 from carla_lite.actors.sensor import Sensor
-from carla_lite.methods.arguments import Description, Direction, Location, Movable, Place, Solid
+from carla_lite.methods.arguments import (
+    Description,
+    Direction,
+    Location,
+    Movable,
+    MovableOrGone,
+    Place,
+    Solid,
+    SolidOrGone,
+)
 from carla_lite.methods.components import socket
 from carla_lite.methods.table import method
 from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
@@ -101,8 +110,8 @@ def set_actor_location(_world: World, actor: Actor, location: Location) -> None:
     actor.place = Pose(*location, before.pitch, before.yaw, before.roll)
 
 
-@method(approximated("no effect on props, which only vehicles push"))
-def set_actor_target_velocity(_world: World, body: Movable, velocity: Direction) -> None:
+@method(approximated("no effect on props, which only vehicles push, nor on destroyed actors unless --strict"))
+def set_actor_target_velocity(_world: World, body: MovableOrGone, velocity: Direction) -> None:
     """Set a vehicle's velocity in the world's frame (m/s)."""
     if body:
         body.set_world_velocity(*velocity)
@@ -189,8 +198,8 @@ def _yaw_rate(wanted_radps: float) -> float:
     return max(-MAX_YAW_RATE_RADPS, min(MAX_YAW_RATE_RADPS, wanted_radps))
 
 
-@method
-def set_actor_simulate_physics(_world: World, solid: Solid, enabled: bool) -> None:
+@method(approximated("no effect on destroyed actors, where CARLA and --strict refuse it"))
+def set_actor_simulate_physics(_world: World, solid: SolidOrGone, enabled: bool) -> None:
     """Freeze a vehicle, a walker or a prop where it is, or let it move again."""
     if solid:
         solid.simulate_physics = enabled

@@ -58,6 +58,13 @@ which only vehicles push here.
 """
 Solid = Annotated[Vehicle | Walker | Prop | None, Read(int, _solid)]
 """Actors that can be hit, by id; None for others."""
+MovableOrGone = Annotated[
+    Body | Walker | None, Read(int, lambda world, n: None if world.forgives(n) else _movable(world, n))
+]
+SolidOrGone = Annotated[
+    Vehicle | Walker | Prop | None, Read(int, lambda world, n: None if world.forgives(n) else _solid(world, n))
+]
+"""The same for calls of a Traffic Manager, which may come for actors that are destroyed: None for these, too."""
 Description: TypeAlias = tuple[int, str, list[tuple[str, int, str]]]
 """ActorDescription: the blueprint's number and id, and id, type and value of each attribute."""
 

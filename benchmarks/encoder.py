@@ -69,7 +69,7 @@ def main(
     ],
     run: Annotated[Path, typer.Option(help="A run, whose rows and configuration are taken.")],
     updates: Annotated[
-        str, typer.Option(help="After how many updates a learner that is trained anew is judged; commas between.")
+        str, typer.Option(help="Judge a new learner after these numbers of updates, separated by commas.")
     ] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for that learner; repeat it.")] = None,
     keep: Annotated[
@@ -78,13 +78,13 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="Of torch.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Judge a run's checkpoint, or a learner trained anew on its rows."""
+    """Judge a run's checkpoint, or a new learner trained on its rows."""
     torch.set_num_threads(threads)
     heap.keep()
     paths = RunPaths(run)
     config = configuration.load(paths.config, parsed(settings or ()))
     if keep is not None and not updates:
-        raise SystemExit(f"--keep {keep}: keeps what is trained anew; say with --updates for how long.")
+        raise SystemExit(f"--keep {keep}: keeps a new learner; give its numbers of updates with --updates.")
     rings = {"own": rows_of(run, config), "judged": rows_of(judged, config)}
     learner = configured(config, torch.device("cpu"))
     found = []

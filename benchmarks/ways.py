@@ -73,7 +73,7 @@ def main(
     precision: Annotated[list[str] | None, typer.Option(help="Precisions; all three by default.")] = None,
     seconds: Annotated[float, typer.Option(help="To time each row for, two updates at least.")] = 1.5,
     threads: Annotated[int, typer.Option(min=1, help="torch threads; by default the learner's.")] = max(1, CORES - 1),
-    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Rows of this one alone.")] = None,
+    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Only rows of this device.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     row: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:

@@ -186,10 +186,10 @@ def _previous_run(run: RunPaths) -> tuple[PreviousRun | None, str]:
 
 def _resumed(asked: RunOptions, before: PreviousRun) -> tuple[RunOptions, dict[str, tuple[str, str]], tuple[str, ...]]:
     """Return the merged options, the changes, and sentences for the user."""
-    anew = asked.given()
-    withheld = {name: why for name, why in before.withheld.items() if name not in anew}
+    given_now = asked.given()
+    withheld = {name: why for name, why in before.withheld.items() if name not in given_now}
     kept = {name: value for name, value in before.options.given().items() if name not in withheld}
-    merged = _merged(kept, anew)
+    merged = _merged(kept, given_now)
     changed = _changed(kept, merged)
     notes = (*withheld.values(), *(f"{name}: {old} → {new}" for name, (old, new) in changed.items()))
     return RunOptions(**merged), changed, notes
@@ -200,15 +200,15 @@ def _is_open(path: Path) -> bool:
     return path.exists() and bool(writable_by_others(path, path.stat()))
 
 
-def _merged(kept: Mapping[str, Any], anew: Mapping[str, Any]) -> dict[str, Any]:
-    words = agent_args.by_key(anew.get("agent_args", ()))
+def _merged(kept: Mapping[str, Any], given_now: Mapping[str, Any]) -> dict[str, Any]:
+    words = agent_args.by_key(given_now.get("agent_args", ()))
     dropped = {name for name, key in agent_args.OWN.items() if key in words}
-    if anew.get("simulator_host", kept.get("simulator_host")) != kept.get("simulator_host"):
+    if given_now.get("simulator_host", kept.get("simulator_host")) != kept.get("simulator_host"):
         dropped.add("port")  # another host's simulator has another port
-    merged = {**{name: value for name, value in kept.items() if name not in dropped}, **anew}
-    if "agent_args" in anew and not words:  # taken back
+    merged = {**{name: value for name, value in kept.items() if name not in dropped}, **given_now}
+    if "agent_args" in given_now and not words:  # taken back
         return merged
-    again = words.keys() | {key for name, key in agent_args.OWN.items() if name in anew}
+    again = words.keys() | {key for name, key in agent_args.OWN.items() if name in given_now}
     earlier = agent_args.by_key(kept.get("agent_args", ()))
     args = agent_args.joined({**{key: each for key, each in earlier.items() if key not in again}, **words})
     if args or "agent_args" in merged:

@@ -63,7 +63,7 @@ EVENTS_LEAD = """
     If the agent lowers its own device or micro-batch, the launcher adopts `device` and `micro_batch` of the
     [heartbeat](../run-directory.md#heartbeat) as a rung. `gave_way` of the heartbeat names the event that says why.
 """
-KEYS_LEAD = "A variable overrides a configuration file. If two variables set the same key, the lower one below wins."
+KEYS_LEAD = "A variable overrides a configuration file. If two variables set the same key, the later row wins."
 EXAMPLE = FOLDER.parent / ".env.example"
 TYPED = {kind.event: kind for kind in typing.get_args(Decisive)}
 """The classes of the events that have one."""

@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from carla_run.memory.cgroups import Cgroups
 from tests.crowd import until
 
@@ -34,6 +36,14 @@ class Group:
         self._none = "-1" if base == V1 else "max"
         if limit_mib is not None:
             self._limit.write_text(str(limit_mib * 2**20))
+
+    @classmethod
+    def or_skip(cls, limit_mib: int | None = None) -> Group:
+        """Make it, or skip the test where control groups can't be made."""
+        try:
+            return cls(limit_mib)
+        except OSError as error:
+            pytest.skip(f"control groups can't be made here ({error.strerror}); root can where they aren't read-only")
 
     def take(self, pid: int) -> None:
         """Take a process in, and all that it starts from now on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,12 +29,8 @@ EVERY = 40
 @pytest.fixture
 def group() -> Iterator[Group]:
     """A control group of memory."""
-    try:
-        made = Group()
-    except OSError as error:
-        pytest.skip(f"control groups can't be made here ({error.strerror}); root can where they aren't read-only")
-    yield made
-    made.close()
+    with contextlib.closing(Group.or_skip()) as made:
+        yield made
 
 
 def problems(group: Group, folder: Path, program: str, *command: str, every: int, resumes: bool) -> list[str]:

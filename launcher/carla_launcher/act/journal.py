@@ -7,7 +7,6 @@ outcome of one problem share an id, and every event during its repair has that i
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, ExitError
 from carla_run.files import append_line, write_whole
 from carla_run.locks import HeldError, Lock
+from carla_run.memory.errors import FULL
 from carla_run.paths import RunPaths
 from carla_run.sealed import sealed
 
@@ -41,7 +41,7 @@ class JournalError(ExitError):
 
     def __init__(self, path: Path, error: OSError) -> None:
         """Say so in one sentence for the user."""
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in FULL
         super().__init__(
             f"{path} can't be written ({error.strerror}), so no result could be kept: make room, then start the same "
             "command again.",

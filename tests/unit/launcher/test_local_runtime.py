@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -29,12 +30,12 @@ from carla_run.locks import Lock
 from carla_run.memory.processes import tree
 from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
+from tests.control_group import Group
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.test_processes import FAMILY, family
 
 LIMITS = config.load()
 SIMULATOR, AGENT = Start(Role.SIMULATOR), Start(Role.AGENT)
-V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 # Takes memory until the kernel ends it; touched, for untouched pages count nowhere.
 GREEDY = "held = []\nwhile True: held.append(bytearray(b'x' * 2**23))"
 # A launcher in small: it starts an agent, here the program that it is given.
@@ -268,16 +269,9 @@ def test_a_kill_of_ours_or_of_a_persons_is_no_oom(make: Make) -> None:
 @pytest.fixture
 def small_group() -> Iterator[Path]:
     """Make a control group of 192 MiB: room for a launcher and no more."""
-    base, limit = (V1, "memory.limit_in_bytes") if V1.is_dir() else (V2, "memory.max")
-    group = base / f"test-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / limit).write_text(str(192 * 2**20))
-    except OSError as error:
-        pytest.skip(f"control groups can't be made here ({error.strerror}); root can where they aren't read-only")
-    yield group
-    until(lambda: not (group / "cgroup.procs").read_text())
-    group.rmdir()
+    with contextlib.closing(Group.or_skip(limit_mib=192)) as group:
+        yield group.folder
+        until(lambda: not group.left())
 
 
 def test_a_program_that_the_kernel_kills_for_memory_is_said_so(

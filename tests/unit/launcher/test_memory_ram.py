@@ -205,11 +205,7 @@ for owner in Ram(OwnerNames(lambda _: None)).pools(RunProcesses())[0].owners:
 
 
 def test_only_processes_within_a_limit_take_of_it() -> None:
-    try:
-        group = Group(limit_mib=512)
-    except OSError as error:
-        pytest.skip(f"control groups can't be made here ({error.strerror}); root can where they aren't read-only")
-    with contextlib.closing(group), Hog() as within, Hog() as elsewhere:
+    with contextlib.closing(Group.or_skip(limit_mib=512)) as group, Hog() as within, Hog() as elsewhere:
         for hog in (within, elsewhere):
             hog.touch(2 * int(NAMED_MIB))
         group.take(within.pid)

@@ -20,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from carla_run.memory.errors import FULL
 from carla_td3.td3.replay.checksum import UNKNOWN, bare, checksum
 from carla_td3.td3.replay.frames import DEFAULT, FrameStack
 from carla_td3.td3.replay.layout import META, Layout, ReplayError, bytes_for
@@ -170,7 +171,7 @@ def allocate(directory: Path, files: Mapping[str, int]) -> None:
     except (OSError, NoRoomError) as error:
         for name in files:
             (directory / name).unlink(missing_ok=True)
-        if isinstance(error, NoRoomError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if isinstance(error, NoRoomError) or error.errno in (*FULL, errno.EFBIG):
             raise NoRoomError(f"{directory}: the disk has no room for {size} bytes.") from None
         raise ReplayError(f"{directory}: {error}.") from None
 

@@ -43,6 +43,10 @@ def _solid(world: World, number: int) -> Vehicle | Walker | Prop | None:
     return actor if isinstance(actor, Vehicle | Walker | Prop) else None
 
 
+def _unless_gone(reader: Reader) -> Reader:
+    return lambda world, number: None if world.forgives(number) else reader(world, number)
+
+
 Finite = Annotated[float, Read(float, lambda _, raw: wire.finite(raw))]
 Direction = Annotated[Vector, Read(Vector, lambda _, raw: wire.vector(raw))]
 """Three finite numbers."""
@@ -58,12 +62,8 @@ which only vehicles push here.
 """
 Solid = Annotated[Vehicle | Walker | Prop | None, Read(int, _solid)]
 """Actors that can be hit, by id; None for others."""
-MovableOrGone = Annotated[
-    Body | Walker | None, Read(int, lambda world, n: None if world.forgives(n) else _movable(world, n))
-]
-SolidOrGone = Annotated[
-    Vehicle | Walker | Prop | None, Read(int, lambda world, n: None if world.forgives(n) else _solid(world, n))
-]
+MovableOrGone = Annotated[Body | Walker | None, Read(int, _unless_gone(_movable))]
+SolidOrGone = Annotated[Vehicle | Walker | Prop | None, Read(int, _unless_gone(_solid))]
 """The same for calls of a Traffic Manager, which may come for actors that are destroyed: None for these, too."""
 Description: TypeAlias = tuple[int, str, list[tuple[str, int, str]]]
 """ActorDescription: the blueprint's number and id, and id, type and value of each attribute."""

@@ -158,8 +158,7 @@ class Ram:
             if foreign and pid in self._small:
                 continue
             mib = None if foreign and resident_mib(pid, self._proc) < NAMED_MIB else held_mib(pid, self._proc)
-            elsewhere = within is not None and foreign and not self._cgroups.is_below(pid, within)
-            if foreign and (elsewhere or (mib or 0.0) < NAMED_MIB):
+            if foreign and ((mib or 0.0) < NAMED_MIB or not (within is None or self._cgroups.is_below(pid, within))):
                 self._small.add(pid)
             elif mib is not None:
                 held[pid] = mib

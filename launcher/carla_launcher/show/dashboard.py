@@ -17,7 +17,7 @@ from rich.text import Text
 from carla_launcher.decide.detectors.expectations import PHASES
 from carla_launcher.show import routes
 from carla_launcher.show.bars import bar
-from carla_launcher.show.formatting import cause, clock, kind_of, listed, mib, span, time_of_day
+from carla_launcher.show.formatting import cause, clock, kind_of, listed, mib, run_ended, span, time_of_day
 from carla_launcher.show.planned import planned_bands
 from carla_launcher.show.status import StatusReader
 from carla_launcher.show.status import status as status
@@ -93,7 +93,7 @@ def ending(found: Found) -> str:
         return f"The run's launcher was killed: `up --run-name {found['run']} --resume` resumes the run."
     if found.get("exit_code") is None:
         return "No launcher has run here."
-    return f"The run ended: {found.get('reason')}. The launcher's exit code is {found['exit_code']}."
+    return run_ended(found.get("reason"), found["exit_code"])
 
 
 def _say_end(console: Console, found: Found) -> None:

@@ -98,3 +98,8 @@ def listed(parts: list[str]) -> str:
 def capital(sentence: str) -> str:
     """Return a sentence with a capital first letter."""
     return sentence[:1].upper() + sentence[1:]
+
+
+def run_ended(reason: object, code: object) -> str:
+    """Return the sentence for a run whose launcher has ended: why, and its exit code."""
+    return f"The run ended: {reason}. The launcher's exit code is {code}."

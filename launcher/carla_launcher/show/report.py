@@ -19,7 +19,7 @@ import jinja2
 from carla_launcher import hooks
 from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import history, routes, run_charts, sentences
-from carla_launcher.show.formatting import cause, clock, grouped, kind_of, mib, seconds_as_date, time_of_day
+from carla_launcher.show.formatting import cause, clock, grouped, kind_of, mib, run_ended, seconds_as_date, time_of_day
 from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import Incident
 from carla_launcher.show.planned import most_held, planned_bands
@@ -148,7 +148,7 @@ def outcome(found: RunHistory) -> str:
     """Return how the run ended, as a sentence."""
     code, reason = found.launcher.get("exit_code"), found.launcher.get("reason")
     if code is not None:
-        return f"The run ended: {reason}. The launcher's exit code is {code}."
+        return run_ended(reason, code)
     if found.launcher or found.sessions:
         return "The run has not ended, or its launcher was killed."
     return "The run was trained without the launcher."

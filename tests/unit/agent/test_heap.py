@@ -90,7 +90,7 @@ def test_a_heap_that_grew_up_to_the_limit_leaves_room_for_what_is_mapped() -> No
     assert done.returncode == 0, done.stderr
     first, *later = map(int, done.stdout.split())
     assert 4 <= first <= 12
-    assert all(mib >= 48 + 64 - 16 for mib in later), "and tensors have it, too"
+    assert all(mib >= 48 + 64 / 2 for mib in later), "tensors have most of it, less what the heap's pieces don't fit"
 
 
 LESS = """

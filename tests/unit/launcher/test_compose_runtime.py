@@ -46,6 +46,9 @@ case "$*" in
 esac
 """
 
+OLD, NEW = "0a" * 32, "1b" * 32
+"""Two containers' ids. A short id could stand in the control groups or mounted files of any process."""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunPaths:
@@ -324,7 +327,7 @@ def test_down_asks_the_agent_before_the_simulator_and_kills_only_what_goes_on_be
 
 
 def running(pid: int) -> Container:
-    return Container("c1", pid, running=True, finished=False, started="", exit_code=0, oom_killed=False)
+    return Container(NEW, pid, running=True, finished=False, started="", exit_code=0, oom_killed=False)
 
 
 @dataclass
@@ -390,7 +393,7 @@ def docker_engine(**fields: Any) -> ContainerEngine:
 
 
 def child(run: RunPaths, engine: Engine) -> ComposeChild:
-    made = ComposeChild(engine, "p", "agent", run.logs / "agent.log", None, "c1")  # type: ignore[arg-type]
+    made = ComposeChild(engine, "p", "agent", run.logs / "agent.log", None, NEW)  # type: ignore[arg-type]
     made.look()
     return made
 
@@ -431,7 +434,7 @@ def test_an_engine_that_stays_silent_after_the_process_has_gone_is_believed_lost
 
 
 def test_an_oom_kill_that_only_the_engines_events_tell_of_counts(run: RunPaths) -> None:
-    ended = Container("c1", 0, running=False, finished=True, started="", exit_code=0, oom_killed=False)
+    ended = Container(NEW, 0, running=False, finished=True, started="", exit_code=0, oom_killed=False)
     assert child(run, Engine([ended], oom_seen=True)).poll() == Ended(0, oom_killed=True)
     assert child(run, Engine([ended])).poll() == Ended(0)
 
@@ -453,7 +456,7 @@ def created(run: RunPaths, engine: Engine, command: Command, said: str = "") -> 
     """Return the child of a command that replaces container c0."""
     log = run.logs / "compose.log"
     log.write_text("of an earlier start\n")
-    creation = Creation(command, frozenset({"c0"}), log, log.stat().st_size)  # type: ignore[arg-type]
+    creation = Creation(command, frozenset({OLD}), log, log.stat().st_size)  # type: ignore[arg-type]
     with log.open("a") as file:
         file.write(said)
     return ComposeChild(engine, "p", "agent", run.logs / "agent.log", creation)  # type: ignore[arg-type]
@@ -461,20 +464,20 @@ def created(run: RunPaths, engine: Engine, command: Command, said: str = "") -> 
 
 @pytest.mark.usefixtures("runs_here")
 def test_while_compose_creates_a_container_the_one_before_it_is_nobodys_end(run: RunPaths) -> None:
-    ended = Container("c0", 0, running=False, finished=True, started="", exit_code=3, oom_killed=False)
-    engine = Engine([ended], created=["c0"])
+    ended = Container(OLD, 0, running=False, finished=True, started="", exit_code=3, oom_killed=False)
+    engine = Engine([ended], created=[OLD])
     made = created(run, engine, Command())
     made.look()
     assert (made.poll(), made.pid, made.pids()) == (None, 0, frozenset())
-    engine.created, engine.answers = ["c1", "c0"], [running(os.getpid())]
+    engine.created, engine.answers = [NEW, OLD], [running(os.getpid())]
     made.look()
     assert (made.poll(), made.pid) == (None, os.getpid())
     made.detach()
 
 
 def test_a_container_that_was_created_and_not_started_has_not_ended(run: RunPaths) -> None:
-    waits = Container("c1", 0, running=False, finished=False, started="", exit_code=0, oom_killed=False)
-    made = created(run, Engine([waits], created=["c1"]), Command())
+    waits = Container(NEW, 0, running=False, finished=False, started="", exit_code=0, oom_killed=False)
+    made = created(run, Engine([waits], created=[NEW]), Command())
     made.look()
     assert made.poll() is None
 
@@ -486,7 +489,7 @@ def test_a_command_that_made_no_container_is_a_failure_with_its_last_words_in_th
     run: RunPaths, code: int, expected: int, silent: bool, said: str, reason: str
 ) -> None:
     """Also where the engine has gone meanwhile."""
-    made = created(run, Engine(created=["c0"], silent=silent), Command(code), said)
+    made = created(run, Engine(created=[OLD], silent=silent), Command(code), said)
     made.look()
     assert made.poll() == Ended(expected)
     assert (run.logs / "agent.log").read_text() == f"launcher: docker compose up agent: {reason}\n"
@@ -495,7 +498,7 @@ def test_a_command_that_made_no_container_is_a_failure_with_its_last_words_in_th
 def test_links_in_the_place_of_its_logs_cost_the_words_only(run: RunPaths) -> None:
     precious = run.path / "precious"
     precious.write_text("keep me")
-    made = created(run, Engine(created=["c0"]), Command(17))
+    made = created(run, Engine(created=[OLD]), Command(17))
     (run.logs / "compose.log").unlink()
     for name in ("agent.log", "compose.log"):
         (run.logs / name).symlink_to(precious)
@@ -506,7 +509,7 @@ def test_links_in_the_place_of_its_logs_cost_the_words_only(run: RunPaths) -> No
 
 def test_a_start_that_is_stopped_creates_no_container_any_more(run: RunPaths) -> None:
     command = Command()
-    made = created(run, Engine(created=["c0"]), command)
+    made = created(run, Engine(created=[OLD]), command)
     made.terminate()
     assert command.code == 137
     made.look()

@@ -253,7 +253,9 @@ class RewardConfig(Section):
         description="Weight of a short time to collision: full at 0 s, none from 2 s on. Only in the form product.",
     )
     collision: float = Field(10.0, ge=0, description="Penalty for a collision. It ends the episode.")
-    red_light: float = Field(10.0, ge=0, description="Penalty for running a red light. Only in the form product.")
+    red_light: float = Field(
+        10.0, ge=0, description="Penalty for running a red light. In the form product it also ends the episode."
+    )
     off_road: float = Field(10.0, ge=0, description="Penalty for leaving the road. It ends the episode.")
     blocked: float = Field(
         10.0,

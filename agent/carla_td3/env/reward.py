@@ -63,6 +63,7 @@ def _sum(step: RewardStep, config: RewardConfig) -> dict[str, float]:
         "overspeed": -config.overspeed * max(0.0, step.speed_mps / target - 1.0),
         **_faults(step, config),
         "collision": -config.collision * step.collision,
+        "red_light": -config.red_light * step.red_light,
         "off_road": -config.off_road * step.off_road,
         "finish": config.finish * step.finished,
     }

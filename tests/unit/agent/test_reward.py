@@ -69,11 +69,11 @@ def test_a_negative_weight_is_refused(term: str) -> None:
 
 FAULTS: list[dict[str, Any]] = [
     *({"lateral": 0.8}, {"lateral": -0.8}, {"heading_error": 0.5}, {"heading_error": -0.5}, {"action_change": 1.0}),
-    *({"collision": True}, {"off_road": True}, {"speed_mps": CONFIG.target_speed_mps * 1.5}),
+    *({"collision": True}, {"red_light": True}, {"off_road": True}, {"speed_mps": CONFIG.target_speed_mps * 1.5}),
 ]
 OF_SUM: list[dict[str, Any]] = [{"progress_m": 0.0}, {"progress_m": -0.5}, {"speed_mps": 0.0, "progress_m": 0.0}]
 OF_PRODUCT: list[dict[str, Any]] = [
-    *({"allowed_mps": 4.0}, {"ttc_s": 1.0}, {"gained_m": 0.2}, {"red_light": True}, {"blocked": True}),
+    *({"allowed_mps": 4.0}, {"ttc_s": 1.0}, {"gained_m": 0.2}, {"blocked": True}),
 ]
 
 

@@ -304,6 +304,8 @@ class Failed(_Event):
     """The driver lost the GPU, according to the error."""
     steps: int = 0
     cause: str = ""
+    no_gpu: bool = False
+    """The process sees no GPU, according to the error."""
 
 
 @dataclass(frozen=True)

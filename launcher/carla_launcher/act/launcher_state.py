@@ -69,6 +69,7 @@ class LauncherState:
         gpu_uuids: UUIDs of the simulator's GPU and of the agent's, often the same; empty if they need none.
         taken: lasting steps in the order in which they were taken: the run's position on the ladder.
         leak_restarts: restarts for leaks in a row, by program.
+        gpu_losses: how often in a row the agent's container lost the GPU.
         hold_s: hold time before a restore.
         simulator_peak_mib: the simulator's watermark by pool kind and quality, which later plans read. Written after
             its first minutes without a leak, or at the run's orderly end.
@@ -109,6 +110,7 @@ class LauncherState:
     agent_failures: int = 0
     agent_restarts: int = 0
     leak_restarts: Mapping[str, int] = field(default_factory=dict)
+    gpu_losses: int = 0
     simulator_peak_mib: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     agent_context_mib: float | None = None
     agent_figures_doubted: str = ""

@@ -1,4 +1,4 @@
-"""A container that lost its GPU while the host has it, as after ``systemctl daemon-reload``: a new container, no rung."""
+"""A container that lost its GPU while the host has it, as after ``systemctl daemon-reload``."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def lose(machine: Machine, event: dict[str, object]) -> None:
     machine.step()
 
 
-def test_a_new_container_has_the_gpu_again(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_container_has_the_gpu_again(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lose(machine, failed(tmp_path, LOST, monkeypatch))
     machine.steps_while(lambda: machine.supervisor.state is not State.RUNNING, at_most=500)
     assert [each.start.resume for each in machine.programs if each.role is Role.AGENT] == [False, True]

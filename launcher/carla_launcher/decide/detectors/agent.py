@@ -152,8 +152,8 @@ class AgentDetector:
         said = self._failure.partition("\n")[0].rstrip(".")
         if self._container_lost_gpu:
             words = (
-                f"the agent's container lost the GPU, which the host still has ({said}); `systemctl daemon-reload` does "
-                f"that, and {PREVENTED_BY} prevents it"
+                f"the agent's container lost the GPU, which the host still has ({said}); `systemctl daemon-reload` "
+                f"does that, and {PREVENTED_BY} prevents it"
             )
             return self._finding(Cause.CONTAINER_LOST_GPU, words, code)
         if self._gpu_lost:

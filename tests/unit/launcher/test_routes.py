@@ -131,7 +131,7 @@ class Office:
 
     def open(self, names: tuple[str, ...] = ("a", "b", "c"), **changes: Any) -> Desk:
         journal = Journal(self.run, LauncherState("night", {}, "", 0, evaluation="night.yaml"), time.time)
-        return Desk(self.run, names, rules(**changes), journal, self.stop)
+        return Desk(self.run, names, rules(**changes), journal, self.stop, print)
 
     def drive(self, desk: Desk, come_to: Callable[[Assignment], Verdict] = lambda _: DONE) -> list[str]:
         """Drive all that is given out; return the items in the order in which they were."""

@@ -5,6 +5,7 @@ A damaged line is left out and counted. Lines have no checksum, so damage that s
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from carla_run.files import open_to_read, read_whole
 
-TAIL_BYTES = 16_384
+TAIL_BYTES, MOST_LINES_BYTES = 16_384, 1 << 30
 REPLACED = "\ufffd"
 """Stands for bytes that aren't UTF-8. No writer of ours writes it: JSON escapes it."""
 
@@ -45,12 +46,14 @@ class LinesRead:
         damaged: number of lines that aren't a JSON object in UTF-8.
         first: number of the first of them, counted from 1; 0 if none is damaged, or if lines were passed over.
         lines: number of lines read so far; None if some were passed over.
+        unread: the file is too large to be read.
     """
 
     name: str
     damaged: int = 0
     first: int = 0
     lines: int | None = 0
+    unread: bool = False
 
     def rows(self, lines: Iterable[str]) -> list[dict[str, Any]]:
         """Return the objects of the next lines, whose invalid bytes were replaced; empty lines count as none."""
@@ -66,6 +69,11 @@ class LinesRead:
         return found
 
     def __str__(self) -> str:
+        """Return what was left out, as a sentence without full stop; empty if nothing was."""
+        if self.unread:
+            return f"{self.name} has more than {MOST_LINES_BYTES >> 20} MiB and is left out"
+        if not self.damaged:
+            return ""
         what = "1 line" if self.damaged == 1 else f"{self.damaged} lines"
         where = f" (first: line {self.first})" if self.first else ""
         return f"{what} of {self.name} {'is' if self.damaged == 1 else 'are'} damaged{where} and left out"
@@ -76,8 +84,12 @@ def read_lines(path: Path, read: LinesRead | None = None) -> list[dict[str, Any]
 
     A last line without its end is being written, or was when its writer was killed: it isn't damaged.
     """
-    whole, _, last = _text(path).rpartition("\n")
     read = read or LinesRead(path.name)
+    try:
+        text = read_whole(path, MOST_LINES_BYTES).decode(errors="replace")
+    except OSError as error:
+        text, read.unread = "", error.errno == errno.EFBIG
+    whole, _, last = text.rpartition("\n")
     return [*read.rows(whole.split("\n")), *LinesRead(path.name).rows([last])]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from carla_launcher.decide.ladder import AppliedRung
-from carla_run.files import open_to_read
+from carla_run.files import MOST_BYTES, open_to_read
 from carla_run.paths import RunPaths
 from carla_run.readers import last_lines, number, object_of
 from carla_run.sealed import is_damaged, unsealed
@@ -154,7 +154,10 @@ def read_previous(run: RunPaths) -> PreviousLauncher | None:
     """
     try:
         with open_to_read(run.launcher_state) as file:
-            text, saved = file.read().decode(errors="replace"), os.fstat(file.fileno())
+            saved = os.fstat(file.fileno())
+            if saved.st_size > MOST_BYTES:
+                raise UnusableStateError(f"{run.launcher_state} has {saved.st_size >> 20} MiB, too many to be read")
+            text = file.read().decode(errors="replace")
         folder = run.path.stat()
     except FileNotFoundError:
         return None

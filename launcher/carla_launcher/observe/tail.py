@@ -19,13 +19,13 @@ class Tail:
     Args:
         path: the file; it need not exist yet.
         from_end: skip the present content, which is of an earlier process.
-        most_bytes: most bytes per look; None for all.
+        most_bytes: most bytes per look.
 
     Attributes:
         read: counts the damaged lines among those of ``objects``.
     """
 
-    def __init__(self, path: Path, from_end: bool, most_bytes: int | None = MAX_BYTES) -> None:
+    def __init__(self, path: Path, from_end: bool, most_bytes: int = MAX_BYTES) -> None:
         self.path = path
         self.read = LinesRead(path.name, lines=None if from_end else 0)
         self._most_bytes = most_bytes
@@ -79,7 +79,7 @@ class Tail:
             size, place = os.fstat(file.fileno()).st_size, file.tell()
             if size < place:  # truncated, to be written again
                 place, self._partial = file.seek(0), b""
-            if self._most_bytes is not None and size - place > self._most_bytes:
+            if size - place > self._most_bytes:
                 place = file.seek(size - self._most_bytes)
                 self._partial, self.read.lines = b"", None
                 # The first line that follows is incomplete, and has no meaning to a reader.
@@ -90,4 +90,4 @@ class Tail:
             return
         whole, end, partial = (self._partial + read).rpartition(b"\n")
         lines += whole.decode(errors="replace").split("\n") if end else []
-        self._partial = partial if self._most_bytes is None else partial[-self._most_bytes :]
+        self._partial = partial[-self._most_bytes :]

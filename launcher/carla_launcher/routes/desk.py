@@ -91,8 +91,8 @@ class Desk:
         self.over: Ending | None = None
         read = LinesRead(run.launcher_events.name)
         self.progress = progress_of(read_lines(run.launcher_events, read))
-        if read.damaged:
-            say(f"{read}: an item whose result was in one is driven again")
+        if str(read):
+            say(f"{read}: an item whose result was there is driven again")
         self._run, self._rules, self._journal, self._stop = run, rules, journal, stop
         self._in_a_row = 0
         for row in cut_off(self.progress):

@@ -159,7 +159,7 @@ def examine(run: RunPaths) -> RunHistory:
         agent_events,
         metrics,
         routes=routes.told(run, progress_of(events)),
-        damaged=[*damaged_files(run), *(str(each) for each in reads.values() if each.damaged)],
+        damaged=[*damaged_files(run), *filter(None, map(str, reads.values()))],
     )
     # There may be no event for hours: a killed launcher lived until its last line in either file.
     signs = [{"time": each.time_s} for each in history.timeline.progress]

@@ -27,6 +27,7 @@ MIN_SPAN_S = 2.0
 JOB_EVERY_S = 10.0
 """Interval between two queries of Slurm, whose controller serves all users of a cluster."""
 ROWS_KEPT = 100
+MOST_EVENTS_BYTES = 256 << 20
 
 Row = Mapping[str, Any]
 
@@ -42,7 +43,7 @@ class StatusReader:
     def __init__(self, run: RunPaths) -> None:
         self._run = run
         self._memory = Tail(run.launcher_memory, from_end=False)
-        self._events = Tail(run.launcher_events, from_end=False, most_bytes=None)
+        self._events = Tail(run.launcher_events, from_end=False, most_bytes=MOST_EVENTS_BYTES)
         self._progress_of_routes = Progress()
         self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
@@ -96,8 +97,7 @@ class StatusReader:
         return routes.told(self._run, progress if alive else progress_of(cut_off(progress), progress)) or None
 
     def _damaged(self) -> list[str]:
-        read = (each.read for each in (self._events, self._memory))
-        return [*damaged_files(self._run), *(str(each) for each in read if each.damaged)]
+        return [*damaged_files(self._run), *filter(None, (str(each.read) for each in (self._events, self._memory)))]
 
     def _job_at(self, now: float) -> dict[str, Any] | None:
         if now - self._job[0] >= JOB_EVERY_S:

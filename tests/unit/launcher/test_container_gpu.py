@@ -28,13 +28,6 @@ NO_GPU = "No CUDA GPUs are available"
 HOSTS: dict[str, dict[str, Any]] = {"fine": {}, "lost": {"gpu": Gpu.LOST}, "unread": {"pools": ()}}
 
 
-class InContainer(Machine):
-    """A machine whose agent is a container's."""
-
-    def _begin_diagnosis(self) -> None:
-        self.diagnose = Diagnostician(self.config, replace(EXPECTED, in_container=True)).look
-
-
 def failed(folder: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Return the event with which a program that reports ends by this error of torch's."""
     run = RunPaths(folder / "program")
@@ -47,7 +40,7 @@ def failed(folder: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> dict[st
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    return InContainer(RunPaths(tmp_path / "run"))
+    return Machine(RunPaths(tmp_path / "run"))
 
 
 def lose(machine: Machine, event: dict[str, object]) -> None:

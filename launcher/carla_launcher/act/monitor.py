@@ -63,8 +63,8 @@ class Monitor:
         """Say once that GPUs can't be read any more, and once that they can; a lost one is a finding."""
         readable = {pool.name for pool in memory.of(PoolKind.VRAM)}
         self._cards |= readable
-        unreadable = set() if memory.gpu is Gpu.LOST else self._cards - readable
-        if unreadable == self._unreadable:
+        unreadable = self._cards - readable
+        if memory.gpu is Gpu.LOST or unreadable == self._unreadable:
             return
         event = LauncherEvent.MEMORY_UNREADABLE if unreadable else LauncherEvent.MEMORY_READABLE
         said = memory.problem.rstrip(".") if unreadable else "the GPU's memory can be read again"

@@ -92,3 +92,13 @@ def test_a_gpu_that_is_lost_ends_the_run_in_order(tmp_path: Path, looks: int) ->
         assert machine.code() == Exit.NO_SIMULATOR
         assert not machine.events("memory_unreadable")
         assert not machine.living(Role.AGENT) + machine.living(Role.SIMULATOR)
+
+
+def test_a_driver_that_fails_may_have_lost_the_gpu(tmp_path: Path) -> None:
+    machine = Blind(RunPaths(tmp_path / "run"), fails_at=5)
+    machine.steps_while(lambda: machine.looks < 10)
+    machine.gpu = machine.means = Gpu.LOST
+    machine.steps_while(lambda: machine.supervisor.state is not State.STOPPED)
+    assert machine.code() == Exit.NO_SIMULATOR
+    assert len(machine.events("memory_unreadable")) == 1
+    assert not machine.events("memory_readable")

@@ -24,7 +24,7 @@ class UnreadableError(ExitError):
     code = Exit.BAD_CONFIG
 
     def __init__(self, sentence: str, passes: bool = False) -> None:
-        """``passes``: the driver told it before, and may tell it again."""
+        """Keep whether it may pass: the driver reported the memory before."""
         super().__init__(sentence)
         self.passes = passes
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+from carla_run.files import read_whole
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import read_object
 
 
 def damaged_files(run: RunPaths) -> list[str]:
     """Return a sentence without full stop for each such file."""
-    found = ((run.launcher_state, read_object(run.launcher_state)), (run.heartbeat, read_heartbeat(run.heartbeat)))
-    return [f"{path.name} can't be read and is left out" for path, content in found if not content and path.exists()]
+    known = {run.launcher_state: _is_object(run.launcher_state), run.heartbeat: read_heartbeat(run.heartbeat)}
+    return [
+        f"{path.name} can't be read and is left out" for path, found in known.items() if not found and path.exists()
+    ]
+
+
+def _is_object(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(read_whole(path)), dict)
+    except (OSError, ValueError, RecursionError):
+        return False

@@ -67,7 +67,9 @@ soak: $(READY_FOR)test  ## kill learner, simulator and collector at 90 random in
 	$(BIN)/python -m tests.soak.crash_points
 	$(BIN)/python -m pytest -m long tests/soak/test_two_faults.py
 	$(BIN)/python -m tests.soak.hours
-	$(PYTEST) -m long tests/unit/test_hostile_files.py tests/unit/carla_lite/test_rpc_fuzz.py
+	$(PYTEST) -m long tests/unit/test_hostile_files.py tests/unit/carla_lite/test_rpc_fuzz.py \
+		tests/unit/carla_lite/test_roads_too_large.py tests/unit/carla_lite/test_roads_as_found.py \
+		tests/unit/launcher/test_nvml_fails.py
 
 ifeq ($(CARLA),no)
 verify-gpu:  ## with a real card and CARLA: everything that needs them; one file to send back. CARLA=no: installs nothing

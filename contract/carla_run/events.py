@@ -179,6 +179,12 @@ class LauncherEvent(StrEnum):
     """The simulator of a second or later collector has a process. Fields: ``simulator``, ``pid``, ``log``."""
     FURTHER_SIMULATOR_STOPPED = "further_simulator_stopped"
     """The launcher stopped the simulator of a second or later collector, or gave it up. Fields: ``simulator``."""
+    MEMORY_READABLE = "memory_readable"
+    """GPUs that couldn't be read can be read again. Fields: ``pools``."""
+    MEMORY_UNREADABLE = "memory_unreadable"
+    """The driver fails, so GPUs that the run uses can't be read. The run continues without their figures.
+    Fields: ``pools``.
+    """
     PLANNED_BANDS = "planned_bands"
     """The launcher planned the memory of each program on this rung. Fields: ``bands_mib``."""
     PLANNED_WITHOUT_CUDA = "planned_without_cuda"
@@ -304,6 +310,8 @@ class Failed(_Event):
     """The driver lost the GPU, according to the error."""
     steps: int = 0
     cause: str = ""
+    no_gpu: bool = False
+    """The process sees no GPU, according to the error."""
 
 
 @dataclass(frozen=True)

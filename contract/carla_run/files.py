@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 ROOT = 0
+MOST_BYTES = 64 << 20
+"""Most bytes of a file that is read as a whole; those of a run have far fewer, but for its lines."""
 MAX_LINKS = 40
 """Most links in one path, as in path_resolution(7)."""
 
@@ -96,13 +98,15 @@ def open_to_read(path: Path) -> BinaryIO:
     return os.fdopen(_opened(path, os.O_RDONLY | os.O_CLOEXEC), "rb", buffering=0)
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the content of a file.
 
     Raises:
-        OSError: as :func:`open_to_append`.
+        OSError: as :func:`open_to_append`, or it has more than ``most_bytes``.
     """
     with open_to_read(path) as file:
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return file.read()
 
 

@@ -25,7 +25,7 @@ from carla_run.heartbeat import Heartbeat, Phase
 from carla_run.heartbeat_writer import HeartbeatWriter
 from carla_run.listener import Listener, Progress
 from carla_run.locks import HeldError, Lock
-from carla_run.memory.errors import exhausted_pool, gpu_is_lost
+from carla_run.memory.errors import exhausted_pool, gpu_is_lost, sees_no_gpu
 from carla_run.paths import RunPaths
 from carla_run.requests import Request, RequestKind, Result
 from carla_run.signals import StopRequests
@@ -258,7 +258,8 @@ class Report:
         if isinstance(error, Exception):
             failure = str(error)
             pool, lost = exhausted_pool(error), gpu_is_lost(error)
-            self._log(**Failed(code, type(error).__name__, pool, lost and pool is None, self._step, failure).row())
+            kind, gone = type(error).__name__, sees_no_gpu(error)
+            self._log(**Failed(code, kind, pool, lost and pool is None, self._step, failure, gone).row())
         elif code in (Exit.FINISHED, Exit.STOPPED):
             self._phase = Phase.STOPPED if code == Exit.STOPPED else Phase.FINISHED
             self._log(self._phase.value, steps=self._step, updates=self.updates)

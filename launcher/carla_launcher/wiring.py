@@ -84,7 +84,7 @@ def effects(
     if command is not None:
         agent = CommandMonitor(spec.run, command.file, command.folder, spec.run.logs / "agent.log", say)
         requests = CommandRequests(spec.run, command.file, command.folder, agent)
-    expected = _expectations(plan)
+    expected = _expectations(plan, spec.agent_in_container)
     log = spec.run.logs / "simulator.log" if spec.simulator.ours else None
     diagnostician = Diagnostician(limits, expected)
     return Effects(
@@ -105,11 +105,11 @@ def effects(
     )
 
 
-def _expectations(plan: PlanResult) -> Expectations:
+def _expectations(plan: PlanResult, in_container: bool) -> Expectations:
     """Return what diagnosis measures against; of a program that tells of no ticks, none is expected in any time."""
     base, keys = plan.situation.base, plan.program.keys
     timeout_s, margin_s = (float(base.get(key, "inf")) for key in (keys.tick_timeout_s, keys.tick_margin_s))
-    return Expectations(timeout_s, margin_s, plan.program.exits)
+    return Expectations(timeout_s, margin_s, plan.program.exits, in_container)
 
 
 def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:

@@ -3,6 +3,7 @@
    GPU_STUB_FIGURES names the file, and GPU_STUB_SECOND that of a second GPU, if there is one. It is read again at each call, so a test changes it (by rename) under a running
    program. Lines: `total MIB`, `reserved MIB`, `uuid TEXT`, `driver TEXT`, `index N` (of the GPU; 0),
    `init CODE` (so does every start of NVML), `fails CODE` (so does every call about the GPU), `lost` (the same with 15), `unlistable` (the driver names no process),
+   `after N` (`fails` and `init` hold from the call after the N-th on, counted from when N changed),
    `process PID G|C MIB|none [NAME]` (in both lists, if it has a line of each kind, and then it holds the larger),
    `unlisted MIB` (held, and in neither list). Without a file there is no driver.
    Each file in GPU_STUB_FIGURES.d is named by the id of a living process and holds the MiB that it computes with. */
@@ -33,7 +34,7 @@ typedef struct {
 typedef struct {
     double total, reserved, unlisted;
     char uuid[96], driver[80];
-    int code, init, unlistable, count;
+    int code, init, unlistable, count, after;
     unsigned index;
     line_t lines[MANY];
 } figures_t;
@@ -81,6 +82,7 @@ static void read_line(figures_t *figures, const char *text) {
     if (!strncmp(text, "unlistable", 10)) figures->unlistable = 1;
     (void)!sscanf(text, "fails %d", &figures->code);
     (void)!sscanf(text, "init %d", &figures->init);
+    (void)!sscanf(text, "after %d", &figures->after);
     (void)!sscanf(text, "index %u", &figures->index);
     if (sscanf(text, "process %u %c %31s %127[^\n]", &pid, &kind, amount, name) >= 3)
         add_line(figures, pid, kind, strcmp(amount, "none") ? atof(amount) : -1, name);
@@ -93,6 +95,12 @@ static void read_line(figures_t *figures, const char *text) {
 
 static const char *figures_path(int card) { return getenv(card ? "GPU_STUB_SECOND" : "GPU_STUB_FIGURES"); }
 
+static void count_call(figures_t *figures) {
+    static int after, calls;
+    if (figures->after != after) after = figures->after, calls = 0;
+    if (after && ++calls <= after) figures->code = figures->init = 0;
+}
+
 static int read_figures(int card, figures_t *figures) {
     const char *path = figures_path(card);
     FILE *file = path ? fopen(path, "r") : NULL;
@@ -101,6 +109,7 @@ static int read_figures(int card, figures_t *figures) {
     for (char text[512]; fgets(text, sizeof text, file);) read_line(figures, text);
     fclose(file);
     read_folder(figures, path);
+    if (!card) count_call(figures);
     return SUCCESS;
 }
 

@@ -57,6 +57,7 @@ class Figures:
     """Figures that the stub reports for one GPU; each change applies as a whole, from the next call on.
 
     Attributes:
+        after: number of calls that ``fails`` and ``fails_to_begin`` leave alone, counted from when it changed.
         second: of another GPU in the same machine, with an index of its own; None for a machine of one.
     """
 
@@ -70,6 +71,7 @@ class Figures:
     index: int = 0
     fails: int = 0
     fails_to_begin: int = 0
+    after: int = 0
     unlistable: bool = False
     lines: dict[tuple[int, str], str] = field(default_factory=dict)
     second: Figures | None = None
@@ -110,6 +112,7 @@ class Figures:
             f"driver {self.driver}",
             f"index {self.index}",
             f"init {self.fails_to_begin}",
+            f"after {self.after}",
         ]
         flags = [*[f"fails {self.fails}"] * bool(self.fails), *["unlistable"] * self.unlistable]
         temporary.write_text("\n".join([*reported, *self.lines.values(), *flags]) + "\n")

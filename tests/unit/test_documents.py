@@ -165,10 +165,25 @@ def known_options(program: str, words: list[str]) -> set[str]:
     return by_name | set(re.findall(r'"(--[\w-]+)', source))
 
 
+_PROMISES = (REPOSITORY / "docs" / "promises.md").read_text(encoding="utf-8")
+
+
 def test_each_test_that_shows_a_promise_is_there() -> None:
-    named = re.findall(r"`(tests/[^`]+)`", (REPOSITORY / "docs" / "promises.md").read_text(encoding="utf-8"))
-    assert len(named) > 10
-    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+    named = re.findall(r"`(tests/[^`]+)`", _PROMISES)
+    assert len(named) > 40
+    assert [each for each in named if not _is_there(*each.split("::"))] == []
+
+
+def test_each_promise_names_a_test() -> None:
+    rows = re.findall(r"^\| (?!promise|---)(.+?) \| (.+) \|$", _PROMISES, re.M)
+    assert len(rows) > 20
+    assert [promise for promise, shown in rows if "`tests/" not in shown and "same file operations" not in shown] == []
+
+
+def _is_there(path: str, test: str = "") -> bool:
+    """Return whether a file of tests exists, and has this test."""
+    place = REPOSITORY / path
+    return place.exists() and (not test or f"\ndef {test}(" in place.read_text(encoding="utf-8"))
 
 
 def test_each_command_line_in_the_documents_is_understood() -> None:

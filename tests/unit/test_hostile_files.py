@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import lzma
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -232,6 +234,19 @@ def test_a_broken_file_ends_in_a_sentence(valid: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_broken_file_ends_in_a_sentence(valid: Path, kind: str) -> None:
     broken_file(valid, kind, 1000)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("ring", "manifest")])
+def test_a_huge_file_is_not_read(valid: Path, kind: str) -> None:
+    """A tebibyte, of which the disk holds nothing: it doesn't fit into any memory."""
+    place, read = KINDS[kind]
+    path, sound = valid / place, (valid / place).read_bytes()
+    os.truncate(path, 1 << 40)
+    try:
+        with contextlib.suppress(ExitError):
+            read(valid)
+    finally:
+        path.write_bytes(sound)
 
 
 def broken_file(valid: Path, kind: str, examples: int) -> None:

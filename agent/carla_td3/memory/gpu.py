@@ -79,10 +79,13 @@ def memory_summary(device: int = 0) -> str:
 def _of_the_driver(device: int) -> tuple[float, float] | None:
     """Return free and total from NVML; None without its package (nvidia-ml-py), its library or such a GPU."""
     try:
-        from carla_run.memory.nvml import Nvml
+        from carla_run.memory.nvml import DriverError, Nvml
     except ImportError:
         return None
-    index = Nvml.index_of(visible_name(device))
+    try:
+        index = Nvml.index_of(visible_name(device))
+    except DriverError:
+        return None
     card = None if index is None else Nvml.read_once(index).card
     return None if card is None else (card.free_mib, card.total_mib)
 

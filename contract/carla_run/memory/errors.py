@@ -29,6 +29,8 @@ class Meaning(StrEnum):
     """GPU memory ran out."""
     GPU_LOST = "gpu_lost"
     """The driver lost the GPU. Neither less memory nor a new process helps."""
+    NO_GPU = "no_gpu"
+    """The process sees no GPU: there is none, or its container has lost it since it started."""
     DEVICE_IF_FULL = "device_if_full"
     """GPU memory ran out if the GPU is nearly full; a broken GPU or library has the same message."""
 
@@ -57,6 +59,13 @@ _PATTERNS = tuple(
             Meaning.GPU_LOST,
             r"(?:CUDA|HIP) error: (?:unknown error|no (?:CUDA|ROCm)-capable device is detected|hardware stack error"
             r"|uncorrectable (?:ECC|NVLink) error|[Ii]nvalid access of peer GPU memory over nvlink)",
+        ),
+        (
+            Meaning.NO_GPU,  # PyTorch's, c10/cuda/CUDAFunctions.cpp; the last is nvidia-smi's
+            r"No (?:CUDA|HIP) GPUs are available|CUDA unknown error - this may be due to|Found no NVIDIA driver"
+            r"|CUDA driver initialization failed, you might not have a CUDA gpu"
+            r"|Error 304: OS call failed or operation not supported"
+            r"|Failed to initialize NVML: Unknown Error",
         ),
         (
             Meaning.DEVICE_IF_FULL,
@@ -125,3 +134,8 @@ def _torchs_pool(error: RuntimeError, device_is_full: DeviceIsFull) -> Optional[
 def gpu_is_lost(error: BaseException) -> bool:
     """Return whether an error says that the driver can't use the GPU any more."""
     return isinstance(error, RuntimeError) and meaning_of(str(error)) is Meaning.GPU_LOST
+
+
+def sees_no_gpu(error: BaseException) -> bool:
+    """Return whether an error says that this process sees no GPU."""
+    return isinstance(error, RuntimeError) and meaning_of(str(error)) is Meaning.NO_GPU

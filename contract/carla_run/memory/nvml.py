@@ -1,6 +1,6 @@
 """Reads a GPU's memory and its processes from the NVIDIA driver, through NVML.
 
-Raises nothing: a failure is a sentence in the result. Needs ``nvidia-ml-py``.
+A reading raises nothing: a failure is a sentence in the result. Needs ``nvidia-ml-py``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import PurePath
 
 import pynvml
 
+from carla_run.exits import Exit, ExitError
 from carla_run.memory.processes import MIB
 from carla_run.memory.room import Gpu
 
@@ -69,6 +70,12 @@ class NvmlReading:
     problem: str = ""
 
 
+class DriverError(ExitError):
+    """The driver fails. The message is one sentence for the user."""
+
+    code = Exit.BAD_CONFIG
+
+
 class Nvml:
     """The GPU of an index in NVML's order (that of the PCI bus; CUDA's differs unless CUDA_DEVICE_ORDER=PCI_BUS_ID)."""
 
@@ -98,7 +105,8 @@ class Nvml:
     def index_of(name: str) -> int | None:
         """Return the index of a GPU that is named by index or UUID, as in Compose's variables; None if it isn't here.
 
-        Returns 0 if the driver fails; reading the GPU then reports the error.
+        Raises:
+            DriverError: the driver fails, so no GPU is known by its UUID.
         """
         if name.isdecimal():
             return int(name)
@@ -106,7 +114,9 @@ class Nvml:
             with _connected():
                 return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(name)))
         except pynvml.NVMLError as error:
-            return None if error.value in _ABSENT else 0
+            if error.value in _ABSENT:
+                return None
+            raise DriverError(f"GPU {name} can't be found ({_said(error)}.") from None
 
     @staticmethod
     def count() -> int:
@@ -153,8 +163,12 @@ class Nvml:
         gpu = _verdict(error.value, self.index, self._seen)
         if gpu is Gpu.NONE and error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             return NvmlReading(gpu)
-        advice = _WHAT_TO_DO.get(error.value, "nvidia-smi may show more")
-        return NvmlReading(gpu, None, f"GPU {self.index} can't be read (NVML: {str(error).rstrip('.')}); {advice}.")
+        return NvmlReading(gpu, None, f"GPU {self.index} can't be read ({_said(error)}.")
+
+
+def _said(error: pynvml.NVMLError) -> str:
+    advice = _WHAT_TO_DO.get(error.value, "nvidia-smi may show more")
+    return f"NVML: {str(error).rstrip('.')}); {advice}"
 
 
 @contextlib.contextmanager

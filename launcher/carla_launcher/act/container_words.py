@@ -68,7 +68,7 @@ class ContainerWords:
     @property
     def ending(self) -> Words:
         """Return the command that ends the container, without its id; it also removes one with ``--rm``."""
-        of_engine = self.call[: self.call.index("run")]
+        of_engine = self.call[:-1]
         removes = _is_on(dict(_options(self.options)), "rm")
         of_engine = of_engine[:-1] if of_engine[-1] == "container" else of_engine
         return (*of_engine, *(("rm", "--force") if removes else ("kill",)))

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from carla_launcher.decide.ladder import AppliedRung
-from carla_run.files import open_to_read
+from carla_run.files import MOST_BYTES, open_to_read
 from carla_run.paths import RunPaths
 from carla_run.readers import last_lines, number, object_of
 from carla_run.sealed import is_damaged, unsealed
@@ -69,6 +69,7 @@ class LauncherState:
         gpu_uuids: UUIDs of the simulator's GPU and of the agent's, often the same; empty if they need none.
         taken: lasting steps in the order in which they were taken: the run's position on the ladder.
         leak_restarts: restarts for leaks in a row, by program.
+        gpu_losses: how often in a row the agent's container lost the GPU.
         hold_s: hold time before a restore.
         simulator_peak_mib: the simulator's watermark by pool kind and quality, which later plans read. Written after
             its first minutes without a leak, or at the run's orderly end.
@@ -109,6 +110,7 @@ class LauncherState:
     agent_failures: int = 0
     agent_restarts: int = 0
     leak_restarts: Mapping[str, int] = field(default_factory=dict)
+    gpu_losses: int = 0
     simulator_peak_mib: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     agent_context_mib: float | None = None
     agent_figures_doubted: str = ""
@@ -152,7 +154,10 @@ def read_previous(run: RunPaths) -> PreviousLauncher | None:
     """
     try:
         with open_to_read(run.launcher_state) as file:
-            text, saved = file.read().decode(errors="replace"), os.fstat(file.fileno())
+            saved = os.fstat(file.fileno())
+            if saved.st_size > MOST_BYTES:
+                raise UnusableStateError(f"{run.launcher_state} has {saved.st_size >> 20} MiB, too many to be read")
+            text = file.read().decode(errors="replace")
         folder = run.path.stat()
     except FileNotFoundError:
         return None

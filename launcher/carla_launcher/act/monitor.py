@@ -12,7 +12,7 @@ from carla_launcher.act.run import Run
 from carla_launcher.decide import policy
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.observation import Observation
-from carla_launcher.observe.pools import Reading
+from carla_launcher.observe.pools import Gpu, PoolKind, Reading
 from carla_run.events import LauncherEvent
 
 MOVED_MIB = 64.0
@@ -36,6 +36,8 @@ class Monitor:
         self._held: dict[tuple[str, str, str], tuple[Finding, float]] = {}
         self._found_now = ""
         self._remarks: set[tuple[str, str]] = set()
+        self._cards: set[str] = set()
+        self._unreadable: set[str] = set()
 
     def look_if_due(self) -> None:
         """Look if the interval has passed, or if a program has ended."""
@@ -50,11 +52,25 @@ class Monitor:
         seen = self._effects.observer.look(run.now_s, run.simulator.child, run.agent.child, run.further.pids())
         self._looked_s, self._seen, self.fresh = run.now_s, seen, True
         self._found_now = ""
+        self._look_at_cards(seen.memory)
         self.findings = tuple(map(self._identified, self._effects.diagnose(seen)))
         self._journal_findings()
         self._look_at_training(seen)
         self._draw_timeline(seen)
         return seen
+
+    def _look_at_cards(self, memory: Reading) -> None:
+        """Say once that GPUs can't be read any more, and once that they can; a lost one is a finding."""
+        readable = {pool.name for pool in memory.of(PoolKind.VRAM)}
+        self._cards |= readable
+        unreadable = self._cards - readable
+        if memory.gpu is Gpu.LOST or unreadable == self._unreadable:
+            return
+        event = LauncherEvent.MEMORY_UNREADABLE if unreadable else LauncherEvent.MEMORY_READABLE
+        said = memory.problem.rstrip(".") if unreadable else "the GPU's memory can be read again"
+        self._journal.event(event, said, incident="", pools=sorted(unreadable or self._unreadable))
+        self._effects.say(f"{said}: the run goes on without the GPU's figures" if unreadable else said)
+        self._unreadable = unreadable
 
     def _look_at_training(self, seen: Observation) -> None:
         failed = [each for each in self.findings if each.cause in STAND_STILL]

@@ -70,6 +70,8 @@ class Repairs:
         run, failures = self._run, 0
         if finding.cause in policy.SIMULATOR_FAILED:
             failures = run.count_failure(run.simulator)
+        elif finding.cause is Cause.CONTAINER_LOST_GPU:
+            failures = self._gpu_losses_in_a_row()
         elif finding.cause in policy.AGENT_FAILED:
             failures = run.count_failure(run.agent)
         elif finding.cause is Cause.LEAK:
@@ -82,6 +84,13 @@ class Repairs:
         well_s = self._run.program(program).up_for_s(self._run.now_s)
         before = self._journal.state.leak_restarts.get(program, 0)
         return failures_in_a_row(before, well_s, self._config.memory.leak_restarts)
+
+    def _gpu_losses_in_a_row(self) -> int:
+        """Return how often in a row the agent's container lost the GPU, counting one now."""
+        up_s = self._run.agent.up_for_s(self._run.now_s)
+        losses = failures_in_a_row(self._journal.state.gpu_losses, up_s, self._config.agent.restarts)
+        self._journal.change(gpu_losses=losses)
+        return losses
 
     def perform(self, decision: Decision, incident: str = "") -> Script:
         """Carry a decision out. Everything recorded meanwhile belongs to the incident, a new one if none is given.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from carla_launcher.act.command import Command
+from carla_launcher.act.container_words import container_of
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.pools import Cards
@@ -65,6 +66,11 @@ class RunSpec:
     def reconnects(self) -> bool:
         """Return whether a program that drives goes on by itself in a simulator that was started again."""
         return self.command is None or self.command.file.reconnects or not self.simulator.ours
+
+    @property
+    def agent_in_container(self) -> bool:
+        """Return whether each start of the agent, or of the command in its place, makes a container."""
+        return self.in_containers if self.command is None else container_of(self.command.words) is not None
 
     @property
     def resumes(self) -> bool:

@@ -20,6 +20,7 @@ SIMULATOR_FAILED = (
     Cause.SIMULATOR_NOT_READY,
 )
 AGENT_FAILED = (
+    Cause.CONTAINER_LOST_GPU,
     Cause.AGENT_CUDA_OOM,
     Cause.AGENT_HOST_OOM,
     Cause.AGENT_DISK_FULL,
@@ -85,7 +86,8 @@ def decide_for_agent(
 ) -> Decision:
     """Return what to do about an agent that ended or hangs: degrade if memory ran out, otherwise restart it.
 
-    If no rung is left it is restarted as long as the budget lasts, since a foreign process may free its memory.
+    If no rung is left it is restarted as long as the budget lasts, since a foreign process may free its memory. A
+    restart makes a new container, which has the GPU again; ``failures`` counts the losses of a GPU apart from others.
     """
     if reduces := _after_it_ran_out(finding, OwnerKind.AGENT, context, config):
         return reduces
@@ -98,7 +100,8 @@ def decide_for_agent(
         return RestartAgent(finding.sentence, wait_s, simulator_too=finding.cause is Cause.AGENT_HANG and failures > 1)
     if kind is not None:
         return _no_rung_left(finding, kind, context)
-    return _spent(finding.sentence, config.agent.restarts)
+    lost = finding.cause is Cause.CONTAINER_LOST_GPU
+    return _spent(finding.sentence, config.agent.restarts, Exit.NO_SIMULATOR if lost else Exit.BUDGET_SPENT)
 
 
 def _after_it_ran_out(finding: Finding, owner: OwnerKind, context: Context, config: LauncherConfig) -> Degrade | None:

@@ -150,8 +150,8 @@ class CommandMonitor:
             return []
         full = disk_is_full(last) or not _has_room(self._folder)  # its last words may be lost
         pool = MemoryPool.DISK if meaning is None and full else POOLS.get(meaning)
-        lost = meaning is Meaning.GPU_LOST
-        return [Failed(exit_code=ended.code, error="", pool=pool, gpu_lost=lost, cause=last).row()]
+        lost, gone = meaning is Meaning.GPU_LOST, meaning is Meaning.NO_GPU
+        return [Failed(exit_code=ended.code, error="", pool=pool, gpu_lost=lost, cause=last, no_gpu=gone).row()]
 
     def _judged(self, ended: Ended) -> Ended:
         finished = self._file.exits.get(ended.code) is End.FINISHED

@@ -42,6 +42,7 @@ class MemoryReader:
         """
         self._run = run
         self._nvml = {index: Nvml(index) for index in cards.indices}
+        self._uuids: dict[int, str] = {}
         self._names = OwnerNames(container_name, proc)
         self._ram = Ram(self._names, proc, allotted_mib)
         self._launcher: tuple[int, ...] = (os.getpid(),)
@@ -62,6 +63,7 @@ class MemoryReader:
         """Return all pools now. Raises nothing: a pool that can't be read is left out, and ``problem`` says why."""
         run = RunProcesses(simulator_pids, agent_pids, self._launcher)
         looks = {index: nvml.read() for index, nvml in self._nvml.items()}
+        self._uuids |= {index: look.card.uuid for index, look in looks.items() if look.card is not None}
         vram = (self._vram(index, look.card, run) for index, look in looks.items() if look.card is not None)
         ram = self._ram.pools(run)
         disk = _disk(self._run)
@@ -75,12 +77,12 @@ class MemoryReader:
         return Reading(pools, worst, " ".join(filter(None, problems)))
 
     def card_uuid(self, index: int) -> str:
-        """Return the UUID of one of the GPUs; empty if it can't be read."""
+        """Return the UUID of one of the GPUs, the last one while the driver fails; empty if it was never read."""
         card = self._nvml[index].read().card
-        return "" if card is None else card.uuid
+        return self._uuids.get(index, "") if card is None else card.uuid
 
     def hold(self, index: int, directory: Path = SHARED) -> Lock | None:
-        """Lock one of the GPUs for this launcher and return the lock; None if the GPU can't be read.
+        """Lock one of the GPUs for this launcher and return the lock; None if the GPU was never read.
 
         Raises:
             GpuInUseError: another launcher has it.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from carla_run.files import open_to_read
-from carla_run.readers import object_of
+from carla_run.readers import LinesRead
 
 MAX_BYTES = 2**20
 """Most bytes that one look reads, the newest ones: a program's last lines explain its end."""
@@ -19,11 +19,15 @@ class Tail:
     Args:
         path: the file; it need not exist yet.
         from_end: skip the present content, which is of an earlier process.
-        most_bytes: most bytes per look; None for all.
+        most_bytes: most bytes per look.
+
+    Attributes:
+        read: counts the damaged lines among those of ``objects``.
     """
 
-    def __init__(self, path: Path, from_end: bool, most_bytes: int | None = MAX_BYTES) -> None:
+    def __init__(self, path: Path, from_end: bool, most_bytes: int = MAX_BYTES) -> None:
         self.path = path
+        self.read = LinesRead(path.name, lines=None if from_end else 0)
         self._most_bytes = most_bytes
         self._file: BinaryIO | None = None
         self._partial = b""
@@ -45,7 +49,7 @@ class Tail:
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the JSON objects among those lines."""
-        return [row for line in self.look() if (row := object_of(line))]
+        return self.read.rows(self.look())
 
     def close(self) -> None:
         """Close the file; the next look opens it at its beginning."""
@@ -75,12 +79,15 @@ class Tail:
             size, place = os.fstat(file.fileno()).st_size, file.tell()
             if size < place:  # truncated, to be written again
                 place, self._partial = file.seek(0), b""
-            if self._most_bytes is not None and size - place > self._most_bytes:
+            if size - place > self._most_bytes:
                 place = file.seek(size - self._most_bytes)
-                self._partial = b""  # the first line that follows is incomplete, and has no meaning to a reader
-            read = file.read(size - place)
+                self._partial, self.read.lines = b"", None
+                # The first line that follows is incomplete, and has no meaning to a reader.
+                read = file.read(size - place).partition(b"\n")[2]
+            else:
+                read = file.read(size - place)
         except OSError:
             return
         whole, end, partial = (self._partial + read).rpartition(b"\n")
         lines += whole.decode(errors="replace").split("\n") if end else []
-        self._partial = partial if self._most_bytes is None else partial[-self._most_bytes :]
+        self._partial = partial[-self._most_bytes :]

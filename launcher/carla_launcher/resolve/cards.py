@@ -9,7 +9,7 @@ from carla_launcher.act.compose import project
 from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.simulators import asked_for
-from carla_run.memory.nvml import Nvml
+from carla_run.memory.nvml import DriverError, Nvml
 
 
 def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
@@ -21,6 +21,7 @@ def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
 
     Raises:
         RefusedError: the machine doesn't have the GPU.
+        DriverError: the driver fails, and a GPU that the run needs is named by its UUID.
     """
     simulator, given = asked_for(options), options.gpu
     needs_none = simulator is not None and not simulator.needs_card and options.device == "cpu"
@@ -31,7 +32,12 @@ def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
         if index is not None:
             return index if needs_none else _index(str(index), f"--gpu {given}: GPU")
         named = "" if options.runtime is RuntimeKind.PROCESS else project.setting(variable, options.stack)
-        return _index(named, f"{variable}:") if named else 0
+        try:
+            return _index(named, f"{variable}:") if named else 0
+        except DriverError:
+            if not needs_none:
+                raise
+            return 0
 
     return Cards(
         card(remembered[0], None if given is None else given.simulator, "CARLA_GPU"),

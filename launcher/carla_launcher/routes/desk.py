@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from carla_launcher.decide.route_verdict import KEPT, DriveEnd, Outcome, Verdict
 from carla_launcher.observe.observation import Ended
 from carla_run.configuration.routes_section import Routes
 from carla_run.events import LauncherEvent
-from carla_run.exits import Exit
+from carla_run.exits import Exit, ExitError
 from carla_run.files import open_to_read, write_whole
 from carla_run.paths import RunPaths
-from carla_run.readers import read_lines
+from carla_run.readers import LinesRead, read_lines
 from carla_run.signals import StopRequests
 
 RESULT_BYTES, OUTPUT_BYTES = 2**20, 2**16
@@ -75,15 +75,27 @@ class Desk:
     """
 
     def __init__(
-        self, run: RunPaths, items: tuple[str, ...], rules: Routes, journal: Journal, stop: StopRequests
+        self,
+        run: RunPaths,
+        items: tuple[str, ...],
+        rules: Routes,
+        journal: Journal,
+        stop: StopRequests,
+        say: Callable[[str], None],
     ) -> None:
         """Close what a launcher that is gone left open; say which items there are.
 
         Raises:
             JournalError: the disk refuses it.
+            ExitError: the journal is too large to be read.
         """
         self.over: Ending | None = None
-        self.progress = progress_of(read_lines(run.launcher_events))
+        read = LinesRead(run.launcher_events.name)
+        self.progress = progress_of(read_lines(run.launcher_events, read))
+        if read.unread:
+            raise ExitError(f"{run.path}: {read}, and with it the results: name another run.", Exit.BAD_CONFIG)
+        if read.damaged:
+            say(f"{read}: an item whose result was in one is driven again")
         self._run, self._rules, self._journal, self._stop = run, rules, journal, stop
         self._in_a_row = 0
         for row in cut_off(self.progress):

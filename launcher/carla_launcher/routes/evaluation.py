@@ -65,7 +65,7 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
         listeners = [opened.enter_context(contextlib.closing(each)) for each in notifiers(asked.on_event)]
         journal = Journal(run_, _state(run_, program, asked), time.time, listeners)
         journal.event(LauncherEvent.RUN_STARTED, config=str(program))
-        desk = Desk(run_, found, rules, journal, stop)
+        desk = Desk(run_, found, rules, journal, stop, say)
         journal.change(incident="", state=State.RUNNING.value)  # the killed launcher's drives are closed
         port, to_terminal = asked.dashboard_port, sys.stdout.isatty()
         page = opened.enter_context(hooks.serve_page(run_, port, say, asked.launcher_config, to_terminal=to_terminal))

@@ -21,6 +21,7 @@ CAUSES = {
     "foreign_process": "foreign process took memory",
     "pressure": "memory short",
     "gpu_lost": "GPU lost",
+    "container_lost_gpu": "agent's container lost the GPU",
     "out_of_band": "unexpected size",
     "restore": "memory was free again",
     "launcher_gone": "launcher killed",

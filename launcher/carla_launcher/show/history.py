@@ -9,17 +9,19 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.decide.policy import RAN_OUT
 from carla_launcher.decide.route_progress import progress_of
 from carla_launcher.show import routes, timeline
+from carla_launcher.show.damage import damaged_files
 from carla_launcher.show.incidents import STOOD_STILL, Incident, first_of, moment, words
 from carla_launcher.show.timeline import Sample, Timeline, spans_s, union
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, number, read_lines, read_object
+from carla_run.readers import LinesRead, inner, number, read_lines, read_object
 
 BEFORE_S, AFTER_S = 15.0, 1.5
 """Time before and after an incident's beginning in which to look for the moment with the least free memory."""
@@ -51,6 +53,7 @@ class RunHistory:
         gathered: all incidents by their ids, in order of their beginning.
         events: number of each of the launcher's events.
         routes: of an evaluation by ``routes``, what ``show.routes`` tells; empty for any other run.
+        damaged: the files of which lines were left out, or that can't be read, a sentence each.
     """
 
     launcher: Row = field(default_factory=dict)
@@ -62,6 +65,7 @@ class RunHistory:
     gathered: dict[str, Incident] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
     routes: Row = field(default_factory=dict)
+    damaged: Sequence[str] = ()
 
     def take_up(self, rows: Iterable[Row]) -> None:
         """Add the launcher's events in order, and rows that only show when it was alive; invalid rows are ignored."""
@@ -145,14 +149,17 @@ class RunHistory:
 
 def examine(run: RunPaths) -> RunHistory:
     """Return a run's history; without sessions and timeline if no launcher has written an event."""
-    events, course = read_lines(run.launcher_events), timeline.read(read_lines(run.launcher_memory))
+    reads = {path: LinesRead(path.name) for path in _lines_of(run)}
+    events, memory, agent_events, metrics = (read_lines(path, read) for path, read in reads.items())
+    course = timeline.read(memory)
     history = RunHistory(
         read_object(run.launcher_state),
         course if events else Timeline(),
         read_heartbeat(run.heartbeat),
-        read_lines(run.agent_events),
-        read_lines(run.metrics),
+        agent_events,
+        metrics,
         routes=routes.told(run, progress_of(events)),
+        damaged=[*damaged_files(run), *filter(None, map(str, reads.values()))],
     )
     # There may be no event for hours: a killed launcher lived until its last line in either file.
     signs = [{"time": each.time_s} for each in history.timeline.progress]
@@ -160,6 +167,10 @@ def examine(run: RunPaths) -> RunHistory:
     for incident in history.incidents:
         incident.pool, incident.tightest = _tightest(incident, course)
     return history
+
+
+def _lines_of(run: RunPaths) -> tuple[Path, ...]:
+    return run.launcher_events, run.launcher_memory, run.agent_events, run.metrics
 
 
 def _tightest(incident: Incident, course: Timeline) -> tuple[str, Sample | None]:

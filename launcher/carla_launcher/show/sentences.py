@@ -18,12 +18,13 @@ OLDER = "Standstills of training are unknown: an older launcher, which didn't re
 
 def overview(run: RunHistory) -> list[str]:
     """Return the summary as sentences without markup."""
+    damaged = [f"{sentence}." for sentence in run.damaged]
     if not run.sessions:
-        return []
+        return damaged
     faults = sum(run.faults.values())
     if not run.incidents:
-        return [_length(run), f"No incidents{_without_action(run)}."]
-    return [_length(run), _faults(run, faults), _actions(run), _cost(run)]
+        return [_length(run), f"No incidents{_without_action(run)}.", *damaged]
+    return [_length(run), _faults(run, faults), _actions(run), _cost(run), *damaged]
 
 
 def _length(run: RunHistory) -> str:

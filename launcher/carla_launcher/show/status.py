@@ -15,6 +15,7 @@ from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.decide.route_progress import Progress, cut_off, progress_of
 from carla_launcher.observe.tail import Tail
 from carla_launcher.show import routes
+from carla_launcher.show.damage import damaged_files
 from carla_launcher.show.incidents import moment, words
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.locks import is_held
@@ -26,6 +27,7 @@ MIN_SPAN_S = 2.0
 JOB_EVERY_S = 10.0
 """Interval between two queries of Slurm, whose controller serves all users of a cluster."""
 ROWS_KEPT = 100
+MOST_EVENTS_BYTES = 256 << 20
 
 Row = Mapping[str, Any]
 
@@ -41,7 +43,7 @@ class StatusReader:
     def __init__(self, run: RunPaths) -> None:
         self._run = run
         self._memory = Tail(run.launcher_memory, from_end=False)
-        self._events = Tail(run.launcher_events, from_end=False, most_bytes=None)
+        self._events = Tail(run.launcher_events, from_end=False, most_bytes=MOST_EVENTS_BYTES)
         self._progress_of_routes = Progress()
         self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
@@ -54,8 +56,8 @@ class StatusReader:
         (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher; ``step``, ``total_steps``, ``steps_per_s``,
         ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``; ``rungs`` (steps taken: ``rung``, ``kind``,
         ``cause``, ``since``), ``next_restore_s`` (at the earliest); open ``findings``; ``memory`` (``time``, ``pools``,
-        as in ``launcher-memory.jsonl``); ``nodes`` (a line per collector of a cluster); ``job`` of Slurm (see
-        ``hooks.job``).
+        as in ``launcher-memory.jsonl``); ``damaged`` (lines and files that were left out, a sentence each); ``nodes``
+        (a line per collector of a cluster); ``job`` of Slurm (see ``hooks.job``).
         """
         self._rows.extend(self._memory.objects())
         # A launcher takes the lock before it writes, and releases it after writing its end. If the lock is held before
@@ -84,6 +86,7 @@ class StatusReader:
             "findings": [_held(row) for row in _rows(launcher, "findings")] if alive else [],
             "memory": self._pools(),
             "routes": self._routes(alive),
+            "damaged": self._damaged(),
             "nodes": hooks.nodes(self._run),
             "job": self._job_at(now),
         }
@@ -92,6 +95,9 @@ class StatusReader:
         """Return where an evaluation stands; None if the run is none."""
         self._progress_of_routes = progress = progress_of(self._events.objects(), self._progress_of_routes)
         return routes.told(self._run, progress if alive else progress_of(cut_off(progress), progress)) or None
+
+    def _damaged(self) -> list[str]:
+        return [*damaged_files(self._run), *filter(None, (str(each.read) for each in (self._events, self._memory)))]
 
     def _job_at(self, now: float) -> dict[str, Any] | None:
         if now - self._job[0] >= JOB_EVERY_S:

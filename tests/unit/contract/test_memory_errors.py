@@ -76,7 +76,18 @@ GPU_LOST = (
     "CUDA error: hardware stack error",
     "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
 )
+NO_GPU = (
+    "No CUDA GPUs are available",
+    "CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env variable "
+    "CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero.",
+    "CUDA driver initialization failed, you might not have a CUDA gpu.",
+    "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver",
+    "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that "
+    "might have already set an error? Error 304: OS call failed or operation not supported on this OS",
+    "Failed to initialize NVML: Unknown Error",
+)
 NOTHING = (
+    "Failed to initialize NVML: Driver/library version mismatch",
     "CUDA error: an illegal memory access was encountered",
     "CUDA error: device-side assert triggered",
     "CUDA error: unspecified launch failure",
@@ -99,6 +110,7 @@ NOTHING = (
         *((words, Meaning.DEVICE_IF_FULL) for words in DEVICE_IF_FULL),
         *((words, Meaning.HOST) for words in HOST),
         *((words, Meaning.GPU_LOST) for words in GPU_LOST),
+        *((words, Meaning.NO_GPU) for words in NO_GPU),
         *((words, None) for words in NOTHING),
     ],
 )

@@ -14,6 +14,7 @@ from carla_launcher.act.runtime import Role
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.observe.observation import Sign
 from carla_launcher.observe.pools import Gpu, PoolKind
+from carla_run.events import Failed
 from carla_run.paths import RunPaths
 from tests.unit.launcher.machine import Machine
 from tests.unit.launcher.planned import RUNGS
@@ -41,6 +42,24 @@ def fill_the_disk(machine: Machine) -> None:
 def never_get_ready(machine: Machine) -> None:
     machine.next_start_sticks = True
     machine.crash_simulator(Sign.CRASH)
+
+
+def come_back_slowly(machine: Machine) -> None:
+    """End the simulator; the next one takes longer than the limit of a start."""
+    machine.next_start_is_slow = True
+    machine.crash_simulator(Sign.CRASH)
+
+
+def take_containers_gpu(machine: Machine) -> None:
+    """End the agent as `systemctl daemon-reload` ends it in a container; the host keeps the GPU."""
+    said = "CUDA error: no CUDA-capable device is detected"
+    if machine.living(Role.AGENT):
+        machine.agent_events.append(Failed(1, "AcceleratorError", gpu_lost=True, cause=said).row())
+    end_agent(machine, 1)
+
+
+def fail_driver(machine: Machine) -> None:
+    machine.driver_fails_until_s = machine.clock.now_s + machine.rng.uniform(5, 900)
 
 
 def end_agent(machine: Machine, code: int, oom_killed: bool = False) -> None:
@@ -98,6 +117,9 @@ FAULTS: dict[str, Callable[[Machine], None]] = {
     "foreign process on the disk": lambda machine: machine.take(PoolKind.DISK, 58_000, 59_400),
     "disk full at a start": fill_the_disk,
     "clock jumps": jump,
+    "driver fails": fail_driver,
+    "container loses the GPU": take_containers_gpu,
+    "simulator comes back slowly": come_back_slowly,
 }
 LAST = {"GPU lost": lose_gpu, "lavapipe": misconfigure}
 """Faults after which a run is over; every tenth seed ends with one."""

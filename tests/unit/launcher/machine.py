@@ -51,7 +51,7 @@ COLLECTOR_MARGIN_S = 5.0
 CHECKPOINT_EVERY_STEPS = 5000
 STEPS_PER_S = 10.0
 WARM_AFTER_S = 8.0
-READY_AFTER_S = 12.0
+READY_AFTER_S, SLOW_S = 12.0, 200.0
 
 
 def limits() -> LauncherConfig:
@@ -111,6 +111,9 @@ class Machine(World):
     leak_mib_s: dict[Role, float] = field(default_factory=dict)
     simulator_hangs: bool = False
     next_start_sticks: bool = False
+    next_start_is_slow: bool = False
+    slow: set[int] = field(default_factory=set)
+    driver_fails_until_s: float = 0.0
     fills_disk_at_start: bool = False
     collector_hangs_since_s: float | None = None
     agent_hangs: bool = False
@@ -134,7 +137,8 @@ class Machine(World):
         super().__post_init__()
 
     def _begin_diagnosis(self) -> None:
-        expected = Expectations(TICK_TIMEOUT_S, COLLECTOR_MARGIN_S, footprint.program().exits)
+        exits = footprint.program().exits
+        expected = Expectations(TICK_TIMEOUT_S, COLLECTOR_MARGIN_S, exits, in_container=True)
         self.diagnose = Diagnostician(self.config, expected).look
 
     # Time
@@ -158,7 +162,7 @@ class Machine(World):
         self.longest_stall_s = max(self.longest_stall_s, self.clock.now_s - self.moved_s)
 
     def _drive(self, agent: Program, seconds: float) -> None:
-        ready = [program for program in self.living(Role.SIMULATOR) if self._age_s(program) > READY_AFTER_S]
+        ready = [program for program in self.living(Role.SIMULATOR) if self._is_ready(program)]
         if self.collector_hangs_since_s is not None:
             waited_s = self.clock.now_s - self.collector_hangs_since_s
             if waited_s > TICK_TIMEOUT_S + COLLECTOR_MARGIN_S:  # the agent replaces its collector
@@ -210,6 +214,8 @@ class Machine(World):
         if start.role is Role.SIMULATOR:
             self.simulator_hangs, self.leak_mib_s[Role.SIMULATOR] = False, 0.0
             program.stuck, self.next_start_sticks = self.next_start_sticks, False
+            self.slow |= {program.pid} if self.next_start_is_slow else set()
+            self.next_start_is_slow = False
         else:
             self.agent_hangs = False
             self.collector_hangs_since_s = self.clock.now_s if self.simulator_hangs else None
@@ -251,7 +257,7 @@ class Machine(World):
     def check(self, in_use: bool) -> Any:
         health = super().check(in_use)
         living = self.living(Role.SIMULATOR)
-        ready = living and self._age_s(living[-1]) > READY_AFTER_S and not living[-1].stuck
+        ready = living and self._is_ready(living[-1]) and not living[-1].stuck
         return health if ready else replace(health, version="", problem="nothing listens there")
 
     def look(
@@ -294,6 +300,8 @@ class Machine(World):
             pools.append(Pool(name, kind, measured(TOTAL_MIB[kind]), free, tuple(owners), kills))
         if self.gpu is Gpu.LOST:
             return Reading(tuple(pools[1:]), Gpu.LOST, "GPU is lost")
+        if self.clock.now_s < self.driver_fails_until_s:
+            return Reading(tuple(pools[1:]), self.gpu, "GPU 0 can't be read (NVML: Unknown Error).")
         return Reading(tuple(pools), self.gpu)
 
     def beat(self, agent: Child | None) -> Heartbeat | None:
@@ -302,7 +310,7 @@ class Machine(World):
             return None
         values = {**BASE, **program.overrides}
         age_s = self._age_s(program)
-        waits = not any(self._age_s(each) > READY_AFTER_S for each in self.living(Role.SIMULATOR))
+        waits = not any(map(self._is_ready, self.living(Role.SIMULATOR)))
         hung_s = 0.0 if self.collector_hangs_since_s is None else self.clock.now_s - self.collector_hangs_since_s
         phase = Phase.DRAINED if self.drained else Phase.WAITING_FOR_SIMULATOR if waits else Phase.UPDATING
         return Heartbeat(
@@ -328,6 +336,9 @@ class Machine(World):
 
     def _age_s(self, program: Program) -> float:
         return self.clock.now_s - program.began_s
+
+    def _is_ready(self, simulator: Program) -> bool:
+        return self._age_s(simulator) > (SLOW_S if simulator.pid in self.slow else READY_AFTER_S)
 
     def _on_card(self, agent: Program) -> bool:
         return bool({**BASE, **agent.overrides}["device"] == "cuda")

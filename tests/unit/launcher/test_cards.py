@@ -25,7 +25,7 @@ from carla_launcher.places import SHIPPED
 from carla_launcher.resolve import machine
 from carla_launcher.resolve.cards import pick
 from carla_run.exits import Exit
-from carla_run.memory.nvml import Nvml
+from carla_run.memory.nvml import DriverError, Nvml
 from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
@@ -247,6 +247,17 @@ def test_remembered_cards_win_over_named_and_composes(
     two_cards: None, asked: dict[str, Any], remembered: tuple[str, str], cards: Cards
 ) -> None:
     assert pick(RunOptions(**asked), remembered) == cards
+
+
+def test_a_driver_that_fails_gives_no_other_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> int:
+        raise DriverError(f"GPU {name} can't be found (NVML: Unknown Error); nvidia-smi may show more.")
+
+    monkeypatch.setattr(Nvml, "index_of", staticmethod(fails))
+    with pytest.raises(DriverError, match="GPU GPU-b can't be found"):
+        pick(RunOptions(), ("GPU-b", "GPU-b"))
+    monkeypatch.setenv("CARLA_GPU", "GPU-b")
+    assert pick(RunOptions(device="cpu", simulator=SimulatorKind.LITE)) == Cards(0, 0)
 
 
 def test_one_card_by_two_names_is_one_pool(two_cards: None, monkeypatch: pytest.MonkeyPatch) -> None:

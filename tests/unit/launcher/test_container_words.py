@@ -6,6 +6,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from carla_launcher.act.container_words import ContainerWords, container_of
 
@@ -88,3 +90,34 @@ def test_a_start_names_its_id_file_and_variables_before_its_own_options() -> Non
 )
 def test_its_end_is_asked_of_the_same_engine(command: str, ending: str) -> None:
     assert shlex.join(words_of(command).ending) == ending
+
+
+WORD = st.sampled_from(
+    (
+        *("docker", "podman", "run", "container", "image", "", "-", "--", "---", "-d", "-it", "-m2g", "-m", "--memory"),
+        *(
+            "--memory=1e9",
+            "--memory=9" + "9" * 400 + "g",
+            "--rm",
+            "--rm=false",
+            "--name",
+            "--name=",
+            "-=",
+            "\x00",
+            "-é",
+        ),
+    )
+) | st.text(max_size=5)
+
+
+@given(st.lists(WORD, max_size=8))
+def test_any_words_are_read(words: list[str]) -> None:
+    found = container_of(("docker", *words))
+    if found is None:
+        return
+    assert (*found.call, *found.options, *found.rest) == ("docker", *words)
+    assert isinstance(found.refusal, str)
+    assert found.memory_mib is None or found.memory_mib >= 0
+    assert found.ending[0] == "docker"
+    assert "run" not in found.ending or "run" in words[: len(found.call) - 2]
+    assert set(found.options) <= set(found.start(Path("id"), ("A",)))

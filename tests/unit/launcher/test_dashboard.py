@@ -224,7 +224,7 @@ def test_a_launcher_that_ends_during_a_look_wasnt_killed(
 
 def test_only_what_is_new_is_read_and_a_half_written_line_waits(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    grown = Tail(path, from_end=False, most_bytes=None)
+    grown = Tail(path, from_end=False)
     assert grown.objects() == []
     path.write_text('{"a": 1}\n{"a": ')
     assert grown.objects() == [{"a": 1}]

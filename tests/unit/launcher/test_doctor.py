@@ -80,7 +80,11 @@ def test_a_driver_is_named_with_the_cards_of_both_programs(
 
 @pytest.mark.parametrize(
     ("card", "code", "verdict", "said"),
-    [(True, 15, PROBLEM, "nvmlInit says 15"), (False, 9, UNKNOWN, "no NVIDIA GPU")],
+    [
+        (True, 15, PROBLEM, "nvmlInit says 15"),
+        (False, 9, UNKNOWN, "no NVIDIA GPU"),
+        (False, 999, PROBLEM, "nvmlInit says 999"),
+    ],
 )
 def test_a_driver_that_fails_is_a_problem_where_there_is_a_card(
     machine: Machine, tmp_path: Path, card: bool, code: int, verdict: Verdict, said: str

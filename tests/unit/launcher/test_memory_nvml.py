@@ -215,6 +215,31 @@ def test_an_error_means_another_thing_once_the_gpu_was_there(
         looker.vram()
 
 
+@pytest.mark.parametrize("code", [UNKNOWN, LOST, MISMATCH])
+def test_a_driver_may_fail_from_any_call_on(figures: Figures, looker: Looker, code: int) -> None:
+    """Of each three readings the ones before the n-th call are whole, the ones after it say why they aren't."""
+    figures.hold(CARLA, 4700, "G")
+    whole = looker.vram()
+    points = 0
+    for after in range(1, 200):
+        figures.fails = figures.fails_to_begin = code
+        figures.after = after
+        figures.write()
+        readings = [looker.read() for _ in range(3)]
+        failed = [bool(reading["problem"]) for reading in readings]
+        figures.fails = figures.fails_to_begin = 0
+        figures.write()
+        assert looker.vram() == whole, "the driver works again"
+        for reading, fails in zip(readings, failed, strict=True):
+            assert reading["gpu"] == ("lost" if fails and code == LOST else "ok")
+            assert [pool["kind"] for pool in reading["pools"]] == ["vram"] * (not fails) + ["ram", "disk"]
+        if not any(failed):
+            break
+        assert failed == sorted(failed), "once it fails it goes on to fail"
+        points += 1
+    assert points >= 3 * 5, "a reading makes five calls at least"
+
+
 def test_a_driver_that_is_not_loaded_is_no_gpu_with_a_reason(figures: Figures, looker: Looker) -> None:
     figures.path.unlink()
     reading = looker.read()

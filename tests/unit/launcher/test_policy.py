@@ -316,6 +316,8 @@ CRASH, NOT_READY, OUT_OF_VRAM = Cause.SIMULATOR_CRASH, Cause.SIMULATOR_NOT_READY
         (Cause.AGENT_HOST_OOM, SPENT, {"stands": BARE}, Nothing),
         (Cause.MISCONFIGURATION, 1, {}, Exit.BAD_CONFIG),
         (Cause.GPU_LOST, 1, {}, Exit.NO_SIMULATOR),
+        (Cause.CONTAINER_LOST_GPU, BUDGET.budget, {"exit_code": 1}, RestartAgent),
+        (Cause.CONTAINER_LOST_GPU, SPENT, {"exit_code": 1}, Exit.NO_SIMULATOR),
         (Cause.LEAK, 1, {"pool": "vram:0", "owner": "chrome", "exhausted_in_s": 60}, Nothing),
         (Cause.COLLECTOR_HANG, 1, {}, Nothing),
         (Cause.OUT_OF_BAND, 1, {}, Nothing),

@@ -140,6 +140,19 @@ def test_a_request_to_stop_reaches_the_command(start: Start, signal_: signal.Sig
     assert program.ended()[0] == 9
 
 
+@pytest.mark.parametrize(("code", "ends"), [(999, 0), (18, 0), (15, 65)])
+def test_a_wait_outlasts_a_driver_that_fails(figures: Figures, start: Start, code: int, ends: int) -> None:
+    figures.hold(CARLA, figures.total_mib - 1000, kind="G")
+    program = start("--min-free", "1200", "--sleep", "0.1", "--", "true", environment=figures.environment)
+    program.waits()
+    figures.fails = code
+    figures.write()
+    program.says("can't be read")
+    figures.fails = 0
+    figures.hold(CARLA, figures.total_mib - 1300, kind="G")
+    assert program.ended()[0] == ends
+
+
 def test_a_request_to_stop_ends_the_wait(figures: Figures, start: Start) -> None:
     figures.hold(CARLA, figures.total_mib - 100, kind="G")
     program = start("--min-free", "1000", "--", "true", environment=figures.environment)

@@ -131,7 +131,7 @@ class Office:
 
     def open(self, names: tuple[str, ...] = ("a", "b", "c"), **changes: Any) -> Desk:
         journal = Journal(self.run, LauncherState("night", {}, "", 0, evaluation="night.yaml"), time.time)
-        return Desk(self.run, names, rules(**changes), journal, self.stop)
+        return Desk(self.run, names, rules(**changes), journal, self.stop, print)
 
     def drive(self, desk: Desk, come_to: Callable[[Assignment], Verdict] = lambda _: DONE) -> list[str]:
         """Drive all that is given out; return the items in the order in which they were."""
@@ -432,3 +432,21 @@ def test_what_is_driven_already_starts_nothing(begin: Callable[..., Ending], tmp
     office = Office(tmp_path / "night")
     office.drive(office.open(("1",)))
     assert begin(LEAST % ("cat", "")) == Ending(Exit.FINISHED, "all items have a result")
+
+
+def test_a_damaged_line_is_said_and_its_item_driven_again(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+    assert office.drive(office.open()) == ["a", "b", "c"]
+    lines = office.run.launcher_events.read_bytes().splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if b'"drive_ended"' in line)
+    office.run.launcher_events.write_bytes(b"".join([*lines[:at], lines[at][1:], *lines[at + 1 :]]))
+    desk = office.open()
+    said = f"1 line of launcher-events.jsonl is damaged (first: line {at + 1}) and left out"
+    assert said in capsys.readouterr().out
+    assert office.drive(desk) == ["a"]
+
+
+def test_a_journal_too_large_to_be_read_is_refused(office: Office) -> None:
+    office.drive(office.open())
+    os.truncate(office.run.launcher_events, 1 << 40)
+    with pytest.raises(ExitError, match=r"launcher-events\.jsonl has more than 1024 MiB and is left out, and with it"):
+        office.open()

@@ -32,6 +32,7 @@ __all__ = ["MAP_NAMES", "Lane", "MapError", "Marking", "RoadNetwork", "RoadPaint
 MAP_NAMES = generator.NAMES
 # About 300 B per metre; CARLA's largest town has a third of this length.
 _LONGEST_M = 2e6
+_MOST_BYTES = 256 << 20
 
 
 class RoadPaint(NamedTuple):
@@ -174,6 +175,8 @@ def load(map: str) -> RoadNetwork:
         raise MapError(
             f"map {map} does not exist: expected one of {generator.KNOWN} or the path of an OpenDRIVE file (.xodr)"
         )
+    if (size := path.stat().st_size) > _MOST_BYTES:
+        raise MapError(f"map {map} has {size >> 20} MiB, carla-lite reads {_MOST_BYTES >> 20}: cut it into parts")
     try:
         content = path.read_bytes()
     except OSError as error:

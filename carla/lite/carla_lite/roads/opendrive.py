@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from carla_lite.roads.reference_line import Profile, ReferenceLine
 
@@ -59,7 +60,11 @@ class Section:
 
     def lane(self, lane_id: int) -> LaneRecord | None:
         """Return the lane with this id, or None."""
-        return next((lane for lane in self.lanes if lane.lane_id == lane_id), None)
+        return self._by_id.get(lane_id)
+
+    @cached_property
+    def _by_id(self) -> Mapping[int, LaneRecord]:
+        return {lane.lane_id: lane for lane in reversed(self.lanes)}  # of equal ids the first one counts
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ class Road:
     predecessor: int = 0
     successor: int = 0
     keeps_right: bool = True
+
+    @cached_property
+    def numbered(self) -> Mapping[int, Section]:
+        """The sections by their number in the file; of equal numbers the first one."""
+        return {section.number: section for section in reversed(self.sections)}
 
     def speed_limit_mps(self, s: float) -> float:
         """Return the speed limit at station s."""

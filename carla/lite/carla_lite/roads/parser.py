@@ -55,6 +55,8 @@ _NUMBER = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _WIDEST_MARK_M = 1.0
+_MOST = {"lane": 100_000, "signal": 20_000, "signalReference": 20_000, "object": 100_000, "geometry": 200_000}
+"""Most elements of a map, by name; CARLA's Town10HD has 509 lanes and 147 signals and references."""
 
 
 def read(name: str, xodr: str) -> OpenDrive:
@@ -72,6 +74,12 @@ def read(name: str, xodr: str) -> OpenDrive:
             "check what was exported"
         )
     root = document.child("OpenDRIVE")
+    for element, most in _MOST.items():
+        count = pugi.XPathQuery(f"count(//{element})").evaluate_number(document)
+        if count > most:
+            raise MapError(
+                f"map {name} has {count:.0f} <{element}> elements, carla-lite holds {most}: cut it into parts"
+            )
     nodes: dict[int, list[Node]] = defaultdict(list)
     for node in root.children("road"):
         nodes[node.attribute("id").as_uint()].append(node)

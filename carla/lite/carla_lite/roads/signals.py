@@ -162,7 +162,7 @@ def _stops(roads: Mapping[int, Road], references: Sequence[SignalReference], dri
         for lane in driven.of(reference):
             before = driven.before(lane) if lane.in_junction else None
             key = (before or lane).road_id, (before or lane).section, (before or lane).lane_id
-            section = next(one for one in roads[lane.road_id].sections if one.number == lane.section)
+            section = roads[lane.road_id].numbered[lane.section]
             if key in stopped or (before is None and not section.start <= reference.s <= section.end):
                 continue
             stopped.add(key)

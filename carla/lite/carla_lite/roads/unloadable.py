@@ -145,9 +145,9 @@ def _section(road: Road, section: Section) -> Iterator[str]:
         yield f"{where}: the first <laneOffset> begins only at s={road.lane_offset.starts[0]:g}"
     if road.line.elevation.starts[0] > first:
         yield f"{where}: the first <elevation> begins only at s={road.line.elevation.starts[0]:g}"
+    outermost = {side: max((one.lane_id * side for one in seen), default=0) for side in (1, -1)}
     for lane in section.lanes:
-        outside = [abs(one.lane_id) for one in seen if one.lane_id * lane.lane_id > 0]
-        needed = bool(lane.lane_id) and abs(lane.lane_id) <= max(outside, default=0)
+        needed = bool(lane.lane_id) and abs(lane.lane_id) <= outermost[1 if lane.lane_id > 0 else -1]
         if needed and (lane.width is None or lane.width.starts[0] > _STEP_M):
             yield f"{where}: lane {lane.lane_id} has no <width> at its start"
         if lane.kind == "driving" and not _has_inner(section, lane):

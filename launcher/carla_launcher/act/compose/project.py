@@ -23,6 +23,8 @@ from carla_run.paths import RunPaths
 COMPOSE_SINCE = (2, 24, 4)
 """The first release with the tags ``!override`` and ``!reset``, which docker-compose.lite.yml uses."""
 LIMIT_S = 60.0
+MOST_CHARACTERS = 1 << 20
+"""Most characters of ``.env`` that are read."""
 
 
 def name_of(run: RunPaths) -> str:
@@ -128,7 +130,8 @@ class Project:
 def dotenv(stack: Path) -> dict[str, str]:
     """Return the variables in ``.env`` of the Compose files' folder; empty if there is none."""
     try:
-        lines = (stack / ".env").read_text(encoding="utf-8", errors="replace").splitlines()
+        with (stack / ".env").open(encoding="utf-8", errors="replace") as file:
+            lines = file.read(MOST_CHARACTERS).splitlines()
     except OSError:
         return {}
     pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))

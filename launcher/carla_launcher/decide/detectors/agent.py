@@ -11,7 +11,7 @@ from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.ends import EndDetector
 from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation
-from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_launcher.observe.pools import Gpu, OwnerKind, PoolKind
 from carla_run.configuration.program_life import End
 from carla_run.events import CannotFit, CollectorRestarted, Failed, MemoryPool, NoCuda, decisive
 from carla_run.exits import exit_in_words
@@ -37,6 +37,8 @@ _OTHER_ENDS: Mapping[End, tuple[Cause, str]] = {
     End.BAD_CONFIGURATION: (Cause.MISCONFIGURATION, "the agent refused its configuration"),
     End.NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator in time"),
 }
+PREVENTED_BY = '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json'
+"""Setting with which ``systemctl daemon-reload`` leaves containers their GPU (nvidia-container-toolkit issue 48)."""
 AT_ONCE_S = 10.0
 """A program that ends in this time and leaves others running has put itself into the background."""
 
@@ -48,10 +50,13 @@ class AgentDetector:
         config: the launcher's.
         kills: what the kernel killed for memory.
         exits: what the agent's exit codes say.
+        in_container: each start of the agent makes a container.
     """
 
-    def __init__(self, config: LauncherConfig, kills: RecentOomKills, exits: Mapping[int, End]) -> None:
-        self._exits = exits
+    def __init__(
+        self, config: LauncherConfig, kills: RecentOomKills, exits: Mapping[int, End], in_container: bool = False
+    ) -> None:
+        self._exits, self._in_container = exits, in_container
         self._limits, self._recent_s, self._kills = config.agent, config.watch.sign_s, kills
         self._ends = EndDetector(config.memory, kills, OwnerKind.AGENT, CRASHED_SHORT)
         self._started_s: float | None = None
@@ -61,7 +66,7 @@ class AgentDetector:
         self._failure = self._said = ""
         self._child_killed_s = -float("inf")
         self._ran_out: MemoryPool | None = None
-        self._gpu_lost = False
+        self._gpu_lost = self._no_gpu = self._host_has_gpu = False
         self._refused: CannotFit | None = None
 
     def forget(self) -> None:
@@ -76,6 +81,7 @@ class AgentDetector:
         if self._ends.look(seen.time_s, seen.memory, agent):
             self._begin()
         self._beat = agent.beat or self._beat
+        self._host_has_gpu = seen.memory.gpu is Gpu.OK and bool(seen.memory.of(PoolKind.VRAM))
         self._read_events(seen.time_s, agent.events)
         if agent.ended is not None:
             found = None if agent.ended.planned else self._end(seen.time_s, agent.ended)
@@ -86,7 +92,8 @@ class AgentDetector:
     def _begin(self) -> None:
         self._started_s, self._place, self._beat = None, None, None
         self._failure, self._said, self._ran_out, self._refused = "", "", None, None
-        self._gpu_lost, self._child_killed_s = False, -float("inf")
+        self._gpu_lost = self._no_gpu = False
+        self._child_killed_s = -float("inf")
 
     def _read_events(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
         for event in map(decisive, events):
@@ -95,6 +102,7 @@ class AgentDetector:
             elif isinstance(event, Failed) or (isinstance(event, NoCuda) and event.device == "cuda"):
                 self._failure, self._ran_out = event.cause, event.pool
                 self._gpu_lost = isinstance(event, Failed) and event.gpu_lost
+                self._no_gpu = isinstance(event, Failed) and event.no_gpu
                 self._said = event.cause if isinstance(event, Failed) and not event.error else ""
             elif isinstance(event, CollectorRestarted) and event.signal == signal.SIGKILL:
                 self._child_killed_s = now_s
@@ -141,10 +149,22 @@ class AgentDetector:
         kinds = {PoolKind.RAM} if on_cpu or code in (KILLED, ENDED) else {PoolKind.VRAM, PoolKind.RAM}
         if short := self._ends.explained(crash, kinds):
             return short
+        said = self._failure.partition("\n")[0].rstrip(".")
+        if self._container_lost_gpu:
+            words = (
+                f"the agent's container lost the GPU, which the host still has ({said}); `systemctl daemon-reload` "
+                f"does that, and {PREVENTED_BY} prevents it"
+            )
+            return self._finding(Cause.CONTAINER_LOST_GPU, words, code)
         if self._gpu_lost:
-            said = self._failure.partition("\n")[0].rstrip(".")
             return self._finding(Cause.GPU_LOST, f"the agent lost the GPU ({said}): restart the machine", code)
         return crash
+
+    @property
+    def _container_lost_gpu(self) -> bool:
+        """Return whether only the agent's container lost the GPU. One that never had it has done no work."""
+        worked = self._beat is not None and self._beat.phase is not Phase.STARTING
+        return self._in_container and self._host_has_gpu and (self._gpu_lost or (self._no_gpu and worked))
 
     def _out_of_memory(self, code: int) -> Finding:
         """Return which memory ran out: as the agent reported it, else that of the device that it computed on."""

@@ -25,6 +25,8 @@ class Cause(str, Enum):
     FOREIGN_PROCESS = "foreign_process"
     PRESSURE = "pressure"
     GPU_LOST = "gpu_lost"
+    CONTAINER_LOST_GPU = "container_lost_gpu"
+    """The agent's container has no access to the GPU any more, while the host has."""
     MISCONFIGURATION = "misconfiguration"
     CRASH_LOOP = "crash_loop"
     OUT_OF_BAND = "out_of_band"

@@ -37,7 +37,7 @@ class Diagnostician:
         self._gap_s = config.watch.gap_s
         self._kills = RecentOomKills(config.watch.sign_s)
         self._drive = DriveDetector(config, expectations, self._kills)
-        self._agent = AgentDetector(config, self._kills, expectations.exits)
+        self._agent = AgentDetector(config, self._kills, expectations.exits, expectations.in_container)
         self.holders = Holders(config.memory.slope_window_s)
         self._leaks, self._bands = LeakDetector(config), BandDetector(config)
         self._shortages = ShortageDetector(config, self.holders, self._bands.expected_mib)

@@ -31,8 +31,10 @@ class Expectations:
         timeout_s: time after which the client gives up a call.
         collector_margin_s: time after that at which the agent replaces a hung collector itself.
         exits: what the agent's exit codes say; any other one is a crash.
+        in_container: each start of the agent makes a container.
     """
 
     timeout_s: float
     collector_margin_s: float
     exits: Mapping[int, End]
+    in_container: bool = False

@@ -9,9 +9,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from carla_launcher.observe.pools import Pool
 from carla_launcher.plugins.reserve import options
 from carla_launcher.plugins.reserve.command import Command
-from carla_launcher.plugins.reserve.memory import Memory, driver_is_there
+from carla_launcher.plugins.reserve.memory import Memory, UnreadableError, driver_is_there
 from carla_launcher.plugins.reserve.options import Options
 from carla_run.exits import Exit, ExitError
 from carla_run.memory.room import missing
@@ -42,6 +43,7 @@ class _Attempts:
 
     def __init__(self, wanted: Options, memory: Memory, requests: StopRequests) -> None:
         self._wanted, self._memory, self._requests = wanted, memory, requests
+        self._blind = False
 
     def run(self) -> int:
         """Return the exit code.
@@ -89,7 +91,24 @@ class _Attempts:
                 raise ExitError(said, Exit.OUT_OF_MEMORY)
             _say(f"{time.strftime('%H:%M:%S')} {reason}; looking again in {min(wanted.sleep_s, left_s):g} s.")
             self._sleep(min(wanted.sleep_s, left_s))
-            pool = memory.look()
+            pool = self._look_or_wait(pool, until_s)
+
+    def _look_or_wait(self, before: Pool, until_s: float) -> Pool:
+        """Return the pool; while the driver fails, the last one, whose memory wasn't enough.
+
+        Raises:
+            UnreadableError: it fails for good, or when the time is over.
+        """
+        try:
+            pool, self._blind = self._memory.look(), False
+        except UnreadableError as error:
+            if not error.passes or time.monotonic() >= until_s:
+                raise
+            if not self._blind:
+                _say(f"{error} Waiting goes on.")
+            self._blind = True
+            return before
+        return pool
 
     def _sleep(self, seconds: float) -> None:
         until_s = time.monotonic() + seconds

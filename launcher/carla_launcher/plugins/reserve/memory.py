@@ -10,7 +10,7 @@ import ctypes
 
 from carla_launcher import hooks
 from carla_launcher.observe import ram
-from carla_launcher.observe.pools import Pool, PoolKind, measured, vram_pool
+from carla_launcher.observe.pools import Gpu, Pool, PoolKind, measured, vram_pool
 from carla_launcher.observe.ram import OwnerNames, RunProcesses, grouped
 from carla_run.exits import Exit, ExitError
 
@@ -22,6 +22,11 @@ class UnreadableError(ExitError):
     """The memory can't be read. The message is one sentence for the user."""
 
     code = Exit.BAD_CONFIG
+
+    def __init__(self, sentence: str, passes: bool = False) -> None:
+        """Keep whether it may pass: the driver reported the memory before."""
+        super().__init__(sentence)
+        self.passes = passes
 
 
 class Memory:
@@ -73,7 +78,8 @@ class Memory:
         look = self._nvml.read()
         if (card := look.card) is None:
             said = look.problem or f"{self.name} can't be read: there is no NVIDIA driver."
-            raise UnreadableError(f"{said} See what `nvidia-smi` says, or use --pool ram.")
+            passes = look.gpu is Gpu.OK
+            raise UnreadableError(f"{said} See what `nvidia-smi` says, or use --pool ram.", passes)
         owners = grouped(card.held, lambda pid: self._names.of(pid, RunProcesses(), self._nvml.process_name))
         return Pool(vram_pool(gpu), PoolKind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)
 

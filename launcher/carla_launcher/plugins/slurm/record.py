@@ -25,7 +25,7 @@ from carla_run.paths import RunPaths
 from carla_run.readers import last_lines, number, read_lines, read_object
 
 ASK_S = 5.0
-LOG_LINES = 5
+LOG_LINES, MOST_LOG_BYTES = 5, 1 << 30
 WHO = ("job", "step", "restart")
 _STEP = TypeAdapter(JobStep)
 
@@ -166,6 +166,6 @@ def _size(path: Path) -> int:
 
 def _text(path: Path, offset: int = 0) -> str:
     try:
-        return read_whole(path)[offset:].decode(errors="replace")
+        return read_whole(path, MOST_LOG_BYTES)[offset:].decode(errors="replace")
     except OSError:
         return ""

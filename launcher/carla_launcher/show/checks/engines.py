@@ -16,20 +16,25 @@ import ctypes, sys
 library = ctypes.CDLL("libnvidia-ml.so.1")
 code = library.nvmlInit_v2()
 if code:
-    sys.exit(f"nvmlInit says {code}")
+    print(f"nvmlInit says {code}", file=sys.stderr)
+    sys.exit(1 if code == 9 else 3)
 count, version = ctypes.c_uint(), ctypes.create_string_buffer(96)
 code = library.nvmlDeviceGetCount_v2(ctypes.byref(count)) or library.nvmlSystemGetDriverVersion(version, 96)
 if code:
-    sys.exit(f"the driver says {code}")
+    print(f"the driver says {code}", file=sys.stderr)
+    sys.exit(3)
 print(count.value, version.value.decode())
 """
+
+DRIVER_FAILS = 3
+"""Exit code of that program if there is a driver, and it fails; 9 of NVML is DRIVER_NOT_LOADED."""
 
 
 def driver(machine: Machine) -> Finding:
     """Check the driver by NVML, and the GPUs that Compose's variables name."""
     asked = _nvml(machine)
     if asked.code != 0:
-        if _has_nvidia_card(machine.pci):
+        if asked.code == DRIVER_FAILS or _has_nvidia_card(machine.pci):
             return problem(f"an NVIDIA card, but {asked.said}", "install or reload its driver; restart the machine")
         return unknown("no NVIDIA GPU", "none is needed for carla-lite and an agent on the CPU")
     count, _, version = asked.out.partition(" ")

@@ -3,9 +3,9 @@ included.
 
 Each runs in its own process, as its users run it, in turns with the other, on the same episodes; the figure is the
 median of the turns' ratios. Ours also takes the vector of 53 numbers, which CnnPolicy does not, and keeps its heap as
-the learner does (``carla_td3.memory.heap``; ``--peer-keeps-heap`` gives the peer the same). ``--isa`` limits both to
-the instructions of another processor; the row names the kernels in use. Run: ``python benchmarks/updates.py --batch 256
---json``.
+the learner does (``carla_td3.memory.heap``; ``--peer-keeps-heap`` gives the peer the same). ``--width half`` halves the
+convolutions of both. ``--isa`` limits both to the instructions of another processor; the row names the kernels in use.
+Run: ``python benchmarks/updates.py --batch 256 --json``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -31,6 +31,8 @@ import typer
 from measuring import Cap, counted, hold_to, machine, spread
 from numpy.typing import NDArray
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.torch_layers import NatureCNN
+from torch import nn
 
 from carla_td3.config import CHANNELS, NetworkConfig, TD3Config
 from carla_td3.memory import heap
@@ -52,6 +54,7 @@ class _Observation:
 def main(
     batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 256,
     precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of our encoder.")] = "float32",
+    width: Annotated[Literal["whole", "half"], typer.Option(help="Channels of the convolutions of both.")] = "whole",
     updates: Annotated[int, typer.Option(min=1, help="Updates a turn.")] = 10,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 7,
     threads: Annotated[int, typer.Option(min=1, help="torch threads of both.")] = os.cpu_count() or 1,
@@ -62,7 +65,7 @@ def main(
 ) -> None:
     """Measure updates a second beside Stable-Baselines3."""
     hold_to(isa)  # the two processes read it when they import torch
-    config = TD3Config(batch_size=batch, precision=precision, network=NetworkConfig(channels=CHANNELS["whole"]))
+    config = TD3Config(batch_size=batch, precision=precision, network=NetworkConfig(channels=CHANNELS[width]))
     sides = {
         "ours": Side(partial(_ours, config, device), threads, keeps_heap=True),
         "stable_baselines3": Side(partial(_stable_baselines, config, device), threads, peer_keeps_heap),
@@ -76,6 +79,7 @@ def main(
         "what": "TD3 updates a second, sampling included, and the ratio to Stable-Baselines3 turn by turn",
         "batch": batch,
         "precision": precision,
+        "width": width,
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "isa": isa,
         "took_hold": held["ours"],
@@ -87,7 +91,7 @@ def main(
         "ratio": spread(ratios),
         "machine": machine("torch", "stable-baselines3", "numpy"),
     }
-    print(json.dumps(report, indent=2) if as_json else f"batch {batch} {precision}: {report['ratio']}")
+    print(json.dumps(report, indent=2) if as_json else f"batch {batch} {precision} {width}: {report['ratio']}")
 
 
 def _ours(config: TD3Config, device: str, directory: Path) -> Update:
@@ -111,6 +115,8 @@ def _ours(config: TD3Config, device: str, directory: Path) -> Update:
 
 def _stable_baselines(config: TD3Config, device: str, _: Path) -> Update:
     """Its defaults (one NatureCNN each for actor and critics), its replay buffer, one copy of each observation."""
+    channels = config.network.channels
+    narrow = {"features_extractor_class": _NarrowCNN, "features_extractor_kwargs": {"channels": channels}}
     model = stable_baselines3.TD3(
         "CnnPolicy",
         _ImageEnv(),
@@ -121,11 +127,13 @@ def _stable_baselines(config: TD3Config, device: str, _: Path) -> Update:
         learning_rate=config.critic_learning_rate,
         optimize_memory_usage=True,
         replay_buffer_kwargs={"handle_timeout_termination": False},
-        policy_kwargs={"net_arch": list(config.network.hidden)},
+        policy_kwargs={"net_arch": list(config.network.hidden), **({} if channels == CHANNELS["whole"] else narrow)},
         device=device,
         seed=0,
     )
     model.set_logger(configure(None, []))
+    convolutions = [each for each in model.actor.modules() if isinstance(each, nn.Conv2d)]
+    assert tuple(each.out_channels for each in convolutions) == channels
     buffer = model.replay_buffer
     assert buffer is not None
     observation: _Observation | None = None
@@ -136,6 +144,20 @@ def _stable_baselines(config: TD3Config, device: str, _: Path) -> Update:
         observation = arrived
     _assert_pixels_vary(buffer.sample(config.batch_size).observations.numpy().reshape(config.batch_size, -1))
     return lambda: model.train(gradient_steps=1, batch_size=config.batch_size)
+
+
+class _NarrowCNN(NatureCNN):
+    """NatureCNN with other channels."""
+
+    def __init__(self, space: gymnasium.spaces.Box, channels: Sequence[int], features_dim: int = 512) -> None:
+        super().__init__(space, features_dim)
+        layers: list[nn.Module] = []
+        shapes = zip((STACK, *channels), channels, (8, 4, 3), (4, 2, 1), strict=False)  # the last channels lead nowhere
+        for inputs, outputs, kernel, stride in shapes:
+            layers += [nn.Conv2d(inputs, outputs, kernel, stride), nn.ReLU()]
+        self.cnn = nn.Sequential(*layers, nn.Flatten())
+        flat = self.cnn(torch.zeros(1, *space.shape)).shape[1]
+        self.linear = nn.Sequential(nn.Linear(flat, features_dim), nn.ReLU())
 
 
 class _ImageEnv(gymnasium.Env[NDArray[np.uint8], NDArray[np.float32]]):

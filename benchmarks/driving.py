@@ -45,7 +45,7 @@ from carla_run.signals import StopRequests
 from carla_td3 import config as configuration
 from carla_td3.cli.evaluation import environment, trained
 from carla_td3.collector.parent import die_with_parent
-from carla_td3.config import AgentConfig, SimulatorConfig
+from carla_td3.config import AgentConfig, RouteConfig, SimulatorConfig
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.route import Planner, Route
 from carla_td3.env.session import BlockedStart, Session
@@ -127,6 +127,7 @@ def main(
     draw: Annotated[
         int | None, typer.Option(help="Draw the town's routes with this seed and keep them; no drive.")
     ] = None,
+    long: Annotated[bool, typer.Option(help="Draw routes of 1 to 2 km, for a town of 800 m.")] = False,
     video: Annotated[
         int | None,
         typer.Option(
@@ -138,7 +139,7 @@ def main(
     figures_only: Annotated[bool, typer.Option(help="Of what has been driven.")] = False,
 ) -> None:
     if draw is not None:
-        keep_routes(town, map_of(town, map_dir), draw)
+        keep_routes(town, map_of(town, map_dir), draw, nocrash.LONG if long else nocrash.LENGTHS)
         return
     towns = [json.loads(path.read_text(encoding="utf-8"))["town"] for path in sorted(ROUTES.glob("*.json"))]
     if town not in towns:
@@ -311,12 +312,12 @@ def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
     return AgentConfig.model_validate(plain)
 
 
-def keep_routes(town: str, map: str, seed: int) -> None:
+def keep_routes(town: str, map: str, seed: int, lengths: RouteConfig) -> None:
     """Draw a town's routes and write their file."""
     with lite_server(map) as port:
         session = Session(SimulatorConfig(host="127.0.0.1", port=port))
         session.connect()
-        nocrash.write(ROUTES / f"{_file(town)}.json", nocrash.draw(Planner(session.map), seed), town, seed)
+        nocrash.write(ROUTES / f"{_file(town)}.json", nocrash.draw(Planner(session.map), seed, lengths), town, seed)
         session.close()
 
 

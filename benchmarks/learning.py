@@ -79,6 +79,24 @@ class Variant:
 WHOLE: tuple[int, tuple[int, ...]] = 21_000, (0, 1, 2)
 ABLATION: tuple[int, tuple[int, ...]] = 21_000, (0, 1)
 WITHOUT_PICTURES = {"td3.auxiliary": 0.0, "td3.random_erasing": 0}
+BY_REWARD = {
+    "replay.demonstrations": None,
+    "environment.reward": {"form": "sum", "lateral": 2.0, "heading": 1.0, "overspeed": 2.0, "comfort": 0.05},
+    "td3.imitation": 0.0,
+    "td3.auxiliary": 0.0,
+    "td3.random_erasing": 0,
+    "td3.encoder_learns_from": "all",
+    "td3.critic_sees": "observation",
+    "td3.smoothness": 0.2,
+    "td3.actor_learning_rate": 1e-3,
+    "td3.critic_learning_rate": 1e-3,
+    "training.updates_per_step": 0.25,
+    "training.final_updates": 0,
+    "training.halts_every_s": 0,
+}
+"""No labels, no demonstrations, no privileged numbers: what the reward teaches, with the rates for it."""
+EMPTY = {"environment.traffic.vehicles": 0, "environment.traffic.walkers": 0, "environment.traffic.walkers_step_out": 0}
+LIGHT_TRAFFIC = {"environment.traffic.vehicles": [0, 5], "environment.traffic.walkers": [0, 10]}
 REFERENCE = "td3"
 VARIANTS = {
     REFERENCE: Variant(*WHOLE),
@@ -88,6 +106,11 @@ VARIANTS = {
     "no-imitation": Variant(*ABLATION, {"td3.imitation": 0.0}),
     "no-auxiliary": Variant(*ABLATION, {"td3.auxiliary": 0.0, "td3.encoder_learns_from": "all"}),
     "symmetric": Variant(*ABLATION, {"td3.critic_sees": "observation"}),
+    # Not by default: the worth of reinforcement beside imitation, and of either where it stands unaided.
+    "imitation-only": Variant(*WHOLE, {"td3.q_weight": 0.0}),
+    "imitation-if-better": Variant(*ABLATION, {"td3.imitation_counts": "if_better"}),
+    "reward-only-empty": Variant(20_000, (0,), {**BY_REWARD, **EMPTY}),
+    "reward-only-light": Variant(20_000, (0,), {**BY_REWARD, **LIGHT_TRAFFIC}),
     # Not by default: longer returns, the encoder's width, and settings that explain the limits.
     "n-step": Variant(*ABLATION, {"td3.n_step": 3}),
     "whole-width": Variant(*ABLATION, {"td3.network.channels": "whole"}),

@@ -527,6 +527,16 @@ class TD3Config(Section):
     imitation: float = Field(
         0.0, ge=0, description="Weight β of the imitation loss towards the expert's action. 0 turns it off."
     )
+    imitation_counts: Literal["always", "if_better"] = Field(
+        "always",
+        description="Rows whose expert's action counts: always, or if_better, only where both critics value it above "
+        "the actor's own action (the Q-filter of Nair et al. 2018).",
+    )
+    q_weight: float = Field(
+        1.0,
+        ge=0,
+        description="Weight of Q in the actor's loss. 0 is imitation only, a control that needs td3.imitation above 0.",
+    )
     smoothness: float = Field(
         0.2,
         ge=0,
@@ -804,6 +814,20 @@ class AgentConfig(Section):
             raise ValueError(
                 "td3.network.sees: privileged is a driver that is told what the simulator knows: set "
                 "environment.privileged to true"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _actor_learns(self) -> AgentConfig:
+        td3 = self.td3
+        if not td3.imitation and not td3.q_weight:
+            raise ValueError(
+                "td3.q_weight is 0 and td3.imitation is 0, so the actor would learn from nothing: raise one of them"
+            )
+        if not td3.imitation and td3.imitation_counts != "always":
+            raise ValueError(
+                f"td3.imitation_counts is {td3.imitation_counts} and td3.imitation is 0, so no label counts: raise "
+                "td3.imitation, or set imitation_counts to always"
             )
         return self
 

@@ -211,6 +211,8 @@ def without_teachers(config: AgentConfig) -> AgentConfig:
         plain["td3"] |= {
             "auxiliary": 0.0,
             "imitation": 0.0,
+            "imitation_counts": "always",
+            "q_weight": 1.0,
             "critic_sees": "observation",
             "encoder_learns_from": "all",
         }

@@ -11,6 +11,7 @@ from carla_td3 import config
 from carla_td3.layered_yaml import presets
 from carla_td3.memory import estimate
 from carla_td3.memory.estimate import MIB
+from carla_td3.pretrained import without_teachers
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGS = [*sorted((REPOSITORY / "config").glob("*.yaml")), *map(Path, presets())]
@@ -247,3 +248,17 @@ def test_the_digest_follows_all_values_but_the_simulator_s_place(tmp_path: Path)
     plain, moved, other = (config.load(empty, values) for values in ({}, {"simulator.port": 3000}, {"seed": 1}))
     assert plain.digest() == moved.digest() != other.digest()
     assert "port" not in config.dump(moved, address=False)["simulator"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"q_weight": 0}, "q_weight is 0 and td3.imitation is 0, so the actor would learn from nothing"),
+        ({"imitation_counts": "if_better"}, "imitation_counts is if_better and td3.imitation is 0, so no label counts"),
+    ],
+)
+def test_an_actor_without_a_teacher_is_refused(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises(config.ConfigError, match=sentence):
+        config.validate({"td3": given}, "test")
+    taught = config.validate({"td3": {**given, "imitation": 1.0}, "environment": {"privileged": True}}, "test")
+    assert without_teachers(taught).td3.q_weight == 1.0  # an evaluation has no teacher, and isn't refused

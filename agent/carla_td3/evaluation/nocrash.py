@@ -17,6 +17,8 @@ from carla_td3.env.route import Planner, Route, RouteError
 
 ROUTES = 25
 LENGTHS = RouteConfig(min_length_m=300.0, max_length_m=1000.0, held_out_fraction=0.0)
+LONG = LENGTHS.model_copy(update={"min_length_m": 1000.0, "max_length_m": 2000.0})
+"""For driving scores over long roads, in towns with a side of 800 m."""
 MIN_JUNCTIONS = 3
 SAME_LENGTH_M = 1.0
 
@@ -46,15 +48,15 @@ def densities(town: str) -> tuple[Density, ...]:
     return DENSITIES.get(town, GENERATED)
 
 
-def draw(planner: Planner, seed: int) -> list[Route]:
-    """Return ``ROUTES`` different routes of 300 to 1 000 m through at least three junctions.
+def draw(planner: Planner, seed: int, lengths: RouteConfig = LENGTHS) -> list[Route]:
+    """Return ``ROUTES`` different routes, by default of 300 to 1 000 m, through at least three junctions.
 
     Raises:
         RouteError: the map doesn't have so many.
     """
     rng, routes = np.random.default_rng(seed), {}
     for _ in range(40 * ROUTES):
-        route = planner.sample(rng, LENGTHS)
+        route = planner.sample(rng, lengths)
         if route.junctions >= MIN_JUNCTIONS:
             routes[route.name] = route
         if len(routes) == ROUTES:

@@ -19,14 +19,16 @@ STEERING = 20.0
 """Weight of a steering error against a pedal error of the same size: its spread is less than a fourth."""
 
 
-def imitation_loss(acted: Tensor, vector: Tensor, privileged: Tensor) -> Tensor:
+def imitation_loss(acted: Tensor, vector: Tensor, privileged: Tensor, counts: Tensor | None = None) -> Tensor:
     """Return Σ w |a - p_a|² of actions a (B, 2); p_a, the last two of (B, P), is the expert's action.
 
     w is ``STARTING`` where the expert starts, else 1; the square of the steering counts ``STEERING`` times.
+    ``counts`` (B,), if given, multiplies it.
     """
     advised = privileged[:, -ACTION:]
     starts = (vector[:, 0] < STANDING) & (advised[:, 1] > 0)
     weight = torch.where(starts, STARTING, 1.0)
+    weight = weight if counts is None else weight * counts
     off = acted - advised
     return (weight * (STEERING * off[:, 0].square() + off[:, 1].square())).sum()
 

@@ -8,7 +8,7 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
     y ← r + γ (1 - d') min_i Q_θ'i(f'(s'), clip(π_φ'(f'(s')) + ε, -1, 1))           bellman_target
     θ ← θ - Adam(∇θ N⁻¹ Σ (Σ_i (y - Q_θi(f(s), a))² + λ |h(f(s)) - p|²))            critic_loss, auxiliary_loss
     every d-th round:
-        φ ← φ + Adam(∇φ N⁻¹ Σ (Q_θ1(f(s), π_φ(f(s))) - κ |π_φ(f(s)) - u|² - β w |π_φ(f(s)) - p_a|²))  actor_loss
+        φ ← φ + Adam(∇φ N⁻¹ Σ (ν Q_θ1(f(s), π_φ(f(s))) - κ |π_φ(f(s)) - u|² - β w |π_φ(f(s)) - p_a|²))  actor_loss
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        update_targets
 
 Not the paper's: u, the present steering and pedal, which are the last two numbers of s. The actor is drawn towards them
@@ -20,8 +20,9 @@ Not the paper's either, and off by default: p, the privileged numbers of s. A he
 (weight λ; with ``encoder_learns_from: auxiliary`` f learns from nothing else). Critics may read p beside f(s)
 (``critic_sees``); π_φ never does. p_a, the last two of p, is the expert's action in s, towards which the actor is drawn
 (weight β; TD3+BC, Fujimoto & Gu 2021, but with the labels of DAgger, Ross et al. 2011, for the states that the driver
-itself reaches; w depends on the row, see ``imitation``). Two controls have no f: there f(s) is nothing (the driver sees
-only its vector), or p without p_a (``network.sees``).
+itself reaches; w depends on the row, see ``imitation``). With ``imitation_counts: if_better``, w is also 0 where not
+both critics value p_a above π_φ's action. ν (``q_weight``) is 1; with 0 the actor only imitates, a control. Two
+controls have no f: there f(s) is nothing (the driver sees only its vector), or p without p_a (``network.sees``).
 
 Owns the losses, their order and the smoothing noise. Its ``executor`` owns how a gradient is computed in the available
 memory, and where tensors are.
@@ -59,9 +60,9 @@ class TD3(Algorithm):
 
         Returns:
             ``critic_loss``, ``q_buffer`` = E[Q₁(s, a)], ``q_target`` = E[y], with a head ``auxiliary_loss``, and after
-            an actor's update ``actor_loss``, ``q_policy`` = E[Q₁(s, π(s))] and, by their weights, ``smoothness_loss``
-            and ``imitation_loss``. Watch ``q_policy`` beside ``q_buffer``: overestimation shows there, not on replayed
-            actions.
+            an actor's update ``actor_loss``, ``q_policy`` = E[Q₁(s, π(s))] and, by their weights, ``smoothness_loss``,
+            ``imitation_loss`` and ``imitation_share``, the share of the labels that count. Watch ``q_policy`` beside
+            ``q_buffer``: overestimation shows there, not on replayed actions.
         """
         noise = self.smoothing_noise(len(batch))  # first: every try of this update sees the same noise
         (f,), metrics = self.executor.minimise(
@@ -109,19 +110,31 @@ class TD3(Algorithm):
         return Loss(loss, sums, (f.detach(),))
 
     def actor_loss(self, f: Tensor, vector: Tensor, privileged: Tensor) -> Loss:
-        """Return -Σ Q_θ1(f(s), π_φ(f(s))), κ Σ |π_φ(f(s)) - u|² and β Σ w |π_φ(f(s)) - p_a|²; no gradient reaches θ."""
+        """Return -ν Σ Q_θ1(f(s), π_φ(f(s))), κ Σ |π_φ(f(s)) - u|² and β Σ w |π_φ(f(s)) - p_a|²; θ gets no gradient."""
         online, kappa, beta = self.online, self.config.smoothness, self.config.imitation
         with frozen(online.critic):
             acted = online.actor(f, vector)
-            loss = -online.critic.q1(online.critic.joined(f, vector, acted, privileged)).sum()
-        sums = {"q_policy": -loss.detach()}
+            q = online.critic.q1(online.critic.joined(f, vector, acted, privileged))
+            loss = -self.config.q_weight * q.sum()
+        sums = {"q_policy": q.detach().sum()}
         if kappa:
             change = smoothness_loss(acted, vector)
             loss, sums = loss + kappa * change, {**sums, "smoothness_loss": change.detach()}
         if beta:
-            apart = imitation_loss(acted, vector, privileged)
+            filtered = self.config.imitation_counts == "if_better"
+            counts = self.advice_is_better(f, vector, privileged, q) if filtered else None
+            apart = imitation_loss(acted, vector, privileged, counts)
             loss, sums = loss + beta * apart, {**sums, "imitation_loss": apart.detach()}
+            if counts is not None:
+                sums["imitation_share"] = counts.sum()
         return Loss(loss, {"actor_loss": loss.detach(), **sums})
+
+    @torch.no_grad()
+    def advice_is_better(self, f: Tensor, vector: Tensor, privileged: Tensor, q: Tensor) -> Tensor:
+        """Return (B,), 1 where min_i Q_θi(f(s), p_a) > q, else 0; q (B,) is the value of the actor's own action."""
+        q1, q2 = self.online.critic(f, vector, privileged[:, -ACTION:], privileged)
+        better: Tensor = (torch.min(q1, q2) > q).to(q.dtype)
+        return better
 
 
 def auxiliary_loss(told: Tensor, privileged: Tensor) -> Tensor:

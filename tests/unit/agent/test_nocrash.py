@@ -26,6 +26,11 @@ def test_routes_are_a_function_of_the_seed(planner: Planner) -> None:
     assert [route.name for route in nocrash.draw(planner, 1)] != [route.name for route in routes]
 
 
+def test_long_routes_are_drawn_by_their_length(planner: Planner) -> None:
+    asked = nocrash.LENGTHS.model_copy(update={"min_length_m": 600.0})
+    assert all(600.0 <= route.length_m <= 1000.0 for route in nocrash.draw(planner, 0, asked))
+
+
 def test_kept_routes_are_refused_on_another_map(planner: Planner, tmp_path: Path) -> None:
     routes, kept = nocrash.draw(planner, 0), tmp_path / "town.json"
     nocrash.write(kept, routes, "town", 0)

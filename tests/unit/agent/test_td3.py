@@ -105,6 +105,43 @@ def test_starts_and_steering_weigh_more() -> None:
     torch.testing.assert_close(torch.stack(found), apart * torch.tensor((STARTING, STARTING, 1.0, 1.0)))
 
 
+def test_without_q_the_actor_only_imitates() -> None:
+    batch = random_batch(8, 0, PRIVILEGED)
+    td3 = made(privileged=PRIVILEGED, imitation=3.0, smoothness=0.0, q_weight=0.0)
+    f = td3.online.encoder(batch.frames[:, :4]).detach()
+    found = td3.actor_loss(f, batch.vector, batch.privileged)
+    own = imitation_loss(td3.online.actor(f, batch.vector), batch.vector, batch.privileged)
+    torch.testing.assert_close(found.total, 3.0 * own)
+    q = td3.online.critic.q1(
+        td3.online.critic.joined(f, batch.vector, td3.online.actor(f, batch.vector), batch.privileged)
+    )
+    torch.testing.assert_close(found.sums["q_policy"], q.sum())
+
+
+def test_labels_count_only_where_both_critics_prefer_them() -> None:
+    batch = random_batch(8, 0, PRIVILEGED)
+    td3 = made(privileged=PRIVILEGED, imitation=3.0, smoothness=0.0, imitation_counts="if_better")
+    f = td3.online.encoder(batch.frames[:, :4]).detach()
+    acted = td3.online.actor(f, batch.vector)
+    q1, q2 = td3.online.critic(f, batch.vector, batch.privileged[:, -2:], batch.privileged)
+    q = td3.online.critic.q1(td3.online.critic.joined(f, batch.vector, acted, batch.privileged))
+    better = (q1 > q) & (q2 > q)
+    assert 0 < better.sum() < 8
+    found = td3.actor_loss(f, batch.vector, batch.privileged)
+    kept = imitation_loss(acted[better], batch.vector[better], batch.privileged[better])
+    torch.testing.assert_close(found.total, 3.0 * kept - q.sum())
+    assert found.sums["imitation_share"] == better.sum()
+
+
+@pytest.mark.parametrize("counts", ["always", "if_better"])
+def test_parts_of_a_batch_teach_the_actor_the_same(counts: str) -> None:
+    values: dict[str, Any] = {"imitation": 3.0, "q_weight": 0.5, "imitation_counts": counts, "policy_delay": 1}
+    batch, (whole, parted) = random_batch(8, 0, PRIVILEGED), (made(privileged=PRIVILEGED, **values) for _ in range(2))
+    told, told_in_parts = whole.update(batch), parted.update(batch, in_parts(3))
+    for name in told:
+        torch.testing.assert_close(told_in_parts[name], told[name], rtol=1e-4, atol=1e-5)
+
+
 def test_the_smoothness_weight_is_what_a_change_costs() -> None:
     batch, plain, smooth = random_batch(4, 0), made(smoothness=0.0), made(smoothness=2.0)
     f = plain.online.encoder(batch.frames[:, :4]).detach()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,6 +47,27 @@ class Tail:
     def objects(self) -> list[dict[str, Any]]:
         """Return the JSON objects among those lines."""
         return [row for line in self.look() if (row := object_of(line))]
+
+    def parts(self) -> Iterator[dict[str, Any]]:
+        """Yield all JSON objects that were added since the last look; at most ``MAX_BYTES`` are in memory at once."""
+        while part := self._part():
+            whole, end, self._partial = (self._partial + part).rpartition(b"\n")
+            if end:
+                yield from (row for line in whole.decode(errors="replace").split("\n") if (row := object_of(line)))
+
+    def begins_again(self) -> bool:
+        """Return whether the file was truncated, or its name belongs to another one: all of it is new."""
+        if self._file is None:
+            return False
+        return self._replaced() or os.fstat(self._file.fileno()).st_size < self._file.tell()
+
+    def _part(self) -> bytes:
+        if self._file is None:
+            self._open()
+        try:
+            return b"" if self._file is None else self._file.read(MAX_BYTES)
+        except OSError:
+            return b""
 
     def close(self) -> None:
         """Close the file; the next look opens it at its beginning."""

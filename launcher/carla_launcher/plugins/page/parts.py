@@ -48,6 +48,7 @@ class Parts:
     def __init__(self, run: RunPaths, buttons: Buttons) -> None:
         self.buttons = buttons
         self._run, self._look = run, StatusReader(run)
+        self._history = history.HistoryReader(run, CURVES)
         self._templates = templates(escaped=True, more=[Path(__file__).parent / "templates"])
         self._looking = threading.Lock()
         self._looked_s = self._drawn_s = float("-inf")
@@ -91,7 +92,7 @@ class Parts:
             self._draw(found)
 
     def _draw(self, found: Found) -> None:
-        run = history.examine(self._run)
+        run = self._history.look()
         self._render("routes", routes=routes_table(run))
         self._render("memory", memory=run_charts.memory(run))
         self._render("curves", curves=run_charts.curves(CURVES, run.metrics))

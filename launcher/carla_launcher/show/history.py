@@ -17,7 +17,7 @@ from carla_launcher.decide.route_progress import progress_of
 from carla_launcher.observe.tail import Tail
 from carla_launcher.show import routes
 from carla_launcher.show.incidents import STOOD_STILL, Incident, first_of, moment, words
-from carla_launcher.show.thinning import Thinned
+from carla_launcher.show.thinning import MOST_ROWS, Thinned
 from carla_launcher.show.timeline import AFTER_S, BEFORE_S, Sample, Timeline, spans_s, union
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.paths import RunPaths
@@ -149,10 +149,12 @@ class HistoryReader:
     Args:
         run: its files.
         scalars: scalars of ``metrics.jsonl`` to keep; None for all.
+        most_rows: lines of memory from which on they are thinned.
     """
 
-    def __init__(self, run: RunPaths, scalars: Collection[str] | None = None) -> None:
+    def __init__(self, run: RunPaths, scalars: Collection[str] | None = None, most_rows: int = MOST_ROWS) -> None:
         self._run = run
+        self._most_rows = most_rows
         self._scalars = None if scalars is None else {"step", *scalars}
         self._begin()
 
@@ -160,7 +162,7 @@ class HistoryReader:
         paths = (self._run.launcher_events, self._run.launcher_memory, self._run.agent_events, self._run.metrics)
         self._tails = [Tail(path, from_end=False) for path in paths]
         self._events: list[Row] = []
-        self._course = Thinned()
+        self._course = Thinned(self._most_rows)
         self._agent_events: list[Row] = []
         self._metrics: list[Row] = []
 

@@ -102,7 +102,11 @@ def _peaks(moments: Sequence[Moment]) -> Iterator[int]:
     for index, each in enumerate(moments):
         for pool, sample in each.pools.items():
             last[pool] = index
-            held = {**sample.owners, ("all",): sum(sample.owners.values()), ("unnamed",): sample.unnamed}
+            held: dict[Any, float] = {
+                **sample.owners,
+                ("all",): sum(sample.owners.values()),
+                ("unnamed",): sample.unnamed,
+            }
             for owner, mib in held.items():
                 key = pool, each.progress.phase, owner
                 if key not in most or mib > most[key][0]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from carla_launcher.observe import tail
+from carla_launcher.plugins.page.parts import charts_due_s
 from carla_launcher.show.history import AFTER_S, BEFORE_S, HistoryReader, examine
 from carla_launcher.show.planned import Band, most_held
 from carla_launcher.show.thinning import Thinned
@@ -121,3 +122,8 @@ def test_files_of_another_run_are_read_from_their_beginning(tmp_path: Path) -> N
     run.launcher_memory.write_text(json.dumps({"time": START_S, "step": 5, "pools": {}}) + "\n")
     assert reader.look() == examine(run)
     assert reader.look().last_step == 5
+
+
+@pytest.mark.parametrize(("drawing_s", "due_s"), [(0.0, 10.0), (0.9, 10.0), (3.0, 30.0)])
+def test_charts_that_take_long_are_drawn_less_often(drawing_s: float, due_s: float) -> None:
+    assert charts_due_s(drawing_s) == pytest.approx(due_s)

@@ -246,9 +246,8 @@ class Reader:
     def row(self, number: int, pedal: float) -> Row:
         """Return the newest row."""
         seen, state, motion = self._env.hazards, self._env.state, self._env.drive.motion
-        expert = float(self._expert.act({}, state)[1])  # type: ignore[typeddict-item]
+        expert = float(self._expert.act({}, state)[1])
         at = min(int(np.searchsorted(self._route.s, state.place.s_m)), len(self._route.s) - 1)
-        gaps = (seen.light_gap_m, seen.lead_gap_m, seen.walker_gap_m, seen.crossing_gap_m)
         return Row(
             round(number * self._delta_s, 2),
             motion.speed_mps,
@@ -256,7 +255,10 @@ class Reader:
             expert,
             bool(self._route.junction[at]),
             seen.light.value,
-            *(gap if math.isfinite(gap) else None for gap in gaps),
+            _known(seen.light_gap_m),
+            _known(seen.lead_gap_m),
+            _known(seen.walker_gap_m),
+            _known(seen.crossing_gap_m),
             tuple(self._others(motion)),
         )
 
@@ -284,6 +286,10 @@ class Reader:
                     *(cos * dx + sin * dy, cos * dy - sin * dx, turned, what[1], what[2]),
                     *(cos * velocity.x + sin * velocity.y, cos * velocity.y - sin * velocity.x),
                 )
+
+
+def _known(gap_m: float) -> float | None:
+    return gap_m if math.isfinite(gap_m) else None
 
 
 def driven(env: DrivingEnv, own: Driver, route: Route, seed: int) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from carla_run.files import open_to_read
-from carla_run.readers import LinesRead
+from carla_run.readers import MOST_LINES_BYTES, LinesRead
 
 MAX_BYTES = 2**20
 """Most bytes that one look reads, the newest ones: a program's last lines explain its end."""
@@ -50,6 +51,37 @@ class Tail:
     def objects(self) -> list[dict[str, Any]]:
         """Return the JSON objects among those lines."""
         return self.read.rows(self.look())
+
+    def parts(self) -> Iterator[dict[str, Any]]:
+        """Yield all JSON objects that were added since the last look; at most ``MAX_BYTES`` and a line are in memory.
+
+        A file of more than ``MOST_LINES_BYTES`` isn't read.
+        """
+        rest = bytearray(self._partial)
+        while part := self._part():
+            whole, end, last = part.rpartition(b"\n")
+            if end:
+                lines, rest = rest + whole, bytearray()
+                yield from self.read.rows(lines.decode(errors="replace").split("\n"))
+            rest += last
+        self._partial = bytes(rest)
+
+    def begins_again(self) -> bool:
+        """Return whether the file was truncated, or its name belongs to another one: all of it is new."""
+        if self._file is None:
+            return False
+        return self._replaced() or os.fstat(self._file.fileno()).st_size < self._file.tell()
+
+    def _part(self) -> bytes:
+        if self._file is None:
+            self._open()
+        try:
+            if self._file is None:
+                return b""
+            self.read.unread = os.fstat(self._file.fileno()).st_size > MOST_LINES_BYTES
+            return b"" if self.read.unread else self._file.read(MAX_BYTES)
+        except OSError:
+            return b""
 
     def close(self) -> None:
         """Close the file; the next look opens it at its beginning."""

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.decide.policy import RAN_OUT
 from carla_launcher.decide.route_progress import progress_of
-from carla_launcher.show import routes, timeline
+from carla_launcher.observe.tail import Tail
+from carla_launcher.show import routes
 from carla_launcher.show.damage import damaged_files
 from carla_launcher.show.incidents import STOOD_STILL, Incident, first_of, moment, words
-from carla_launcher.show.timeline import Sample, Timeline, spans_s, union
+from carla_launcher.show.thinning import MOST_ROWS, Thinned
+from carla_launcher.show.timeline import AFTER_S, BEFORE_S, Sample, Timeline, spans_s, union
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import LinesRead, inner, number, read_lines, read_object
+from carla_run.readers import inner, number, read_object
 
-BEFORE_S, AFTER_S = 15.0, 1.5
-"""Time before and after an incident's beginning in which to look for the moment with the least free memory."""
 RAN_OUT_OF = {cause.value: kind.value for cause, kind in RAN_OUT.items()}
 
 LOST_ELSEWHERE = {"steps_lost": 0, "updates_repeated": 0}
@@ -147,30 +146,64 @@ class RunHistory:
         return None if not steps or last is None or drove_s <= 0 else max(0.0, last - steps[0]) / drove_s
 
 
+class HistoryReader:
+    """Reads a run's history repeatedly, and only what is new in its files; what it keeps is bounded.
+
+    Args:
+        run: its files.
+        scalars: scalars of ``metrics.jsonl`` to keep; None for all.
+        most_rows: lines of memory from which on they are thinned.
+    """
+
+    def __init__(self, run: RunPaths, scalars: Collection[str] | None = None, most_rows: int = MOST_ROWS) -> None:
+        self._run = run
+        self._most_rows = most_rows
+        self._scalars = None if scalars is None else {"step", *scalars}
+        self._begin()
+
+    def _begin(self) -> None:
+        paths = (self._run.launcher_events, self._run.launcher_memory, self._run.agent_events, self._run.metrics)
+        self._tails = [Tail(path, from_end=False) for path in paths]
+        self._events: list[Row] = []
+        self._course = Thinned(self._most_rows)
+        self._agent_events: list[Row] = []
+        self._metrics: list[Row] = []
+
+    def look(self) -> RunHistory:
+        """Return the history up to now; without sessions and timeline if no launcher has written an event."""
+        if any(tail.begins_again() for tail in self._tails):
+            self._begin()
+        events, memory, agent, metrics = self._tails
+        self._events += events.parts()
+        self._course.add(memory.parts(), [moment(row) for row in self._events])
+        self._agent_events += agent.parts()
+        self._metrics += map(self._shown, metrics.parts())
+        return self._history(self._course.timeline)
+
+    def _shown(self, row: Row) -> Row:
+        return row if self._scalars is None else {name: row[name] for name in self._scalars & row.keys()}
+
+    def _history(self, course: Timeline) -> RunHistory:
+        history = RunHistory(
+            read_object(self._run.launcher_state),
+            course if self._events else Timeline(),
+            read_heartbeat(self._run.heartbeat),
+            self._agent_events,
+            self._metrics,
+            routes=routes.told(self._run, progress_of(self._events)),
+            damaged=[*damaged_files(self._run), *(str(tail.read) for tail in self._tails if str(tail.read))],
+        )
+        # There may be no event for hours: a killed launcher lived until its last line in either file.
+        signs = [{"time": each.time_s} for each in history.timeline.progress]
+        history.take_up(heapq.merge(self._events, signs, key=moment))
+        for incident in history.incidents:
+            incident.pool, incident.tightest = _tightest(incident, course)
+        return history
+
+
 def examine(run: RunPaths) -> RunHistory:
-    """Return a run's history; without sessions and timeline if no launcher has written an event."""
-    reads = {path: LinesRead(path.name) for path in _lines_of(run)}
-    events, memory, agent_events, metrics = (read_lines(path, read) for path, read in reads.items())
-    course = timeline.read(memory)
-    history = RunHistory(
-        read_object(run.launcher_state),
-        course if events else Timeline(),
-        read_heartbeat(run.heartbeat),
-        agent_events,
-        metrics,
-        routes=routes.told(run, progress_of(events)),
-        damaged=[*damaged_files(run), *filter(None, map(str, reads.values()))],
-    )
-    # There may be no event for hours: a killed launcher lived until its last line in either file.
-    signs = [{"time": each.time_s} for each in history.timeline.progress]
-    history.take_up(heapq.merge(events, signs, key=moment))
-    for incident in history.incidents:
-        incident.pool, incident.tightest = _tightest(incident, course)
-    return history
-
-
-def _lines_of(run: RunPaths) -> tuple[Path, ...]:
-    return run.launcher_events, run.launcher_memory, run.agent_events, run.metrics
+    """Return a run's history; see :meth:`HistoryReader.look`."""
+    return HistoryReader(run).look()
 
 
 def _tightest(incident: Incident, course: Timeline) -> tuple[str, Sample | None]:

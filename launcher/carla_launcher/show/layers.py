@@ -35,19 +35,20 @@ class Stack:
     limit: float
 
 
-def stacked(samples: Sequence[Sample], column_of: Callable[[float], int]) -> Stack | None:
+def stacked(samples: Sequence[Sample], column_of: Callable[[float], int], thinned_s: float = 0.0) -> Stack | None:
     """Return a pool's layers; None if its total was never known.
 
     Args:
         samples: in order of time.
         column_of: returns the column of a time; a column keeps at most two samples per layer, and two for free memory.
+        thinned_s: a time up to this one is no gap, since samples in it were left out.
     """
     known = [sample for sample in samples if sample.total is not None and sample.free is not None]
     if not known:
         return None
     layers, amounts = _layers(known)
     runs = []
-    for part in _unbroken(known):
+    for part in _unbroken(known, thinned_s):
         heights = [amounts(sample) for sample in part]
         kept = extremes([*zip(*heights, strict=True)], [column_of(sample.time_s) for sample in part])
         runs.append([(part[index].time_s, tuple(accumulate(heights[index]))) for index in kept])
@@ -89,9 +90,9 @@ def _layers(samples: Sequence[Sample]) -> tuple[tuple[Layer, ...], Callable[[Sam
     return (*named, *together, *unnamed), amounts
 
 
-def _unbroken(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
+def _unbroken(samples: Sequence[Sample], thinned_s: float) -> list[Sequence[Sample]]:
     """Return the stretches without a gap."""
     steps = sorted(later.time_s - sample.time_s for sample, later in pairwise(samples))
-    gap_s = max(GAP_S, 5 * steps[len(steps) // 2]) if steps else GAP_S
+    gap_s = max(GAP_S, thinned_s, 5 * steps[len(steps) // 2] if steps else 0.0)
     cuts = [n for n in range(1, len(samples)) if samples[n].time_s - samples[n - 1].time_s > gap_s]
     return [samples[start:end] for start, end in zip([0, *cuts], [*cuts, len(samples)], strict=True)]

@@ -44,10 +44,11 @@ Row = Mapping[str, Any]
 def memory(run: RunHistory) -> dict[str, Any] | None:
     """Return the charts of events and of each pool, on one time axis; None without a timeline."""
     axis = RunTime(run.sessions)
+    thinned_s = run.timeline.thinned_s
     stacks = {
         name: stack
         for name, samples in run.timeline.pools.items()
-        if (stack := stacked(samples, lambda moment_s: charts.column_of(axis, moment_s))) is not None
+        if (stack := stacked(samples, lambda moment_s: charts.column_of(axis, moment_s), thinned_s)) is not None
     }
     if not stacks:
         return None

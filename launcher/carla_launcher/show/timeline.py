@@ -18,6 +18,8 @@ OURS = tuple(kind.value for kind in OwnerKind if kind is not OwnerKind.FOREIGN)
 FOREIGN_COLOURS = ("foreign-1", "foreign-2", "foreign-3", "foreign-4")
 FOREIGN_REST, UNNAMED = "foreign-rest", "unnamed"
 """Colours of the largest foreign processes, of the other ones, and of memory without a known process."""
+BEFORE_S, AFTER_S = 15.0, 1.5
+"""Time before and after an incident's beginning in which to look for the moment with the least free memory."""
 
 Row = Mapping[str, Any]
 Spans = Sequence[tuple[float, float]]
@@ -74,12 +76,31 @@ class Progress(NamedTuple):
     step: float | None
 
 
+class Moment(NamedTuple):
+    """A row of ``launcher-memory.jsonl``: training's progress, and the pools by name."""
+
+    progress: Progress
+    pools: Mapping[str, Sample]
+
+    @property
+    def time_s(self) -> float:
+        """Seconds since 1970."""
+        return self.progress.time_s
+
+
 @dataclass
 class Timeline:
-    """A run's time series: ``pools`` by name, and ``progress`` with one entry per row."""
+    """A run's time series.
+
+    Attributes:
+        pools: samples by pool.
+        progress: one entry per row.
+        thinned_s: the longest time between two rows of which rows were left out; 0 if none were.
+    """
 
     pools: dict[str, list[Sample]] = field(default_factory=dict)
     progress: list[Progress] = field(default_factory=list)
+    thinned_s: float = 0.0
 
     @property
     def steps(self) -> list[float]:
@@ -96,16 +117,22 @@ class Timeline:
         return min(known, key=lambda sample: sample.free or 0.0, default=None)
 
 
-def read(rows: Iterable[Row]) -> Timeline:
-    """Return the time series of all rows that have a time."""
-    timeline = Timeline()
-    timed = [(time_s, row) for row in rows if (time_s := number(row.get("time"))) is not None]
-    for time_s, row in sorted(timed, key=lambda entry: entry[0]):
-        phase = row.get("phase")
-        timeline.progress.append(Progress(time_s, phase if isinstance(phase, str) else "", number(row.get("step"))))
-        for name, pool in inner(row, "pools").items():
-            if isinstance(pool, dict):
-                timeline.pools.setdefault(name, []).append(sample_of(time_s, pool))
+def moment_of(row: Row) -> Moment | None:
+    """Return a row as a moment; None without a valid time."""
+    time_s, phase = number(row.get("time")), row.get("phase")
+    if time_s is None:
+        return None
+    pools = {name: sample_of(time_s, pool) for name, pool in inner(row, "pools").items() if isinstance(pool, dict)}
+    return Moment(Progress(time_s, phase if isinstance(phase, str) else "", number(row.get("step"))), pools)
+
+
+def timeline_of(moments: Iterable[Moment], thinned_s: float = 0.0) -> Timeline:
+    """Return the time series of moments in order of time."""
+    timeline = Timeline(thinned_s=thinned_s)
+    for each in moments:
+        timeline.progress.append(each.progress)
+        for name, sample in each.pools.items():
+            timeline.pools.setdefault(name, []).append(sample)
     return timeline
 
 

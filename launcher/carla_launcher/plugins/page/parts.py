@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,11 @@ from carla_run.readers import inner, read_object
 
 CHARTS_S, AFTER_EVENT_S = 10.0, 2.0
 """Intervals between two drawings of the charts; the second one after an event of the launcher."""
+DRAWING_SHARE = 0.1
+"""Most of a core that drawing takes without an event: the charts of a week take seconds."""
 INCIDENTS_SHOWN = 12
+MOST_ROWS = 2_000
+"""Lines of memory from which on they are thinned: less than in a report, since charts are drawn again and again."""
 CURVES = {
     **{name: run_charts.CURVES[name] for name in ("rollout/ep_rew_mean", "eval/route_completion")},
     **{name: run_charts.CURVES[name] for name in ("eval/driving_score", "time/fps")},
@@ -48,9 +53,11 @@ class Parts:
     def __init__(self, run: RunPaths, buttons: Buttons) -> None:
         self.buttons = buttons
         self._run, self._look = run, StatusReader(run)
+        self._history = history.HistoryReader(run, CURVES, MOST_ROWS)
         self._templates = templates(escaped=True, more=[Path(__file__).parent / "templates"])
         self._looking = threading.Lock()
         self._looked_s = self._drawn_s = float("-inf")
+        self._drawing_s = 0.0
         self._drawn_at: object = None
         self._parts: dict[str, Part] = {}
         self._phase, self._alive = "", False
@@ -85,13 +92,15 @@ class Parts:
         self._phase, self._alive = str(found["heartbeat"].get("phase", "")), bool(found["alive"])
         self._render("figures", **_figures(found))
         events = _stamp(self._run.launcher_events)
-        due_s = AFTER_EVENT_S if events != self._drawn_at else CHARTS_S
+        due_s = AFTER_EVENT_S if events != self._drawn_at else charts_due_s(self._drawing_s)
         if not 0 <= now - self._drawn_s < due_s:
             self._drawn_s, self._drawn_at = now, events
+            before_s = time.thread_time()
             self._draw(found)
+            self._drawing_s = time.thread_time() - before_s
 
     def _draw(self, found: Found) -> None:
-        run = history.examine(self._run)
+        run = self._history.look()
         self._render("routes", routes=routes_table(run))
         self._render("memory", memory=run_charts.memory(run))
         self._render("curves", curves=run_charts.curves(CURVES, run.metrics))
@@ -101,6 +110,11 @@ class Parts:
     def _render(self, name: str, **content: Any) -> None:
         html = self._templates.get_template(f"{name}.html").render(content)
         self._parts[name] = Part(f"{name}-{hashlib.blake2b(html.encode(), digest_size=6).hexdigest()}", html)
+
+
+def charts_due_s(drawing_s: float) -> float:
+    """Return the interval between two drawings without an event, by the processor time that the last one took."""
+    return max(CHARTS_S, drawing_s / DRAWING_SHARE)
 
 
 def _figures(found: Found) -> dict[str, Any]:

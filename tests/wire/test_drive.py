@@ -82,6 +82,7 @@ def test_it_is_evaluated_by_its_name(start_server: StartServer, tmp_path: Path) 
 
 
 def test_the_notebook_drives(tmp_path: Path) -> None:
+    pytest.importorskip("IPython", reason="IPython isn't installed: pip install '.[test]'")
     done = agent(tmp_path, "-c", RUN_CELLS, str(NOTEBOOK), str(BEFORE_TRAINING), "15")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "m/s, return" in done.stdout

@@ -162,17 +162,15 @@ def facts(run: RunPaths, found: RunHistory) -> dict[str, Any]:
         # Of all launchers and learners of the run; the state files have only the last one's.
         "started": seconds_as_date(number(found.sessions[0].from_s if found.sessions else launcher.get("started"))),
         "duration": clock(found.ran_s) if found.sessions else _duration(launcher),
-        "simulator": f"{launcher.get('host')}:{launcher.get('port')}" if launcher else None,
+        "simulator": f"{launcher.get('host')}:{launcher['port']}" if launcher.get("port") else None,
         "map": inner(launcher, "options").get("map") or inner(config, "simulator").get("map"),
-        "simulator restarts": launcher.get("simulator_restarts"),
+        "simulator restarts": launcher.get("simulator_restarts") if launcher.get("port") else None,
         "items": found.routes.get("items"),
         "drives": found.routes.get("drives"),
         "steps": agent.get("step"),
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
-        "collector restarts": found.collector_restarts
-        if found.sessions and not found.routes
-        else agent.get("collector_restarts"),
+        "collector restarts": found.collector_restarts or agent.get("collector_restarts") or None,
         "unacknowledged steps lost with nodes": hooks.lost_with_nodes(found.agent_events),
         "nodes at the end": "; ".join(hooks.nodes(run)),
         "device": agent.get("device"),

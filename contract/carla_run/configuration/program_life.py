@@ -28,7 +28,7 @@ class End(str, Enum):
 
 
 def _one_of(section: Section, name: str, keys: tuple[str, ...]) -> None:
-    given = [key for key in keys if getattr(section, key)]
+    given = [key for key in keys if key in section.model_fields_set and getattr(section, key) not in (None, "")]
     if len(given) != 1:
         said = " and ".join(given) or "none of them"
         raise ValueError(f"{name} has {said}; expected one of {', '.join(keys)}")
@@ -52,7 +52,9 @@ def refuse_what_fits_all(key: str, pattern: str | None) -> str | None:
 class Resume(Section):
     """How the program starts when this isn't its first start in the run."""
 
-    words: tuple[str, ...] = Field((), description="Arguments that are added to the command.")
+    words: tuple[str, ...] = Field(
+        (), description="Arguments that are added to the command; none, `[]`, if the program resumes by itself."
+    )
     command: tuple[str, ...] = Field((), description="Command that replaces the first one.")
     checkpoint: str = Field(
         "",

@@ -73,6 +73,8 @@ def test_only_its_own_placeholders_are_filled_in_and_resume_words_added() -> Non
     assert asked.start(True, {}, PLACES, Path())[0][3:] == ("--load", "8000")
     other = command("train", resume={"command": ["again"]})
     assert other.start(True, {}, PLACES, Path())[0] == ("again",)
+    by_itself = command("train", resume={"words": []})
+    assert by_itself.start(True, {}, PLACES, Path())[0] == ("train",)
 
 
 def test_it_resumes_from_the_newest_checkpoint_of_this_run(tmp_path: Path) -> None:
@@ -127,6 +129,7 @@ def test_a_command_that_cant_be_is_refused_in_a_sentence(
         ({"checkpoint": {"shows": "a"}}, "checkpoint has none of them; expected one of signal, touch"),
         ({"settings": {"a": {}}}, "a setting has none of them; expected one of word, environment, yaml"),
         ({"resume": {}}, "resume has none of them; expected one of words, command"),
+        ({"resume": {"words": [], "command": ["a"]}}, "resume has words and command; expected one of"),
         ({"exits": {"0": "well"}}, "`exits.0` is 'well'; expected 'finished', 'stopped'"),
         ({"resume": {"words": ["{checkpoint}"]}}, "resume names {checkpoint}, and resume.checkpoint doesn't say"),
         ({"done": {"file": "a", "log": "b"}}, "done has file and log; expected one of them"),

@@ -84,9 +84,11 @@ def steady_growth(points: Sequence[Point], window_s: float, least_mib: float) ->
     if not all(buckets):
         return None
     middles = [median(value for _, value in bucket) for bucket in buckets]
+    steps = [b - a for a, b in pairwise(_quarters(middles))]
+    if min(steps) < STEADY_SHARE * least_mib / QUARTERS:
+        return None  # no slope that counts fits these: most windows end here
     slope = median((b - a) / ((j - i) * width_s) for (i, a), (j, b) in combinations(enumerate(middles), 2))
     grown_mib = slope * window_s
-    steps = [b - a for a, b in pairwise(_quarters(middles))]
     if grown_mib < least_mib or min(steps) < STEADY_SHARE * grown_mib / QUARTERS:
         return None
     before = [value for time_s, value in points if time_s < buckets[0][0][0]]

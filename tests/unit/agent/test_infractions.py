@@ -97,7 +97,7 @@ def test_a_red_light_ends_a_drive_of_the_product(form: str, end: str | None):
     assert episode.end is None
     drive(episode, faced(RED, -0.9))
     assert (episode.end, episode.terminated) == (end, end is not None)
-    assert episode.terms.get("red_light", 0.0) == (-RewardConfig().red_light if end else 0.0)
+    assert episode.terms["red_light"] == -RewardConfig().red_light
     assert episode.record.count("red_light") == (end is not None)
 
 

@@ -257,9 +257,11 @@ class Report:
         failure = None
         if isinstance(error, Exception):
             failure = str(error)
-            pool, lost = exhausted_pool(error), gpu_is_lost(error)
-            kind, gone = type(error).__name__, sees_no_gpu(error)
-            self._log(**Failed(code, kind, pool, lost and pool is None, self._step, failure, gone).row())
+            pool = exhausted_pool(error)
+            lost, gone = pool is None and gpu_is_lost(error), sees_no_gpu(error)
+            kind, step = type(error).__name__, self._step
+            failed = Failed(code, error=kind, pool=pool, gpu_lost=lost, steps=step, cause=failure, no_gpu=gone)
+            self._log(**failed.row())
         elif code in (Exit.FINISHED, Exit.STOPPED):
             self._phase = Phase.STOPPED if code == Exit.STOPPED else Phase.FINISHED
             self._log(self._phase.value, steps=self._step, updates=self.updates)

@@ -219,7 +219,8 @@ class TrainingLoop:
         self._reporter.vitals.exit_code = code
         pool = exhausted_pool(error, self._learner.device_is_full)
         lost, gone = pool is None and gpu_is_lost(error), sees_no_gpu(error)
-        self._events.add(Failed(code, type(error).__name__, pool, lost, self._counters.steps, str(error), gone))
+        kind, steps = type(error).__name__, self._counters.steps
+        self._events.add(Failed(code, error=kind, pool=pool, gpu_lost=lost, steps=steps, cause=str(error), no_gpu=gone))
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
             self._store.save_if_possible("no simulator")
         self._requests.end(self.progress, failure=str(error))

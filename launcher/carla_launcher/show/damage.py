@@ -1,21 +1,24 @@
-"""Names the state files of a run that exist and can't be read; damaged lines are counted by their reader."""
+"""What of a run's files was left out: state files that can't be read, and the damaged lines that readers counted."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from carla_run.files import read_whole
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
+from carla_run.readers import LinesRead
 
 
-def damaged_files(run: RunPaths) -> list[str]:
+def left_out(run: RunPaths, reads: Iterable[LinesRead]) -> list[str]:
     """Return a sentence without full stop for each such file."""
     known = {run.launcher_state: _is_object(run.launcher_state), run.heartbeat: read_heartbeat(run.heartbeat)}
-    return [
+    files = [
         f"{path.name} can't be read and is left out" for path, found in known.items() if not found and path.exists()
     ]
+    return [*files, *filter(None, map(str, reads))]
 
 
 def _is_object(path: Path) -> bool:

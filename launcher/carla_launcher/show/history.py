@@ -16,7 +16,7 @@ from carla_launcher.decide.policy import RAN_OUT
 from carla_launcher.decide.route_progress import progress_of
 from carla_launcher.observe.tail import Tail
 from carla_launcher.show import routes
-from carla_launcher.show.damage import damaged_files
+from carla_launcher.show.damage import left_out
 from carla_launcher.show.incidents import STOOD_STILL, Incident, first_of, moment, words
 from carla_launcher.show.thinning import MOST_ROWS, Thinned
 from carla_launcher.show.timeline import AFTER_S, BEFORE_S, Sample, Timeline, spans_s, union
@@ -191,7 +191,7 @@ class HistoryReader:
             self._agent_events,
             self._metrics,
             routes=routes.told(self._run, progress_of(self._events)),
-            damaged=[*damaged_files(self._run), *(str(tail.read) for tail in self._tails if str(tail.read))],
+            damaged=left_out(self._run, (tail.read for tail in self._tails)),
         )
         # There may be no event for hours: a killed launcher lived until its last line in either file.
         signs = [{"time": each.time_s} for each in history.timeline.progress]

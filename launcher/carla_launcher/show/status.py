@@ -15,7 +15,7 @@ from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.decide.route_progress import Progress, cut_off, progress_of
 from carla_launcher.observe.tail import Tail
 from carla_launcher.show import routes
-from carla_launcher.show.damage import damaged_files
+from carla_launcher.show.damage import left_out
 from carla_launcher.show.incidents import moment, words
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.locks import is_held
@@ -86,7 +86,7 @@ class StatusReader:
             "findings": [_held(row) for row in _rows(launcher, "findings")] if alive else [],
             "memory": self._pools(),
             "routes": self._routes(alive),
-            "damaged": self._damaged(),
+            "damaged": left_out(self._run, (self._events.read, self._memory.read)),
             "nodes": hooks.nodes(self._run),
             "job": self._job_at(now),
         }
@@ -95,9 +95,6 @@ class StatusReader:
         """Return where an evaluation stands; None if the run is none."""
         self._progress_of_routes = progress = progress_of(self._events.objects(), self._progress_of_routes)
         return routes.told(self._run, progress if alive else progress_of(cut_off(progress), progress)) or None
-
-    def _damaged(self) -> list[str]:
-        return [*damaged_files(self._run), *filter(None, (str(each.read) for each in (self._events, self._memory)))]
 
     def _job_at(self, now: float) -> dict[str, Any] | None:
         if now - self._job[0] >= JOB_EVERY_S:

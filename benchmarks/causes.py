@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from driving import Group, _checkpoints, _done, _end_with_parent, _environment, _left
+from driving import Group, checkpoints_in, driven_before, end_with_parent, environment_of, left_to_drive
 from rich.console import Console
 from rich.table import Table
 
@@ -329,10 +329,10 @@ def read(line: Mapping[str, Any]) -> list[Row]:
 
 def work(group: Group) -> None:
     """Drive a group in this process, and leave it."""
-    _end_with_parent()
+    end_with_parent()
     torch.set_num_threads(1)
     lines = JsonLines(group.lines)
-    with _environment(group) as (env, own, kept):
+    with environment_of(group) as (env, own, kept):
         for number in group.routes:
             try:
                 found = driven(env, own, kept[number], group.traffic_seed(number))
@@ -374,11 +374,12 @@ def main(
     """Drive, and count why drives fail."""
     out.mkdir(parents=True, exist_ok=True)
     lines, wanted = out / "causes.jsonl", traffic.split(",")
-    named = [each for each in _checkpoints([f"td3={checkpoint}"], False) if seeds is None or str(each[3]) in seeds]
+    chosen = None if seeds is None else {int(text) for text in seeds.split(",")}
+    named = [each for each in checkpoints_in([f"td3={checkpoint}"], False) if chosen is None or each[3] in chosen]
     for density in (each for each in nocrash.densities(town) if each.name in wanted):
         for who in named:
             group = Group(town, map or town, *who, density, weather, 45.0, 0.0, tuple(range(routes)), lines)
-            group = dataclasses.replace(group, routes=_left(group, _done(lines)))
+            group = dataclasses.replace(group, routes=left_to_drive(group, driven_before(lines)))
             if group.routes:
                 process = get_context("spawn").Process(target=work, args=(group,))
                 process.start()

@@ -148,14 +148,14 @@ def main(
     by_rules = _known("--drivers", drivers, BY_RULES)
     densities = _known("--traffic", traffic, comparison.TRAFFIC)
     skies = _known("--weathers", weathers, configuration.WEATHERS)
-    asked: list[tuple[str, str, Path | None, int]] = list(_checkpoints(checkpoint or [], blanked))
+    asked: list[tuple[str, str, Path | None, int]] = list(checkpoints_in(checkpoint or [], blanked))
     asked += [(name, name, None, 0) for name in by_rules]
     if not (asked and densities and skies):
         raise typer.BadParameter("nothing is asked for: name a driver or a checkpoint, traffic and a weather.")
     out.mkdir(parents=True, exist_ok=True)
     lines = out / "drives.jsonl"
     wanted = [density for density in nocrash.densities(town) if density.name in densities]
-    done = _done(lines)
+    done = driven_before(lines)
     groups = [
         Group(town, map, *who, density, weather, slower_percent, step_out, tuple(range(routes)), lines)
         for density in wanted
@@ -170,7 +170,7 @@ def main(
             raise typer.BadParameter(f"--video films a checkpoint, {' and '.join(FILMED)}: name one of them.")
         film(filmed, video, out / "driving.mp4")
         return
-    left = [g for g in (dataclasses.replace(g, routes=_left(g, done)) for g in groups) if g.routes]
+    left = [g for g in (dataclasses.replace(g, routes=left_to_drive(g, done)) for g in groups) if g.routes]
     stop = StopRequests(raise_second=True)
     stop.install()
     failed = [] if figures_only else run(left, parallel, stop)
@@ -226,14 +226,14 @@ def run(groups: Sequence[Group], parallel: int, stop: StopRequests) -> list[Grou
             time.sleep(POLL_S)
             ended = [each for each in running if each[-1].exitcode is not None]
             running = [each for each in running if each not in ended]
-            done = _done(groups[0].lines)
+            done = driven_before(groups[0].lines)
             for group, attempt, process in ended:
-                rest = _left(group, done) if process.exitcode else ()
+                rest = left_to_drive(group, done) if process.exitcode else ()
                 if rest and attempt < TRIES:
                     waiting.insert(0, (dataclasses.replace(group, routes=rest), attempt + 1))
                 elif rest:
                     failed.append(group)
-            progress.update(task, completed=total - sum(len(_left(group, done)) for group in groups))
+            progress.update(task, completed=total - sum(len(left_to_drive(group, done)) for group in groups))
     for _, _, process in running:
         process.kill()
     return failed
@@ -241,10 +241,10 @@ def run(groups: Sequence[Group], parallel: int, stop: StopRequests) -> list[Grou
 
 def work(group: Group) -> None:
     """Drive a group in this process, one line a drive, and leave it."""
-    _end_with_parent()
+    end_with_parent()
     torch.set_num_threads(1)  # more gain nothing at batch 1
     lines = JsonLines(group.lines)
-    with _environment(group) as (env, own, kept):
+    with environment_of(group) as (env, own, kept):
         for number in group.routes:
             try:
                 result = completed(drive_again_if_lost(env, own, kept[number], group.traffic_seed(number)))
@@ -272,8 +272,8 @@ def film(groups: Sequence[Group], route: int, path: Path) -> None:
 
 def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummary]) -> None:
     """Film a group's driver on one of its routes, report it, and exit."""
-    _end_with_parent()
-    with _environment(group) as (env, own, kept):
+    end_with_parent()
+    with environment_of(group) as (env, own, kept):
         options = {
             "seed": group.traffic_seed(route),
             "continue_after_infractions": True,
@@ -286,7 +286,7 @@ def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummar
 
 
 @contextlib.contextmanager
-def _environment(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]]]:
+def environment_of(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]]]:
     """Run a carla-lite while the block runs; yield an environment in it, the group's driver and the town's routes."""
     found = trained(group.checkpoint)
     with lite_server(group.map) as port:
@@ -366,7 +366,7 @@ def _known(option: str, given: str, known: Sequence[str]) -> list[str]:
     return words
 
 
-def _checkpoints(given: Sequence[str], blanked: bool) -> Iterator[tuple[str, str, Path, int]]:
+def checkpoints_in(given: Sequence[str], blanked: bool) -> Iterator[tuple[str, str, Path, int]]:
     """Yield name, kind, path and training seed of each driver; those with pictures also greyed and shuffled."""
     found = [(name, path) for name, _, text in (each.partition("=") for each in given) for path in _trained(Path(text))]
     seen: set[tuple[str, int]] = set()
@@ -397,7 +397,7 @@ def _trained(path: Path) -> list[Path]:
     return runs
 
 
-def _done(path: Path) -> set[tuple[Any, ...]]:
+def driven_before(path: Path) -> set[tuple[Any, ...]]:
     return {_key(drive) for drive in read_lines(path)}
 
 
@@ -405,7 +405,7 @@ def _key(drive: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(drive[name] for name in KEY)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's signal goes to all processes; the parent decides
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -413,7 +413,7 @@ def _end_with_parent() -> None:
     die_with_parent(parent.pid)
 
 
-def _left(group: Group, done: set[tuple[Any, ...]]) -> tuple[int, ...]:
+def left_to_drive(group: Group, done: set[tuple[Any, ...]]) -> tuple[int, ...]:
     return tuple(number for number in group.routes if tuple(group.key(number).values()) not in done)
 
 

@@ -15,6 +15,7 @@ import json
 import math
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import psutil
 import typer
 from measuring import machine, rss_mib
 from synthetic_run import night
@@ -269,9 +271,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     logs = [(math.log(x), math.log(y)) for x, y in points if x > 0 and y > 0]
     if len(logs) < 2:
         return None
-    mean_x, mean_y = (sum(each[axis] for each in logs) / len(logs) for axis in (0, 1))
-    spread = sum((x - mean_x) ** 2 for x, _ in logs)
-    return round(sum((x - mean_x) * (y - mean_y) for x, y in logs) / spread, 2)
+    return round(statistics.linear_regression(*zip(*logs, strict=True)).slope, 2)
 
 
 def extrapolated(points: Sequence[tuple[float, float]], size: float) -> float:
@@ -350,11 +350,10 @@ def _per_s(work: Callable[[], object], times: int) -> float:
 
 def _pss_mib(pid: int) -> float:
     """Return a process's memory, of shared pages its part."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
+    try:
+        return float(psutil.Process(pid).memory_full_info().pss) / 2**20
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 # The page
@@ -401,7 +400,7 @@ NOTES = {
     "transitions": "A resume reads and checks every row, so its time grows with the replay and not faster.",
     "towns": "A generated town may be named up to 1 km; larger ones are made for this table "
     "only. Two small towns show little: at 1 km, 0.87 s to generate and 2.2 s to read were measured besides.",
-    "actors": "A quarter are cars, the others people, on Lite02. No size above 600 was measured there",
+    "actors": "A quarter are cars, the others people, on Lite02. No size above 600 was measured there.",
     "cameras": "20 cars, one camera, each picture awaited.",
     "nights": "A week is 10⁷ steps at 16.5 a second, with a fault each quarter of an hour. Later charts of the page "
     "read only new lines, and draw at most some thousand rows, "

@@ -79,12 +79,13 @@ class Imu(_NoisySensor):
         self._past = samples[-2:]
         if len(samples) < 3:
             return 0.0, 0.0, 0.0
-        (t0, _), _, (t2, _) = samples
+        # Whole nanoseconds, so that no digit depends on how long the server has run.
+        before_s, since_s = (round(tb - ta, 9) for (ta, _), (tb, _) in pairwise(samples))
         (old_x, old_y, old_z), (x, y, z) = (
-            ((b[0] - a[0]) / (tb - ta), (b[1] - a[1]) / (tb - ta), (b[2] - a[2]) / (tb - ta))
-            for (ta, a), (tb, b) in pairwise(samples)
+            ((b[0] - a[0]) / step_s, (b[1] - a[1]) / step_s, (b[2] - a[2]) / step_s)
+            for step_s, ((_, a), (_, b)) in zip((before_s, since_s), pairwise(samples), strict=True)
         )
-        half_s = 0.5 * (t2 - t0)
+        half_s = 0.5 * (before_s + since_s)
         return (x - old_x) / half_s, (y - old_y) / half_s, (z - old_z) / half_s
 
     def _turning(self) -> Vector:

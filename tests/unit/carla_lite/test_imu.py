@@ -11,7 +11,7 @@ from carla_lite.scenery.camera import Pose
 
 
 def felt(frames_before: int) -> list[tuple[float, float, float]]:
-    """Return the accelerations of a sensor that climbs and turns, in a server that made frames before."""
+    """Return the accelerations of a sensor that rises and turns, in a server that made frames before."""
     blueprint = CATALOGUE["sensor.other.imu"]
     imu, elapsed_s, found = Imu(Identity(1, blueprint, blueprint.values({})), Pose(0, 0, 0)), 0.0, []
     for _ in range(frames_before):

@@ -27,7 +27,9 @@ comma := ,
 READY_FOR := $(VENV)/ready-for-
 # Without --quiet, which hides warnings from mkdocs' own `strict`, too.
 DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
-PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
+# More options of pytest, for the goals `unit`, `wire` and `stack`. Each goal remembers its own failed tests.
+PYTEST_FLAGS :=
+PYTEST = $(BIN)/python -m pytest -o cache_dir=.pytest_cache/$@ --durations=15 --durations-min=5
 
 .PHONY: run docs compiled test test-all ready unit wire stack long soak verify-gpu lint clean
 .DELETE_ON_ERROR:
@@ -51,13 +53,13 @@ test test-all:
 	@echo "make $*: $($*_TAKES)"
 
 unit: unit-takes $(READY_FOR)test
-	OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist worksteal -m "not long" tests/unit
+	OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist worksteal -m "not long" tests/unit $(PYTEST_FLAGS)
 
 wire: wire-takes $(READY_FOR)test
-	$(PYTEST) -n 2 --dist worksteal -m "not long" tests/wire tests/soak
+	$(PYTEST) -n 2 --dist worksteal -m "not long" tests/wire tests/soak $(PYTEST_FLAGS)
 
 stack: stack-takes $(READY_FOR)test
-	$(PYTEST) -m "not long" tests/stack
+	$(PYTEST) -m "not long" tests/stack $(PYTEST_FLAGS)
 
 long: long-takes $(READY_FOR)long
 	$(PYTEST) -m long tests

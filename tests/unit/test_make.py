@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,8 +106,39 @@ def test_one_installation_is_enough_for_the_linters_and_the_tests_after_them(tmp
 
 
 def test_ci_runs_each_part_but_the_long_tests() -> None:
-    parts = re.findall(r"^ *(?:nice -n 5 )?make test PARTS=\"?([a-z ]+?)\"?(?: \|\| failed=1)?$", CI.read_text(), re.M)
-    assert sorted(" ".join(parts).split()) == sorted({*ALL} - {"long"})
+    parts = re.findall(r"^ *(?:make test PARTS=|part )([a-z]+) \|\| failed=1$", CI.read_text(), re.M)
+    assert sorted(parts) == sorted({*ALL} - {"long"})
+
+
+PART = re.search(r"^part\(\) .*?^\}$", CI.read_text(), re.M | re.S)
+PYTEST_INI = "[pytest]\n"
+MAKEFILE = f"test:\n\t{sys.executable} -m pytest -q -p no:randomly -n 2 --dist worksteal test_it.py $(PYTEST_FLAGS)\n"
+BY_CHANCE = """
+import pathlib
+def test_passes(): open("passed", "a").write("x")
+def test_by_chance():
+    seen = pathlib.Path("seen")
+    before = seen.exists()
+    seen.touch()
+    assert before
+"""
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+@pytest.mark.parametrize(("more", "code"), [("", 0), ("def test_always(): assert False", 1)])
+def test_ci_runs_what_failed_once_more_and_says_so(tmp_path: Path, more: str, code: int) -> None:
+    assert PART is not None
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    (tmp_path / "pytest.ini").write_text(PYTEST_INI)
+    (tmp_path / "test_it.py").write_text(BY_CHANCE + more)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "PYTEST"))}
+    words = ["bash", "-c", f"{PART[0]}\npart unit"]
+    ended = subprocess.run(
+        words, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert ended.returncode == code, ended.stdout
+    assert ("UNSTEADY" in ended.stdout) is (code == 0)
+    assert (tmp_path / "passed").read_text() == "x", "only what failed runs again"
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")

@@ -304,3 +304,31 @@ def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: St
     assert reports[0]["kinds"] == ["car"]
     assert sum(metres > 5.0 for metres in reports[0]["moved"]) >= 3
     assert reports[0] == reports[1]
+
+
+CLOSING = """
+import os, sys
+from carla_td3.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
+from carla_td3.env.driving import DrivingEnv
+traffic = TrafficConfig(vehicles=2)
+env = DrivingEnv(EnvironmentConfig(traffic=traffic), SimulatorConfig(port=int(sys.argv[1]), timeout_s=2.0))
+env.reset(seed=1)
+print("drives", flush=True)
+sys.stdin.readline()
+env.close()
+print("closed", flush=True)
+os._exit(0)
+"""
+
+
+def test_an_environment_with_traffic_is_closed_though_its_simulator_is_silent(start_server: StartServer) -> None:
+    """The end of a Traffic Manager would wait for the simulator, and abort the process at the client's time-out."""
+    server = start_server()
+    words = [sys.executable, "-c", CLOSING, str(server.port)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "drives\n"
+        server.process.send_signal(signal.SIGSTOP)
+        said, _ = process.communicate("\n", PATIENCE_S)
+    assert (process.returncode, said) == (0, "closed\n")

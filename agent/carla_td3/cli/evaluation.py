@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -270,23 +270,32 @@ def environment(config: AgentConfig, give_up: Callable[[str], NoReturn] | None =
     Raises:
         NoSimulator, ConfigError, RouteError: see ``DrivingEnv.planner``.
     """
-    give_up, in_process = give_up or _give_up, config.environment.traffic.in_process
+    give_up, in_process = _only_once(give_up or _give_up), config.environment.traffic.in_process
     lost = f"The simulator at {config.simulator.host}:{config.simulator.port} closed its connection: start both again."
     env = DrivingEnv(config.environment, config.simulator, config.seed, partial(give_up, lost) if in_process else None)
-    try:
-        with _guarded(env.session, give_up) if in_process else nullcontext():
-            with _waiting(env.session):
-                _ = env.planner
-            yield env
-    finally:
-        env.close()
+    with _guarded(env.session, give_up) if in_process else nullcontext(), closing(env):
+        with _waiting(env.session):
+            _ = env.planner
+        yield env
 
 
 def _give_up(why: str) -> NoReturn:
-    try:
-        os.write(2, f"{why}\n".encode())
-    finally:  # a closed terminal must not keep this process alive
-        os._exit(Exit.NO_SIMULATOR)
+    os.write(2, f"{why}\n".encode())
+    os._exit(Exit.NO_SIMULATOR)
+
+
+def _only_once(give_up: Callable[[str], NoReturn]) -> Callable[[str], NoReturn]:
+    """Return ``give_up`` for several threads: the first call ends the process, whatever fails in it."""
+    begun = threading.Lock()
+
+    def first(why: str) -> NoReturn:
+        begun.acquire()
+        try:
+            give_up(why)
+        finally:  # a full disk or a closed terminal must not keep this process alive
+            os._exit(Exit.NO_SIMULATOR)
+
+    return first
 
 
 @contextmanager

@@ -89,7 +89,13 @@ class Traffic:
 
         Call it before any other vehicle is destroyed: the manager's last step asks the simulator about every vehicle
         that it has seen, and a refusal aborts the process.
+
+        Raises:
+            SimulatorLost: the simulator doesn't answer. The manager is left as it is: its end would wait for the
+                simulator with Python's lock held, so that no other thread could run, and abort the process.
         """
+        with self._session.answered():
+            self._session.world.get_settings()
         self._manager.shut_down()
         self._session.destroy(self.cars)
         self.cars = []

@@ -134,7 +134,7 @@ def test_6_an_open_port_with_a_dead_rpc_is_never_healthy(launch: Launch, tmp_pat
     launched = launch(100, *limits, environment={"LITE_FAULTS": "dead-rpc"})
     output = refused(launched, 69)
     assert "isn't ready after" in output
-    assert "(simulator.lite_start_limit_s is 3)" in output
+    assert "(simulator.lite_start_limit_s is 3 s)" in output
     assert len(launched.events("simulator_starts")) == 2
     assert "the port is open, but `version` isn't answered" in output
     assert launched.events("simulator_healthy") == []

@@ -215,6 +215,37 @@ def test_one_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> N
     assert "--resume" in output
 
 
+LINGERS = f"{STUBBORN.replace('ready', 'Finished')}"
+CRASHES = "import os\nopen('model.zip', 'w').close()\nos.abort()"
+
+
+@pytest.mark.parametrize(
+    ("script", "done", "said"),
+    [
+        (
+            LINGERS,
+            "{log: ^Finished, exits_within_s: 1}",
+            "the agent finished; it had shown a line that fits `^Finished`, and didn't exit within 1 s",
+        ),
+        (CRASHES, "{file: model.zip}", "the agent finished; it had shown model.zip before it ended (signal 6"),
+    ],
+)
+def test_one_that_showed_that_it_is_done_has_finished_however_it_ends(
+    tmp_path: Path, script: str, done: str, said: str
+) -> None:
+    alive = "{log: Finished, within_s: 2, first_within_s: 60}"
+    (tmp_path / "train.yaml").write_text(f"{{stop_grace_s: 1, done: {done}, alive: {alive}}}")
+    launched = Launched(tmp_path)
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
+    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", script)
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    assert launched.state["reason"].startswith(said)
+    assert launched.events("finding") == []
+    assert len(launched.events("agent_started")) == 1
+    assert launched.beat["phase"] == "finished"
+
+
 TORN = """
 import pathlib, sys, time
 saved = pathlib.Path(sys.argv[2]).read_text() if len(sys.argv) > 2 else ""

@@ -72,11 +72,20 @@ class Resume(Section):
 
 
 class Done(Section):
-    """What, together with the exit code, shows that the program has finished its work. An end without it is a crash."""
+    """What, together with the exit code, shows that the program has finished its work. An end without it is a crash.
+
+    A program that showed it and then crashed, as in the clean-up of a library, has finished, too.
+    """
 
     file: Path | None = Field(None, description="File that exists when the work is finished.")
     log: str | None = Field(
         None, description="Regular expression that a line of the output matches when the work is finished."
+    )
+    exits_within_s: float | None = Field(
+        None,
+        gt=0,
+        description="A program that still runs so many seconds after it showed this is ended, and has finished. Only "
+        "for a sign that comes once, at the end. null: it counts as hung as without the sign.",
     )
 
     @field_validator("log")
@@ -88,6 +97,8 @@ class Done(Section):
     def _is_one_sign(self) -> Done:
         if self.file is not None and self.log is not None:
             raise ValueError("done has file and log; expected one of them")
+        if self.exits_within_s is not None and self.file is None and self.log is None:
+            raise ValueError("done.exits_within_s needs a sign that the work is finished: give done.file or done.log")
         return self
 
 

@@ -10,11 +10,13 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from carla_launcher.observe import observation
 from carla_launcher.observe.agent import AgentMonitor
 from carla_launcher.observe.observation import AgentSeen, Ended, Program
 from carla_launcher.observe.tail import Tail
@@ -32,6 +34,8 @@ LAST_LINES = 100
 """Number of last lines of a command's output that are searched for an error after the command ended."""
 LEAST_BYTES = 2**16
 """Free bytes below which a disk counts as full: nothing more can be written."""
+IN_CLEANUP = tuple(128 + each for each in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE))
+"""Exit codes of a crash in native code, such as that of a library at a program's exit."""
 POOLS: dict[Meaning | None, MemoryPool] = {Meaning.HOST: MemoryPool.HOST, Meaning.DEVICE: MemoryPool.DEVICE}
 
 
@@ -78,22 +82,24 @@ class CommandMonitor:
             self._stood = _written(self._run)
             self._sign.begin()
             self._done.begin()
-        self._done.look()
+        self._done.look(now_s)
         if self._is_reporting(program):
             seen = self._reporting.look(now_s, program)
-            return seen if seen.ended is None else replace(seen, ended=self._judged(seen.ended))
+            if seen.ended is not None:
+                return replace(seen, ended=self._judged(seen.ended))
+            return replace(seen, done=self._done.shown(now_s) if seen.running else None)
         self._reporting.look(now_s, program)
         if program is None:
             self._name_idle_progress()
             return AgentSeen(running=False)
-        ended = program.poll()
+        ended = None if (polled := program.poll()) is None else self._judged(polled)
         if self._sign.look():
             self._moved_s = now_s
         self._write(program, ended)
         failed = () if ended is None else tuple(self._failure(ended))
-        seen_ended = None if ended is None else self._judged(ended)
         beat = self._beat if self._sign.seen or ended is not None else None
-        return AgentSeen(ended is None, seen_ended, beat, now_s - self._moved_s, failed, program.pid)
+        done = self._done.shown(now_s) if ended is None else None
+        return AgentSeen(ended is None, ended, beat, now_s - self._moved_s, failed, program.pid, done)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -119,7 +125,7 @@ class CommandMonitor:
 
     def _write(self, program: Program, ended: Ended | None) -> None:
         """Write what is known as a heartbeat would be."""
-        finished = ended is not None and self._file.exits.get(ended.code) is End.FINISHED and not self._done.missing
+        finished = ended is not None and (bool(ended.done) or (self._finishes(ended) and not ended.undone))
         phase = Phase.FINISHED if finished else Phase.UPDATING if self._sign.seen else Phase.STARTING
         self._beat = Heartbeat(
             time=round(time.time(), 3),
@@ -146,7 +152,7 @@ class CommandMonitor:
         words = last_lines(self._log, LAST_LINES)
         meaning = meaning_of(words)
         last = words.rpartition("\n")[2]
-        if ended.code in self._file.exits and not self._done.missing:
+        if ended.done or (ended.code in self._file.exits and not self._done.missing):
             return []
         full = disk_is_full(last) or not _has_room(self._folder)  # its last words may be lost
         pool = MemoryPool.DISK if meaning is None and full else POOLS.get(meaning)
@@ -154,10 +160,14 @@ class CommandMonitor:
         return [Failed(exit_code=ended.code, error="", pool=pool, gpu_lost=lost, cause=last, no_gpu=gone).row()]
 
     def _judged(self, ended: Ended) -> Ended:
-        finished = self._file.exits.get(ended.code) is End.FINISHED
+        if ended.code not in self._file.exits:
+            return replace(ended, done=self._done.shown_before(ended, last_lines(self._log, LAST_LINES)))
         undone = self._done.missing
         shows = self._file.done is not None and not undone
-        return replace(ended, undone=undone, left=0 if shows else ended.left) if finished else ended
+        return replace(ended, undone=undone, left=0 if shows else ended.left) if self._finishes(ended) else ended
+
+    def _finishes(self, ended: Ended) -> bool:
+        return self._file.exits.get(ended.code) is End.FINISHED
 
 
 def _has_room(folder: Path) -> bool:
@@ -177,27 +187,59 @@ class Done:
     """What shows that one process after another has done its work."""
 
     def __init__(self, done: program_life.Done | None, folder: Path, log: Path) -> None:
-        self._file = None if done is None or done.file is None else done.file
-        self._folder = folder
+        self._path = None if done is None or done.file is None else folder / done.file
+        self._file = None if done is None else done.file
+        self._limit_s = None if done is None else done.exits_within_s
         self._pattern = None if done is None or done.log is None else re.compile(done.log)
         self._tail = Tail(log, from_end=True)
-        self._said = False
+        self._since_s: float | None = None
+        self._still = False
+        self._before = self._now = stamp(self._path)
 
     @property
     def missing(self) -> str:
         """Return what would show that it is done, and isn't there; empty if nothing is missing."""
         if self._pattern is not None:
-            return "" if self._said else f"a line that fits `{self._pattern.pattern}`"
-        return "" if self._file is None or (self._folder / self._file).exists() else str(self._file)
+            return "" if self._since_s is not None else f"a line that fits `{self._pattern.pattern}`"
+        return "" if self._path is None or self._path.exists() else str(self._file)
 
     def begin(self) -> None:
-        """Forget what was printed: another process begins."""
-        self._said = False
+        """Forget what was shown: another process begins."""
+        self._since_s, self._still, self._before = None, False, self._now
 
-    def look(self) -> None:
-        """Read what was printed since the look before."""
+    def look(self, now_s: float) -> None:
+        """Look at what was printed or written since the look before."""
         if self._pattern is not None:
-            self._said = any([*map(self._pattern.search, self._tail.look()), self._said])
+            if any([*map(self._pattern.search, self._tail.look())]):
+                self._since_s = now_s if self._since_s is None else self._since_s
+            return
+        before, self._now = self._now, stamp(self._path)
+        self._still = self._now == before
+        if self._now is None or self._now == self._before:
+            self._since_s = None
+        elif self._since_s is None or not self._still:
+            self._since_s = now_s
+
+    def shown(self, now_s: float) -> observation.Done | None:
+        """Return what the present process has shown; a file counts from its last change."""
+        return None if self._since_s is None else observation.Done(self._sign, now_s - self._since_s, self._limit_s)
+
+    def shown_before(self, ended: Ended, words: str) -> str:
+        """Return what it showed before it crashed; empty if nothing, or a file that may be half written.
+
+        Args:
+            ended: how it ended.
+            words: the last ones that it printed.
+        """
+        if self._since_s is None:
+            return ""
+        ran_out = ended.oom_killed or meaning_of(words) is not None or disk_is_full(words.rpartition("\n")[2])
+        whole = self._pattern is not None or self._still or (ended.code in IN_CLEANUP and not ran_out)
+        return self._sign if whole else ""
+
+    @property
+    def _sign(self) -> str:
+        return str(self._file) if self._pattern is None else f"a line that fits `{self._pattern.pattern}`"
 
     def close(self) -> None:
         """Let go of the log."""

@@ -188,6 +188,52 @@ def test_a_line_shows_the_end_of_the_process_that_printed_it(seen: Seen) -> None
     assert [None if each is None else each.undone for each in ends] == ["", "a line that fits `^Finished`"]
 
 
+LINE, MODEL = {"log": "^Finished"}, {"file": "model.zip"}
+
+
+@pytest.mark.parametrize(
+    ("done", "looks", "end", "words", "finished"),
+    [
+        (LINE, 1, Ended(134), "terminate called without an active exception", True),
+        (LINE, 0, Ended(1), "wandb.errors.CommError: no network", True),
+        (LINE, 0, Ended(75), "", False),  # what an exit code of the file means counts
+        (MODEL, 2, Ended(1), "wandb.errors.CommError: no network", True),
+        (MODEL, 0, Ended(1), "KeyboardInterrupt", False),  # it may be half written
+        (MODEL, 0, Ended(139), "Segmentation fault", True),
+        (MODEL, 0, Ended(134), "terminate called after throwing an instance of 'std::bad_alloc'", False),
+        (MODEL, 0, Ended(137, oom_killed=True), "", False),
+        (MODEL, 2, Ended(137, oom_killed=True), "", True),
+        ({}, 1, Ended(139), "Finished", False),
+    ],
+)
+def test_a_crash_after_the_work_is_done_is_an_end(
+    seen: Seen, done: Any, looks: int, end: Ended, words: str, finished: bool
+) -> None:
+    (seen.folder / "model.zip").write_text("of an earlier run")
+    seen.begin({"done": done} if done else {})
+    assert seen.look().done is None
+    (seen.folder / "model.zip").write_text("this run's")
+    for line in ["Finished", *[""] * looks][:looks]:
+        seen.look(line)
+    seen.process.ended = end
+    found = seen.look(*([] if looks else ["Finished"]), words)
+    assert found.ended is not None
+    assert bool(found.ended.done) == finished
+    assert (found.beat is not None and found.beat.phase is Phase.FINISHED) == finished
+    assert not (finished and found.events)
+
+
+@pytest.mark.parametrize("done", [LINE, MODEL])
+def test_it_is_done_since_it_showed_it(seen: Seen, done: Any) -> None:
+    seen.begin({"done": {**done, "exits_within_s": 60}})
+    found = [seen.look("step 1").done]
+    (seen.folder / "model.zip").write_text("weights")
+    found += [seen.look("Finished").done, seen.look("bye").done]
+    seen.process = Process(seen.process.log, 8)
+    found.append(seen.look("step 1").done)
+    assert [each and (each.for_s, each.limit_s) for each in found] == [None, (0, 60), (1, 60), None]
+
+
 @pytest.mark.parametrize("way", ["signal", "touch"])
 def test_a_checkpoint_is_asked_for_and_seen(seen: Seen, way: str) -> None:
     seen.begin({"checkpoint": {way: "SIGUSR1" if way == "signal" else "please", "shows": "saved"}})

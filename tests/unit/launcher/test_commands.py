@@ -134,6 +134,7 @@ def test_a_command_that_cant_be_is_refused_in_a_sentence(
         ({"resume": {"words": ["{checkpoint}"]}}, "resume names {checkpoint}, and resume.checkpoint doesn't say"),
         ({"done": {"file": "a", "log": "b"}}, "done has file and log; expected one of them"),
         ({"done": {"log": ".*"}}, "done.log is '.*', which every line fits: it can't fail"),
+        ({"done": {"exits_within_s": 9}}, "done.exits_within_s needs a sign that the work is finished"),
         ({"memory": {"vram": 0}}, "`memory.vram` is 0; expected more than 0"),
     ],
 )

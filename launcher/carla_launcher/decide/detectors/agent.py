@@ -84,7 +84,7 @@ class AgentDetector:
         self._host_has_gpu = seen.memory.gpu is Gpu.OK and bool(seen.memory.of(PoolKind.VRAM))
         self._read_events(seen.time_s, agent.events)
         if agent.ended is not None:
-            found = None if agent.ended.planned else self._end(seen.time_s, agent.ended)
+            found = None if agent.ended.planned or agent.ended.done else self._end(seen.time_s, agent.ended)
         else:
             found = self._child_killed(seen.time_s) or self._hang(seen.time_s, agent) if agent.running else None
         return () if found is None else (found,)
@@ -190,8 +190,14 @@ class AgentDetector:
         watched_s, beat = now_s - self._started_s, agent.beat
         silent_s = watched_s if beat is None else min(agent.beat_age_s, watched_s)
         limit_s = self._limits.warming_limit_s if beat is None else self._limits.beat_limit_s
+        if agent.done is not None and agent.done.limit_s is not None:
+            return None
         if silent_s > limit_s:
             words = f"the agent has sent no heartbeat for {silent_s:.0f} s, {limit_s:g} s are allowed"
+            if agent.done is not None:
+                words += (
+                    f"; it had shown {agent.done.sign}, so it is done: done.exits_within_s would end it as finished"
+                )
             return self._finding(Cause.AGENT_HANG, words, None)
         return None if beat is None else self._stuck(now_s, beat)
 

@@ -261,7 +261,7 @@ sys.exit(1)
 
 
 @pytest.mark.long
-def test_a_checkpoint_with_which_it_crashes_at_once_is_passed_over(tmp_path: Path) -> None:
+def test_a_checkpoint_with_which_it_crashes_twice_at_once_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(
         "{resume: {words: [--load, '{checkpoint}'], checkpoint: c-*}, alive: {log: 'step (\\d+)', within_s: 60}}"
     )
@@ -272,7 +272,14 @@ def test_a_checkpoint_with_which_it_crashes_at_once_is_passed_over(tmp_path: Pat
     output = launched.output()
     assert launched.process.returncode == 0, output
     assert (tmp_path / "loaded").read_text() == "whole"
-    assert len(launched.events("agent_started")) == 3
+    assert (tmp_path / "c-2.unfit").read_text() == "torn"
+    assert len(launched.events("agent_started")) == 4
+    (aside,) = launched.events("checkpoint_set_aside")
+    assert [Path(aside[key]).name for key in ("checkpoint", "kept_as", "resumes_from")] == ["c-2", "c-2.unfit", "c-1"]
+    assert aside["incident"] == launched.events("finding")[-1]["incident"]
+    assert "set aside" in launched.command("status").stdout
+    assert json.loads(launched.command("status", "--json").stdout)["set_aside"] == [str(tmp_path / "c-2.unfit")]
+    assert "c-2 set aside: the agent couldn't start from it" in (launched.run / "report.md").read_text()
 
 
 LOUD = "import os\nfor _ in range(16384): os.write(1, (b'x' * 63 + b'\\n') * 1024)\nos.write(1, b'step 1\\n')"

@@ -59,8 +59,9 @@ class Resume(Section):
     checkpoint: str = Field(
         "",
         description="File name or pattern of its checkpoints, such as `logs/**/model_*.zip`. Words or command may name "
-        "`{checkpoint}`: the newest file that was written since the run began, or an older one if the program crashes "
-        "with that before any progress. While there is none, the program starts from the beginning.",
+        "`{checkpoint}`: the newest one that was written since the run began. While there is none, the program starts "
+        "from the beginning. If the program crashes twice at its start from the same one, before the progress that "
+        "`alive` names, the launcher adds `.unfit` to its name, and the program resumes from the one before.",
     )
 
     @model_validator(mode="after")

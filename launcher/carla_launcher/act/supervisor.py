@@ -169,7 +169,8 @@ class Supervisor:
             run.enter(State.PRESSURE if short else State.RUNNING)
         elif beat is not None and beat.phase != "starting":
             run.enter(State.VERIFYING)
-            run.warm, run.unfit = True, 0
+            run.warm = True
+            run.checkpoints.worked()
             self._ladder.verified(seen, self._journal.unverified)
             self._journal.unverified = ""
             words = f"is warm: {beat.device}, micro-batch {beat.micro_batch}" if beat.micro_batch else "makes progress"
@@ -208,9 +209,17 @@ class Supervisor:
                 Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent")
             )
             failed = [self._monitor.findings[-1]]
-        if failed[0].cause is Cause.AGENT_CRASH and self._run.agent.last.resume and not self._run.warm:
-            self._run.unfit += 1  # a kill while it was written leaves such a checkpoint
-        yield from self._repairs.perform(self._repairs.decide(failed[0], self._monitor.last), failed[0].incident)
+        decision = self._repairs.decide(failed[0], self._monitor.last)
+        if isinstance(decision, RestartAgent) and self._may_be_its_checkpoint(failed[0], ended):
+            self._run.checkpoints.crashed(failed[0].incident)
+        yield from self._repairs.perform(decision, failed[0].incident)
+
+    def _may_be_its_checkpoint(self, finding: Finding, ended: Ended) -> bool:
+        """Return whether an agent may have crashed for its checkpoint: by itself, at a start from it."""
+        simulator_failed = any(each.cause in policy.SIMULATOR_FAILED for each in self._monitor.findings)
+        began = self._run.agent.last.resume and not self._run.warm
+        by_itself = finding.cause is Cause.AGENT_CRASH and ended.code not in KILLED
+        return began and by_itself and not simulator_failed and not finding.numbers.get("no_simulator")
 
     def _simulator_failed_first(self, ended: Ended) -> Waiting[list[Finding]]:
         """Return what is wrong with the simulator of a program that failed: it may show a moment later, or if asked."""

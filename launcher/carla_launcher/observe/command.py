@@ -26,7 +26,7 @@ from carla_run.configuration.program_life import Alive, End
 from carla_run.events import Failed, MemoryPool
 from carla_run.files import write_whole
 from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
-from carla_run.memory.errors import Meaning, disk_is_full, meaning_of
+from carla_run.memory.errors import Meaning, disk_is_full, meaning_of, no_simulator
 from carla_run.paths import RunPaths
 from carla_run.readers import last_lines
 
@@ -157,7 +157,9 @@ class CommandMonitor:
         full = disk_is_full(last) or not _has_room(self._folder)  # its last words may be lost
         pool = MemoryPool.DISK if meaning is None and full else POOLS.get(meaning)
         lost, gone = meaning is Meaning.GPU_LOST, meaning is Meaning.NO_GPU
-        return [Failed(exit_code=ended.code, error="", pool=pool, gpu_lost=lost, cause=last, no_gpu=gone).row()]
+        alone = no_simulator(words)
+        event = Failed(ended.code, "", pool, gpu_lost=lost, cause=last, no_gpu=gone, no_simulator=alone)
+        return [event.row()]
 
     def _judged(self, ended: Ended) -> Ended:
         if ended.code not in self._file.exits:

@@ -79,6 +79,7 @@ def figures(found: Found) -> dict[str, str]:
         "restarts": ", ".join(f"{name} {count:.0f}" for name, count in found["restarts"].items() if count is not None),
         "rung": _rungs(found),
         "planned": _planned(found),
+        "set aside": "\n".join(map(str, found.get("set_aside") or ())),
         "damaged": "\n".join(found["damaged"]),
     }
     return {name: value for name, value in rows.items() if value}

@@ -188,6 +188,21 @@ def test_a_line_shows_the_end_of_the_process_that_printed_it(seen: Seen) -> None
     assert [None if each is None else each.undone for each in ends] == ["", "a line that fits `^Finished`"]
 
 
+@pytest.mark.parametrize(
+    ("words", "alone"),
+    [
+        ("RuntimeError: time-out of 2000ms while waiting for the simulator, make sure the simulator is ready", True),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", True),
+        ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory", False),
+    ],
+)
+def test_a_program_that_found_no_simulator_says_so(seen: Seen, words: str, alone: bool) -> None:
+    seen.begin({})
+    seen.process.ended = Ended(1)
+    (event,) = seen.look(words).events
+    assert event["no_simulator"] is alone
+
+
 LINE, MODEL = {"log": "^Finished"}, {"file": "model.zip"}
 
 

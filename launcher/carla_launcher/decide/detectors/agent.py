@@ -66,7 +66,7 @@ class AgentDetector:
         self._failure = self._said = ""
         self._child_killed_s = -float("inf")
         self._ran_out: MemoryPool | None = None
-        self._gpu_lost = self._no_gpu = self._host_has_gpu = False
+        self._gpu_lost = self._no_gpu = self._no_simulator = self._host_has_gpu = False
         self._refused: CannotFit | None = None
 
     def forget(self) -> None:
@@ -92,7 +92,7 @@ class AgentDetector:
     def _begin(self) -> None:
         self._started_s, self._place, self._beat = None, None, None
         self._failure, self._said, self._ran_out, self._refused = "", "", None, None
-        self._gpu_lost = self._no_gpu = False
+        self._gpu_lost = self._no_gpu = self._no_simulator = False
         self._child_killed_s = -float("inf")
 
     def _read_events(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
@@ -103,6 +103,7 @@ class AgentDetector:
                 self._failure, self._ran_out = event.cause, event.pool
                 self._gpu_lost = isinstance(event, Failed) and event.gpu_lost
                 self._no_gpu = isinstance(event, Failed) and event.no_gpu
+                self._no_simulator = isinstance(event, Failed) and event.no_simulator
                 self._said = event.cause if isinstance(event, Failed) and not event.error else ""
             elif isinstance(event, CollectorRestarted) and event.signal == signal.SIGKILL:
                 self._child_killed_s = now_s
@@ -214,6 +215,7 @@ class AgentDetector:
 
     def _finding(self, cause: Cause, sentence: str, code: int | None, pool: str = "") -> Finding:
         numbers: dict[str, float | int | str | None] = {"failure": self._failure} if self._failure else {}
+        numbers |= {"no_simulator": True} if self._no_simulator else {}
         if self._beat is not None:
             numbers |= {"phase": self._beat.phase, "step": self._beat.step, "device": self._beat.device}
         return Finding(

@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +36,8 @@ LEAST_BYTES = 2**16
 """Free bytes below which a disk counts as full: nothing more can be written."""
 IN_CLEANUP = tuple(128 + each for each in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE))
 """Exit codes of a crash in native code, such as that of a library at a program's exit."""
+Stamp = tuple[int, int, int]
+"""When a file was written, nanoseconds since 1970, its size and its inode."""
 POOLS: dict[Meaning | None, MemoryPool] = {Meaning.HOST: MemoryPool.HOST, Meaning.DEVICE: MemoryPool.DEVICE}
 
 
@@ -95,6 +97,7 @@ class CommandMonitor:
         ended = None if (polled := program.poll()) is None else self._judged(polled)
         if self._sign.look():
             self._moved_s = now_s
+        self._name_odd_name(now_s)
         self._write(program, ended)
         failed = () if ended is None else tuple(self._failure(ended))
         beat = self._beat if self._sign.seen or ended is not None else None
@@ -121,6 +124,16 @@ class CommandMonitor:
             self._say(
                 f"alive: {self._sign.path} changes while the command isn't running, so it can't show that the command "
                 "lives: name what only the command writes"
+            )
+
+    def _name_odd_name(self, now_s: float) -> None:
+        """Say that what is written in the folder has no step in its name, once half of the time is over."""
+        alive, odd = self._file.alive, self._sign.without_step
+        if alive is not None and odd and not self._named and now_s - self._moved_s > alive.first_limit_s / 2:
+            self._named = True
+            self._say(
+                f"alive.step_in_name: {odd} in {self._sign.path} is new, and its name has no step by the expression; "
+                "while none has one, the command counts as hung in the end"
             )
 
     def _write(self, program: Program, ended: Ended | None) -> None:
@@ -256,6 +269,7 @@ class Sign:
         seen: whether there was progress since the start of the process.
         step: newest training step that was read; 0 before the first.
         count: number of times that there was progress, in all processes.
+        without_step: newest file whose name should have a step and has none, while no other one has; else empty.
     """
 
     def __init__(self, alive: Alive | None, folder: Path, log: Path) -> None:
@@ -264,14 +278,19 @@ class Sign:
         self.path = None if named is None else folder / named
         self._idle: object = None
         self._pattern = re.compile(alive.log) if alive is not None and alive.log else None
+        self._in_name = re.compile(alive.step_in_name) if alive is not None and alive.step_in_name else None
         self._tail = Tail(log, from_end=True)
         self._stamp = stamp(self.path)
+        self._newest: tuple[Stamp, str, int] | None = None
+        self.without_step = ""
         self.seen, self.step, self.count = alive is None, 0, 0
+        self._step_of_newest()
 
     def begin(self) -> None:
         """Forget that there was any: another process begins."""
         self.seen = self._alive is None
         self._stamp, self._idle = stamp(self.path), None
+        self._step_of_newest()
 
     def changes_by_itself(self) -> bool:
         """Return whether the path has changed since the last look at which no process ran either."""
@@ -304,7 +323,30 @@ class Sign:
     def _read_path(self) -> bool:
         now = stamp(self.path)
         moved, self._stamp = now != self._stamp and now is not None, now
-        return moved
+        if self._in_name is None or not moved:
+            return moved
+        step = self._step_of_newest()
+        self.step = self.step if step is None else step
+        return step is not None
+
+    def _step_of_newest(self) -> int | None:
+        """Return the step in the name of the newest file that has one; None if it is the same file as before."""
+        if self.path is None or self._in_name is None:
+            return None
+        newest: tuple[Stamp, str, int] | None = None
+        other: tuple[Stamp, str] | None = None
+        for path in _files(self.path):
+            found, match = _stamp(path), self._in_name.search(path.name)
+            step = None if match is None else as_step(match[1])
+            if found is not None and step is not None:
+                newest = max(newest or (found, path.name, step), (found, path.name, step))
+            elif found is not None:
+                other = max(other or (found, path.name), (found, path.name))
+        self.without_step = other[1] if newest is None and other is not None else ""
+        if newest is None or newest == self._newest:
+            return None
+        self._newest = newest
+        return newest[2]
 
 
 def as_step(text: str | None) -> int | None:
@@ -321,12 +363,15 @@ def stamp(path: Path | None) -> object:
         return None
     if not path.is_dir():
         return _stamp(path)
-    files = (Path(parent) / name for parent, _, names in os.walk(path) for name in names)
-    found = [(str(each), _stamp(each)) for each in files]
+    found = [(str(each), _stamp(each)) for each in _files(path)]
     return len(found), hash(tuple(sorted(found)))
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _files(folder: Path) -> Iterator[Path]:
+    return (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
+
+
+def _stamp(path: Path) -> Stamp | None:
     try:
         found = path.stat()
     except OSError:

@@ -147,6 +147,39 @@ def test_a_full_disk_doesnt_make_it_one_that_reports(seen: Seen, monkeypatch: py
     assert not seen.monitor.reports
 
 
+def test_a_step_is_read_from_the_name_of_the_newest_checkpoint(seen: Seen) -> None:
+    def write(name: str, time_s: int) -> Callable[[], None]:
+        def act() -> None:
+            (seen.folder / "saved").mkdir(exist_ok=True)
+            (seen.folder / "saved" / name).write_text("weights")
+            os.utime(seen.folder / "saved" / name, (time_s, time_s))
+
+        return act
+
+    write("model_9000_steps.zip", 1)()  # of an earlier run
+    alive = {"folder": "saved", "step_in_name": r"model_(\d+)_steps\.zip", "within_s": 60}
+    seen.begin({"alive": alive})
+    acts = [None, write("model_100_steps.zip", 2), write("events.out", 3), write("model_1000_steps.zip", 4), None]
+    steps = phases_and_ages(seen, acts)
+    assert steps == [(None, 0), ("100", 0), ("100", 1), ("1000", 0), ("1000", 1)]
+    seen.process = Process(seen.process.log, 8)
+    assert phases_and_ages(seen, [None, write("model_100_steps.zip", 5)]) == [(None, 0), ("100", 0)]
+
+
+def test_names_without_a_step_are_named_once(seen: Seen) -> None:
+    said: list[str] = []
+    seen.begin({"alive": {"folder": "saved", "step_in_name": r"model_(\d+)_step$", "within_s": 60}})
+    seen.monitor = CommandMonitor(seen.run, seen.file, seen.folder, seen.process.log, said.append)
+    (seen.folder / "saved").mkdir()
+    for number in (1, 2, 3):
+        assert seen.look().beat is None
+        assert len(said) == max(0, number - 2)
+        (seen.folder / "saved" / f"model_{number}_steps.zip").touch()
+        seen.now_s += 200
+    assert "model_2_steps.zip in" in said[0]
+    assert "has no step by the expression" in said[0]
+
+
 @pytest.mark.parametrize(
     ("words", "pool"),
     [

@@ -81,6 +81,7 @@ class LauncherState:
             rungs: ``values``, ``mib`` by pool kind, and ``by_phase``. A later plan of the same command goes by it.
         planned_bands_mib: planned memory of simulator and agent, by owner, pool and phase (the agent's: warming,
             updating, evaluating; the simulator's: empty).
+        steps_lost: finished steps that were lost and made again, as far as they are known.
         set_aside: checkpoints that a command couldn't start from, under the names by which they are kept; the last
             ``set_aside_in_a_row`` of them without any progress in between.
         findings: open findings: ``incident``, ``cause``, ``sentence``, ``pool``, ``owner`` and ``since``.
@@ -121,6 +122,7 @@ class LauncherState:
     incident: str = ""
     planned_bands_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     rungs_free_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    steps_lost: int = 0
     set_aside: tuple[str, ...] = ()
     set_aside_in_a_row: int = 0
     findings: tuple[Mapping[str, Any], ...] = ()

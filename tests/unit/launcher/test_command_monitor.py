@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def seen(tmp_path: Path) -> Seen:
     return Seen(tmp_path)
 
 
-def phases_and_ages(seen: Seen, acts: list[Callable[[], Any] | str | None]) -> list[tuple[str | None, float]]:
+def phases_and_ages(seen: Seen, acts: Sequence[Callable[[], Any] | str | None]) -> list[tuple[str | None, float]]:
     found = []
     for act in acts:
         if callable(act):

@@ -144,6 +144,10 @@ class LauncherEvent(StrEnum):
     """Memory sufficed for ``restore.probation_s`` after a step up the ladder.
     Fields: ``hold_s`` (seconds to wait before the next step up).
     """
+    CHECKPOINT_SET_ASIDE = "checkpoint_set_aside"
+    """The agent crashed twice at its start from this checkpoint, which was renamed.
+    Fields: ``checkpoint``, ``kept_as``, ``resumes_from`` (the one before).
+    """
     CRASH_LOOP = "crash_loop"
     """The launcher has used up its restarts. Exit code 70 follows."""
     DRAINING = "draining"
@@ -312,6 +316,8 @@ class Failed(_Event):
     cause: str = ""
     no_gpu: bool = False
     """The process sees no GPU, according to the error."""
+    no_simulator: bool = False
+    """The simulator didn't answer, according to the error."""
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,37 @@ def test_one_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> N
     assert "--resume" in output
 
 
+LINGERS = f"{STUBBORN.replace('ready', 'Finished')}"
+CRASHES = "import os\nopen('model.zip', 'w').close()\nos.abort()"
+
+
+@pytest.mark.parametrize(
+    ("script", "done", "said"),
+    [
+        (
+            LINGERS,
+            "{log: ^Finished, exits_within_s: 1}",
+            "the agent finished; it had shown a line that fits `^Finished`, and didn't exit within 1 s",
+        ),
+        (CRASHES, "{file: model.zip}", "the agent finished; it had shown model.zip before it ended (signal 6"),
+    ],
+)
+def test_one_that_showed_that_it_is_done_has_finished_however_it_ends(
+    tmp_path: Path, script: str, done: str, said: str
+) -> None:
+    alive = "{log: Finished, within_s: 2, first_within_s: 60}"
+    (tmp_path / "train.yaml").write_text(f"{{stop_grace_s: 1, done: {done}, alive: {alive}}}")
+    launched = Launched(tmp_path)
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
+    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", script)
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    assert launched.state["reason"].startswith(said)
+    assert launched.events("finding") == []
+    assert len(launched.events("agent_started")) == 1
+    assert launched.beat["phase"] == "finished"
+
+
 TORN = """
 import pathlib, sys, time
 saved = pathlib.Path(sys.argv[2]).read_text() if len(sys.argv) > 2 else ""
@@ -230,7 +261,7 @@ sys.exit(1)
 
 
 @pytest.mark.long
-def test_a_checkpoint_with_which_it_crashes_at_once_is_passed_over(tmp_path: Path) -> None:
+def test_a_checkpoint_with_which_it_crashes_twice_at_once_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(
         "{resume: {words: [--load, '{checkpoint}'], checkpoint: c-*}, alive: {log: 'step (\\d+)', within_s: 60}}"
     )
@@ -241,7 +272,14 @@ def test_a_checkpoint_with_which_it_crashes_at_once_is_passed_over(tmp_path: Pat
     output = launched.output()
     assert launched.process.returncode == 0, output
     assert (tmp_path / "loaded").read_text() == "whole"
-    assert len(launched.events("agent_started")) == 3
+    assert (tmp_path / "c-2.unfit").read_text() == "torn"
+    assert len(launched.events("agent_started")) == 4
+    (aside,) = launched.events("checkpoint_set_aside")
+    assert [Path(aside[key]).name for key in ("checkpoint", "kept_as", "resumes_from")] == ["c-2", "c-2.unfit", "c-1"]
+    assert aside["incident"] == launched.events("finding")[-1]["incident"]
+    assert "set aside" in launched.command("status").stdout
+    assert json.loads(launched.command("status", "--json").stdout)["set_aside"] == [str(tmp_path / "c-2.unfit")]
+    assert "c-2 set aside: the agent couldn't start from it" in (launched.run / "report.md").read_text()
 
 
 LOUD = "import os\nfor _ in range(16384): os.write(1, (b'x' * 63 + b'\\n') * 1024)\nos.write(1, b'step 1\\n')"

@@ -34,18 +34,18 @@ def _one_of(section: Section, name: str, keys: tuple[str, ...]) -> None:
         raise ValueError(f"{name} has {said}; expected one of {', '.join(keys)}")
 
 
-def refuse_what_fits_all(key: str, pattern: str | None) -> str | None:
-    """Return a pattern for lines of the output.
+def refuse_what_fits_all(key: str, pattern: str | None, what: str = "line") -> str | None:
+    """Return a pattern for lines of the output, or for other texts, as ``what`` says.
 
     Raises:
-        ValueError: it is no regular expression, or fits every line.
+        ValueError: it is no regular expression, or fits each of them.
     """
     try:
         found = re.compile(pattern or "-")
     except re.error as error:
         raise ValueError(f"{key} is {pattern!r}; expected a regular expression ({error})") from None
     if found.search("") is not None:
-        raise ValueError(f"{key} is {pattern!r}, which every line fits: it can't fail")
+        raise ValueError(f"{key} is {pattern!r}, which every {what} fits: it can't fail")
     return pattern
 
 
@@ -59,8 +59,9 @@ class Resume(Section):
     checkpoint: str = Field(
         "",
         description="File name or pattern of its checkpoints, such as `logs/**/model_*.zip`. Words or command may name "
-        "`{checkpoint}`: the newest file that was written since the run began, or an older one if the program crashes "
-        "with that before any progress. While there is none, the program starts from the beginning.",
+        "`{checkpoint}`: the newest one that was written since the run began. While there is none, the program starts "
+        "from the beginning. If the program crashes twice at its start from the same one, before the progress that "
+        "`alive` names, the launcher adds `.unfit` to its name, and the program resumes from the one before.",
     )
 
     @model_validator(mode="after")
@@ -72,11 +73,20 @@ class Resume(Section):
 
 
 class Done(Section):
-    """What, together with the exit code, shows that the program has finished its work. An end without it is a crash."""
+    """What, together with the exit code, shows that the program has finished its work. An end without it is a crash.
+
+    A program that showed it and then crashed, as in the clean-up of a library, has finished, too.
+    """
 
     file: Path | None = Field(None, description="File that exists when the work is finished.")
     log: str | None = Field(
         None, description="Regular expression that a line of the output matches when the work is finished."
+    )
+    exits_within_s: float | None = Field(
+        None,
+        gt=0,
+        description="A program that still runs so many seconds after it showed this is ended, and has finished. Only "
+        "for a sign that comes once, at the end. null: it counts as hung as without the sign.",
     )
 
     @field_validator("log")
@@ -88,6 +98,8 @@ class Done(Section):
     def _is_one_sign(self) -> Done:
         if self.file is not None and self.log is not None:
             raise ValueError("done has file and log; expected one of them")
+        if self.exits_within_s is not None and self.file is None and self.log is None:
+            raise ValueError("done.exits_within_s needs a sign that the work is finished: give done.file or done.log")
         return self
 
 
@@ -100,6 +112,11 @@ class Alive(Section):
         None,
         description="Regular expression. Each line of the output that it matches is progress. If it has a group, the "
         "group is the training step, and only a new step is progress.",
+    )
+    step_in_name: str | None = Field(
+        None,
+        description="Regular expression with one group, the training step, for the names of files in `folder`, such as "
+        "`model_(\\d+)_steps\\.zip`. Then only a file with such a name is progress.",
     )
     steps: int | None = Field(
         None, ge=1, description="Number of steps of the whole training, to estimate the time left."
@@ -119,9 +136,23 @@ class Alive(Section):
     def _can_fail(cls, pattern: str | None) -> str | None:
         return refuse_what_fits_all("alive.log", pattern)
 
+    @field_validator("step_in_name")
+    @classmethod
+    def _has_a_step(cls, pattern: str | None) -> str | None:
+        refuse_what_fits_all("alive.step_in_name", pattern, "name")
+        if pattern is not None and re.compile(pattern).groups != 1:
+            raise ValueError(f"alive.step_in_name is {pattern!r}; expected one group, the step, such as `_(\\d+)_`")
+        if pattern is not None and "/" in pattern:
+            raise ValueError(
+                f"alive.step_in_name is {pattern!r}, which fits no name: none has a /; name the folder in folder"
+            )
+        return pattern
+
     @model_validator(mode="after")
     def _is_one_sign(self) -> Alive:
         _one_of(self, "alive", ("file", "folder", "log"))
+        if self.step_in_name is not None and self.folder is None:
+            raise ValueError("alive.step_in_name needs the folder of these files: give alive.folder")
         if self.first_limit_s < self.within_s:
             raise ValueError(f"alive.first_within_s is {self.first_limit_s:g}; expected at least alive.within_s")
         return self

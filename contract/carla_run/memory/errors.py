@@ -1,4 +1,4 @@
-"""Finds the meaning of error messages of PyTorch, CUDA, C++ and Python: memory ran out, or the GPU is lost.
+"""Finds the meaning of error messages of PyTorch, CUDA, C++, Python and CARLA's client: what ran out, or is lost.
 
 See docs/facts.md, section 3. Messages must be read, since PyTorch has one class for most of its errors, and the output
 of other programs has none. Only this module reads them.
@@ -35,6 +35,10 @@ class Meaning(StrEnum):
     """GPU memory ran out if the GPU is nearly full; a broken GPU or library has the same message."""
 
 
+_NO_SIMULATOR = re.compile(
+    r"time-?out of \d+ms while (?:waiting for the simulator|calling RPC)|Connection (?:refused|reset by peer)",
+    re.IGNORECASE,
+)
 _BROKEN = r"handles_\.at\(i\)"
 """Message after memory ran out with expandable segments (pytorch issue 188008)."""
 _LIBRARY = r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT|RAND)(?:_STATUS)?_"
@@ -87,6 +91,11 @@ def meaning_of(words: str) -> Meaning | None:
 def disk_is_full(words: str) -> bool:
     """Return whether an error message means that a disk, or a user's share of it, is full."""
     return any(os.strerror(number) in words for number in FULL)
+
+
+def no_simulator(words: str) -> bool:
+    """Return whether a program's last words are that no simulator answers: those of CARLA's client, or of a socket."""
+    return _NO_SIMULATOR.search(words) is not None
 
 
 def surely_out_of_memory(words: str) -> str:

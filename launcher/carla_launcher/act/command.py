@@ -16,9 +16,12 @@ import yaml
 from carla_run import keys
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.configuration.program_life import Setting
-from carla_run.files import write_whole
+from carla_run.files import open_to_read, write_whole
+from carla_run.readers import number, object_of
 
 Words = tuple[str, ...]
+UNFIT = ".unfit"
+"""End of the name of a checkpoint that isn't used any more."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ class Command:
         pattern = "" if self.file.resume is None else self.file.resume.checkpoint
         found = glob.glob(str(self.folder / pattern), recursive=True) if pattern else []  # noqa: PTH207 (it may be from /)
         written = {Path(each): Path(each).stat().st_mtime for each in found}
-        return [each for each in sorted(written, key=written.__getitem__, reverse=True) if written[each] >= since_s]
+        fit = {each: time_s for each, time_s in written.items() if not any(part.endswith(UNFIT) for part in each.parts)}
+        return [each for each in sorted(fit, key=fit.__getitem__, reverse=True) if fit[each] >= since_s]
 
     def value(self, key: str) -> Any:
         """Return what a key is without any rung; None where nothing says it."""
@@ -94,6 +98,16 @@ class Command:
     def is_file(self, word: str, path: Path) -> bool:
         """Return whether a word of the command names a file of the program file."""
         return self.folder / word == self.folder / path
+
+
+def began_s(events: Path) -> float:
+    """Return the time of a run's first event, seconds since 1970; 0 where there is none."""
+    try:
+        with open_to_read(events) as file:
+            first = object_of(file.readline().decode(errors="replace"))
+    except OSError:
+        return 0.0
+    return number(first.get("time")) or 0.0
 
 
 def filled_in(word: str, places: Mapping[str, str]) -> str:

@@ -68,10 +68,24 @@ class ContainerWords:
     @property
     def ending(self) -> Words:
         """Return the command that ends the container, without its id; it also removes one with ``--rm``."""
-        of_engine = self.call[:-1]
         removes = _is_on(dict(_options(self.options)), "rm")
-        of_engine = of_engine[:-1] if of_engine[-1] == "container" else of_engine
-        return (*of_engine, *(("rm", "--force") if removes else ("kill",)))
+        return (*self._of_engine, *(("rm", "--force") if removes else ("kill",)))
+
+    @property
+    def asks_for_image(self) -> Words:
+        """Return the command that ends with 0 if the image is on this machine."""
+        return (*self._of_engine, "image", "inspect", "--format", "{{.Id}}", *self.rest[:1])
+
+    @property
+    def pulls(self) -> bool:
+        """Return whether a missing image is pulled."""
+        return dict(_options(self.options)).get("pull") != "never"
+
+    @property
+    def _of_engine(self) -> Words:
+        """Return the program and its own options."""
+        of_engine = self.call[:-1]
+        return of_engine[:-1] if of_engine[-1] == "container" else of_engine
 
     def start(self, id_file: Path, variables: Iterable[str]) -> Words:
         """Return the words of a start.

@@ -81,6 +81,9 @@ class LauncherState:
             rungs: ``values``, ``mib`` by pool kind, and ``by_phase``. A later plan of the same command goes by it.
         planned_bands_mib: planned memory of simulator and agent, by owner, pool and phase (the agent's: warming,
             updating, evaluating; the simulator's: empty).
+        steps_lost: finished steps that were lost and made again, as far as they are known.
+        set_aside: checkpoints that a command couldn't start from, under the names by which they are kept; the last
+            ``set_aside_in_a_row`` of them without any progress in between.
         findings: open findings: ``incident``, ``cause``, ``sentence``, ``pool``, ``owner`` and ``since``.
         standstill: the present standstill of training; None if there is none.
         changed_s: time of the last change of a rung or program, seconds since 1970; ``rung_since`` has each rung's.
@@ -119,6 +122,9 @@ class LauncherState:
     incident: str = ""
     planned_bands_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     rungs_free_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    steps_lost: int = 0
+    set_aside: tuple[str, ...] = ()
+    set_aside_in_a_row: int = 0
     findings: tuple[Mapping[str, Any], ...] = ()
     standstill: Standstill | None = None
     changed_s: float | None = None

@@ -132,14 +132,14 @@ class SupervisedProcess:
 
     # Transitions
 
-    def start(self, now_s: float, quality: str | None = None, resume: bool = False, passes_over: int = 0) -> None:
+    def start(self, now_s: float, quality: str | None = None, resume: bool = False) -> None:
         """Start it.
 
         Raises:
             StartError: it can't be started.
         """
         if self._runtime is not None:
-            self.last = Start(self.role, quality, resume, self.number, passes_over)
+            self.last = Start(self.role, quality, resume, self.number)
             self._tell(self, Transition.STARTS, "")
             self.child = self._runtime.start(self.last)
             self._tell(self, Transition.STARTED, "")

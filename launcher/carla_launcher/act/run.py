@@ -20,6 +20,7 @@ from carla_launcher.act.program import ProgramState, Script, SupervisedProcess, 
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, StartError
 from carla_launcher.act.standstills import Standstills
+from carla_launcher.act.unfit_checkpoints import UnfitCheckpoints
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.ladder import overrides
@@ -57,13 +58,12 @@ class Run:
         state: of the run.
         drained: the agent waits for ``resume``.
         warm: the agent has finished its warm-up, and answers requests.
-        unfit: number of the newest checkpoints from which a program crashed before it made any progress.
+        checkpoints: what the program can't start from is set aside.
     """
 
     def __init__(self, spec: RunSpec, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
         self.state = State.INIT
         self.drained = self.warm = False
-        self.unfit = 0
         self.spec, self.config, self.effects, self.journal = spec, config, effects, journal
         self.say = effects.say
         before, kind = journal.state, spec.simulator
@@ -80,6 +80,7 @@ class Run:
         )
         self.further = FurtherSimulators(kind, config, effects, journal)
         self.standstills = Standstills(journal, spec.resumes)
+        self.checkpoints = UnfitCheckpoints(spec.run, spec.command, journal, effects.say)
 
     @property
     def now_s(self) -> float:
@@ -253,7 +254,7 @@ class Run:
         self.enter(State.WARMING)
         self.write_overrides()
         self.agent.forget()
-        self.agent.start(self.now_s, resume=resume, passes_over=self.unfit)
+        self.agent.start(self.now_s, resume=resume)
         self.agent.mark_up(self.now_s)
         self.drained = self.warm = False
 

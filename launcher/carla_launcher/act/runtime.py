@@ -29,14 +29,12 @@ class Start:
         quality: rendering quality of CARLA, Low or Epic; None for the agent and for carla-lite.
         resume: whether the agent resumes the run.
         number: index of the simulator, from 0.
-        passes_over: number of the newest checkpoints from which a command doesn't resume.
     """
 
     role: Role
     quality: str | None = None
     resume: bool = False
     number: int = 0
-    passes_over: int = 0
 
 
 class Child(Program, Protocol):

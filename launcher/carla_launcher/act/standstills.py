@@ -26,7 +26,7 @@ class Standstills:
     """The standstills of one run's training.
 
     Args:
-        resumes: a program that is started again goes on from a checkpoint.
+        resumes: a program that is started again goes on from a checkpoint. Each start of another repeats all steps.
 
     Attributes:
         over: the run is about to end, so no new standstill begins.
@@ -35,8 +35,6 @@ class Standstills:
     def __init__(self, journal: Journal, resumes: bool = True) -> None:
         self.over = False
         self._journal, self._resumes = journal, resumes
-        self._earliest: int | None = None
-        """The first step that a first process showed: one that shows no later one has begun from the start."""
         self._agent = 0.0
         self._first: Heartbeat | None = None
         self._last: Heartbeat | None = None
@@ -68,7 +66,7 @@ class Standstills:
             self._moved_s, self._pause = now_s, None
         elif self._moved_s is not None and (missing or self._pause is not None):
             self._pause = _extended(self._pause or _pause(self._moved_s, *before), now_s, missing, incident)
-            if now_s - self._moved_s >= STANDSTILL_S:
+            if now_s - self._moved_s >= STANDSTILL_S or self._agent != self._pause.agent:
                 self._journal.change(standstill=self._pause)
                 self._journal.save()
 
@@ -88,7 +86,8 @@ class Standstills:
         if standstill is None:
             return
         self._moved_s, self._pause = until_s, None
-        self._journal.change(standstill=None)
+        lost = self._lost(standstill)
+        self._journal.change(standstill=None, steps_lost=self._journal.state.steps_lost + (lost["steps_lost"] or 0))
         self._journal.event(
             LauncherEvent.STOOD_STILL,
             incident=next(reversed(standstill.incidents), ""),
@@ -97,7 +96,7 @@ class Standstills:
             until_s=until_s,
             down=standstill.down,
             goes_on=goes_on,
-            **self._lost(standstill),
+            **lost,
         )
 
     def _lost(self, standstill: Standstill) -> dict[str, Any]:
@@ -105,8 +104,7 @@ class Standstills:
         first = self._first
         had, has = (standstill.step, standstill.updates), (standstill.step, standstill.updates)
         if self._agent != standstill.agent and first is not None:
-            from_start = not self._resumes and self._earliest is not None and first.step <= self._earliest
-            has = 0 if from_start else first.step, first.updates
+            has = first.step if self._resumes else 0, first.updates
         elif "agent" in standstill.down:
             has = None, None
         lost = [None if a is None or b is None else max(0, a - b) for a, b in zip(had, has, strict=True)]
@@ -118,7 +116,6 @@ class Standstills:
             return False
         if agent != self._agent:
             self._agent, self._first, self._last = agent, beat, beat
-            self._earliest = beat.step if self._earliest is None else self._earliest
             return False
         last, self._last = self._last, beat
         return last is not None and _done(beat) != _done(last)

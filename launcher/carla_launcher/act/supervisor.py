@@ -108,6 +108,11 @@ class Supervisor:
         if seen.agent.ended is not None:
             yield from self._agent_ended(seen.agent.ended)
             return
+        if (done := seen.agent.done) is not None and done.limit_s is not None:
+            if done.for_s >= done.limit_s:
+                words = f"it had shown {done.sign}, and didn't exit within {done.limit_s:g} s"
+                raise RunOverError(Ending(Exit.FINISHED, f"the agent finished; {words}"))
+            return  # its work is done, whatever its simulator does now
         self._set_state(seen)
         self._ladder.measure(seen)
         self._effects.holders.note_driving()
@@ -164,7 +169,8 @@ class Supervisor:
             run.enter(State.PRESSURE if short else State.RUNNING)
         elif beat is not None and beat.phase != "starting":
             run.enter(State.VERIFYING)
-            run.warm, run.unfit = True, 0
+            run.warm = True
+            run.checkpoints.worked()
             self._ladder.verified(seen, self._journal.unverified)
             self._journal.unverified = ""
             words = f"is warm: {beat.device}, micro-batch {beat.micro_batch}" if beat.micro_batch else "makes progress"
@@ -172,16 +178,19 @@ class Supervisor:
         elif run.agent.up_for_s(run.now_s) > limit_s:
             self._monitor.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
 
-    def _ending_of(self, code: int) -> Ending | None:
-        """Return the ending that an exit code of the agent means; None if it is started again."""
-        end = self._exits.get(code)
+    def _ending_of(self, ended: Ended) -> Ending | None:
+        """Return the ending that an end of the agent means; None if it is started again."""
+        if ended.done:
+            said = f"it had shown {ended.done} before it ended ({exit_in_words(ended.code)})"
+            return Ending(Exit.FINISHED, f"the agent finished; {said}")
+        end = self._exits.get(ended.code)
         return None if end is None or end not in ENDS else Ending(*ENDS[end])
 
     def _agent_ended(self, ended: Ended) -> Script:
-        over = self._ending_of(ended.code)
+        over = self._ending_of(ended)
         causes = policy.AGENT_FAILED if over else (Cause.GPU_LOST, *policy.AGENT_FAILED)
         failed = [each for each in policy.gravest(self._monitor.findings) if each.cause in causes]
-        if not self._run.spec.reconnects and (failed or not over):
+        if not self._run.spec.reconnects and not ended.done and (failed or not over):
             failed = (yield from self._simulator_failed_first(ended)) or failed
         incident = failed[0].incident if failed else ""
         self._journal.event(
@@ -200,9 +209,17 @@ class Supervisor:
                 Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent")
             )
             failed = [self._monitor.findings[-1]]
-        if failed[0].cause is Cause.AGENT_CRASH and self._run.agent.last.resume and not self._run.warm:
-            self._run.unfit += 1  # a kill while it was written leaves such a checkpoint
-        yield from self._repairs.perform(self._repairs.decide(failed[0], self._monitor.last), failed[0].incident)
+        decision = self._repairs.decide(failed[0], self._monitor.last)
+        if isinstance(decision, RestartAgent) and self._may_be_its_checkpoint(failed[0], ended):
+            self._run.checkpoints.crashed(failed[0].incident)
+        yield from self._repairs.perform(decision, failed[0].incident)
+
+    def _may_be_its_checkpoint(self, finding: Finding, ended: Ended) -> bool:
+        """Return whether an agent may have crashed for its checkpoint: by itself, at a start from it."""
+        simulator_failed = any(each.cause in policy.SIMULATOR_FAILED for each in self._monitor.findings)
+        began = self._run.agent.last.resume and not self._run.warm
+        by_itself = finding.cause is Cause.AGENT_CRASH and ended.code not in KILLED
+        return began and by_itself and not simulator_failed and not finding.numbers.get("no_simulator")
 
     def _simulator_failed_first(self, ended: Ended) -> Waiting[list[Finding]]:
         """Return what is wrong with the simulator of a program that failed: it may show a moment later, or if asked."""
@@ -230,16 +247,22 @@ class Supervisor:
         lived = run.agent.is_running
         if lived:
             grace_s = run.config.agent.stop_grace_s
-            what = "writes its checkpoint" if run.spec.resumes else "ends"
+            what = "writes its checkpoint" if run.spec.resumes and ending.code != Exit.FINISHED else "ends"
             self._effects.say(f"{ending.reason}: the agent {what} (up to {grace_s:g} s; Ctrl-C again ends at once)")
             yield from run.stop_agent(ending.reason)
-        if (ended := run.agent.ended) is not None:
+        if (ended := self._agents_end()) is not None:
             self.ending = self._final_ending(ended, ending, lived)
         self._ladder.doubt(self._monitor.findings)
         if ending.code != Exit.OUT_OF_MEMORY and run.simulator.is_running:
             self._ladder.keep_simulator_peak()
         yield from run.further.stop(lambda: run.now_s, run.cut_short)
         yield from run.stop_simulator()
+
+    def _agents_end(self) -> Ended | None:
+        """Return how the agent ended, with what it showed of its work."""
+        if self._run.agent.ended is None:
+            return None
+        return self._monitor.last.agent.ended or self._monitor.look().agent.ended
 
     def _final_ending(self, ended: Ended, wanted: Ending, lived: bool) -> Ending:
         """Return how the run ends once the agent has ended; ``lived``: it did when the run was to end.
@@ -248,9 +271,9 @@ class Supervisor:
         """
         if wanted.code != Exit.STOPPED:
             return wanted
-        if ended.code in KILLED and self._run.spec.resumes:
+        if ended.code in KILLED and not ended.done and self._run.spec.resumes:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent wrote no new checkpoint, the last one is valid")
-        if (over := self._ending_of(ended.code)) and not self._may_mean_stopped(ended.code):
+        if (over := self._ending_of(ended)) and not self._may_mean_stopped(ended):
             return over
         if not lived:
             before = f"the agent had ended before ({exit_in_words(ended.code)})"
@@ -260,11 +283,13 @@ class Supervisor:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")
         return Ending(ended.code, f"the agent crashed ({exit_in_words(ended.code)})")
 
-    def _may_mean_stopped(self, code: int) -> bool:
-        """Return whether a program may say by this code that it was stopped, and not that it has finished."""
+    def _may_mean_stopped(self, ended: Ended) -> bool:
+        """Return whether a program may say by its code that it was stopped, and not that it has finished."""
         command = self._run.spec.command
-        if command is None or command.file.done is not None or self._exits.get(code) is not End.FINISHED:
+        if command is None or self._exits.get(ended.code) is not End.FINISHED:
             return False
+        if command.file.done is not None:
+            return bool(ended.undone)
         return not self._effects.requests.tells_how_it_ended
 
     def _stopped(self) -> None:

@@ -10,11 +10,13 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from carla_launcher.observe import observation
 from carla_launcher.observe.agent import AgentMonitor
 from carla_launcher.observe.observation import AgentSeen, Ended, Program
 from carla_launcher.observe.tail import Tail
@@ -24,7 +26,7 @@ from carla_run.configuration.program_life import Alive, End
 from carla_run.events import Failed, MemoryPool
 from carla_run.files import write_whole
 from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
-from carla_run.memory.errors import Meaning, disk_is_full, meaning_of
+from carla_run.memory.errors import Meaning, disk_is_full, meaning_of, no_simulator
 from carla_run.paths import RunPaths
 from carla_run.readers import last_lines
 
@@ -32,6 +34,10 @@ LAST_LINES = 100
 """Number of last lines of a command's output that are searched for an error after the command ended."""
 LEAST_BYTES = 2**16
 """Free bytes below which a disk counts as full: nothing more can be written."""
+IN_CLEANUP = tuple(128 + each for each in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE))
+"""Exit codes of a crash in native code, such as that of a library at a program's exit."""
+Stamp = tuple[int, int, int]
+"""When a file was written, nanoseconds since 1970, its size and its inode."""
 POOLS: dict[Meaning | None, MemoryPool] = {Meaning.HOST: MemoryPool.HOST, Meaning.DEVICE: MemoryPool.DEVICE}
 
 
@@ -78,22 +84,25 @@ class CommandMonitor:
             self._stood = _written(self._run)
             self._sign.begin()
             self._done.begin()
-        self._done.look()
+        self._done.look(now_s)
         if self._is_reporting(program):
             seen = self._reporting.look(now_s, program)
-            return seen if seen.ended is None else replace(seen, ended=self._judged(seen.ended))
+            if seen.ended is not None:
+                return replace(seen, ended=self._judged(seen.ended))
+            return replace(seen, done=self._done.shown(now_s) if seen.running else None)
         self._reporting.look(now_s, program)
         if program is None:
             self._name_idle_progress()
             return AgentSeen(running=False)
-        ended = program.poll()
+        ended = None if (polled := program.poll()) is None else self._judged(polled)
         if self._sign.look():
             self._moved_s = now_s
+        self._name_odd_name(now_s)
         self._write(program, ended)
         failed = () if ended is None else tuple(self._failure(ended))
-        seen_ended = None if ended is None else self._judged(ended)
         beat = self._beat if self._sign.seen or ended is not None else None
-        return AgentSeen(ended is None, seen_ended, beat, now_s - self._moved_s, failed, program.pid)
+        done = self._done.shown(now_s) if ended is None else None
+        return AgentSeen(ended is None, ended, beat, now_s - self._moved_s, failed, program.pid, done)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -117,9 +126,19 @@ class CommandMonitor:
                 "lives: name what only the command writes"
             )
 
+    def _name_odd_name(self, now_s: float) -> None:
+        """Say that what is written in the folder has no step in its name, once half of the time is over."""
+        alive, odd = self._file.alive, self._sign.without_step
+        if alive is not None and odd and not self._named and now_s - self._moved_s > alive.first_limit_s / 2:
+            self._named = True
+            self._say(
+                f"alive.step_in_name: {odd} in {self._sign.path} is new, and its name has no step by the expression; "
+                "while none has one, the command counts as hung in the end"
+            )
+
     def _write(self, program: Program, ended: Ended | None) -> None:
         """Write what is known as a heartbeat would be."""
-        finished = ended is not None and self._file.exits.get(ended.code) is End.FINISHED and not self._done.missing
+        finished = ended is not None and (bool(ended.done) or (self._finishes(ended) and not ended.undone))
         phase = Phase.FINISHED if finished else Phase.UPDATING if self._sign.seen else Phase.STARTING
         self._beat = Heartbeat(
             time=round(time.time(), 3),
@@ -146,18 +165,24 @@ class CommandMonitor:
         words = last_lines(self._log, LAST_LINES)
         meaning = meaning_of(words)
         last = words.rpartition("\n")[2]
-        if ended.code in self._file.exits and not self._done.missing:
+        if ended.done or (ended.code in self._file.exits and not self._done.missing):
             return []
         full = disk_is_full(last) or not _has_room(self._folder)  # its last words may be lost
         pool = MemoryPool.DISK if meaning is None and full else POOLS.get(meaning)
         lost, gone = meaning is Meaning.GPU_LOST, meaning is Meaning.NO_GPU
-        return [Failed(exit_code=ended.code, error="", pool=pool, gpu_lost=lost, cause=last, no_gpu=gone).row()]
+        alone = no_simulator(words)
+        event = Failed(ended.code, "", pool, gpu_lost=lost, cause=last, no_gpu=gone, no_simulator=alone)
+        return [event.row()]
 
     def _judged(self, ended: Ended) -> Ended:
-        finished = self._file.exits.get(ended.code) is End.FINISHED
+        if ended.code not in self._file.exits:
+            return replace(ended, done=self._done.shown_before(ended, last_lines(self._log, LAST_LINES)))
         undone = self._done.missing
         shows = self._file.done is not None and not undone
-        return replace(ended, undone=undone, left=0 if shows else ended.left) if finished else ended
+        return replace(ended, undone=undone, left=0 if shows else ended.left) if self._finishes(ended) else ended
+
+    def _finishes(self, ended: Ended) -> bool:
+        return self._file.exits.get(ended.code) is End.FINISHED
 
 
 def _has_room(folder: Path) -> bool:
@@ -177,27 +202,59 @@ class Done:
     """What shows that one process after another has done its work."""
 
     def __init__(self, done: program_life.Done | None, folder: Path, log: Path) -> None:
-        self._file = None if done is None or done.file is None else done.file
-        self._folder = folder
+        self._path = None if done is None or done.file is None else folder / done.file
+        self._file = None if done is None else done.file
+        self._limit_s = None if done is None else done.exits_within_s
         self._pattern = None if done is None or done.log is None else re.compile(done.log)
         self._tail = Tail(log, from_end=True)
-        self._said = False
+        self._since_s: float | None = None
+        self._still = False
+        self._before = self._now = stamp(self._path)
 
     @property
     def missing(self) -> str:
         """Return what would show that it is done, and isn't there; empty if nothing is missing."""
         if self._pattern is not None:
-            return "" if self._said else f"a line that fits `{self._pattern.pattern}`"
-        return "" if self._file is None or (self._folder / self._file).exists() else str(self._file)
+            return "" if self._since_s is not None else f"a line that fits `{self._pattern.pattern}`"
+        return "" if self._path is None or self._path.exists() else str(self._file)
 
     def begin(self) -> None:
-        """Forget what was printed: another process begins."""
-        self._said = False
+        """Forget what was shown: another process begins."""
+        self._since_s, self._still, self._before = None, False, self._now
 
-    def look(self) -> None:
-        """Read what was printed since the look before."""
+    def look(self, now_s: float) -> None:
+        """Look at what was printed or written since the look before."""
         if self._pattern is not None:
-            self._said = any([*map(self._pattern.search, self._tail.look()), self._said])
+            if any([*map(self._pattern.search, self._tail.look())]):
+                self._since_s = now_s if self._since_s is None else self._since_s
+            return
+        before, self._now = self._now, stamp(self._path)
+        self._still = self._now == before
+        if self._now is None or self._now == self._before:
+            self._since_s = None
+        elif self._since_s is None or not self._still:
+            self._since_s = now_s
+
+    def shown(self, now_s: float) -> observation.Done | None:
+        """Return what the present process has shown; a file counts from its last change."""
+        return None if self._since_s is None else observation.Done(self._sign, now_s - self._since_s, self._limit_s)
+
+    def shown_before(self, ended: Ended, words: str) -> str:
+        """Return what it showed before it crashed; empty if nothing, or a file that may be half written.
+
+        Args:
+            ended: how it ended.
+            words: the last ones that it printed.
+        """
+        if self._since_s is None:
+            return ""
+        ran_out = ended.oom_killed or meaning_of(words) is not None or disk_is_full(words.rpartition("\n")[2])
+        whole = self._pattern is not None or self._still or (ended.code in IN_CLEANUP and not ran_out)
+        return self._sign if whole else ""
+
+    @property
+    def _sign(self) -> str:
+        return str(self._file) if self._pattern is None else f"a line that fits `{self._pattern.pattern}`"
 
     def close(self) -> None:
         """Let go of the log."""
@@ -212,6 +269,7 @@ class Sign:
         seen: whether there was progress since the start of the process.
         step: newest training step that was read; 0 before the first.
         count: number of times that there was progress, in all processes.
+        without_step: newest file whose name should have a step and has none, while no other one has; else empty.
     """
 
     def __init__(self, alive: Alive | None, folder: Path, log: Path) -> None:
@@ -220,14 +278,19 @@ class Sign:
         self.path = None if named is None else folder / named
         self._idle: object = None
         self._pattern = re.compile(alive.log) if alive is not None and alive.log else None
+        self._in_name = re.compile(alive.step_in_name) if alive is not None and alive.step_in_name else None
         self._tail = Tail(log, from_end=True)
         self._stamp = stamp(self.path)
+        self._newest: tuple[Stamp, str, int] | None = None
+        self.without_step = ""
         self.seen, self.step, self.count = alive is None, 0, 0
+        self._step_of_newest()
 
     def begin(self) -> None:
         """Forget that there was any: another process begins."""
         self.seen = self._alive is None
         self._stamp, self._idle = stamp(self.path), None
+        self._step_of_newest()
 
     def changes_by_itself(self) -> bool:
         """Return whether the path has changed since the last look at which no process ran either."""
@@ -260,7 +323,30 @@ class Sign:
     def _read_path(self) -> bool:
         now = stamp(self.path)
         moved, self._stamp = now != self._stamp and now is not None, now
-        return moved
+        if self._in_name is None or not moved:
+            return moved
+        step = self._step_of_newest()
+        self.step = self.step if step is None else step
+        return step is not None
+
+    def _step_of_newest(self) -> int | None:
+        """Return the step in the name of the newest file that has one; None if it is the same file as before."""
+        if self.path is None or self._in_name is None:
+            return None
+        newest: tuple[Stamp, str, int] | None = None
+        other: tuple[Stamp, str] | None = None
+        for path in _files(self.path):
+            found, match = _stamp(path), self._in_name.search(path.name)
+            step = None if match is None else as_step(match[1])
+            if found is not None and step is not None:
+                newest = max(newest or (found, path.name, step), (found, path.name, step))
+            elif found is not None:
+                other = max(other or (found, path.name), (found, path.name))
+        self.without_step = other[1] if newest is None and other is not None else ""
+        if newest is None or newest == self._newest:
+            return None
+        self._newest = newest
+        return newest[2]
 
 
 def as_step(text: str | None) -> int | None:
@@ -277,12 +363,15 @@ def stamp(path: Path | None) -> object:
         return None
     if not path.is_dir():
         return _stamp(path)
-    files = (Path(parent) / name for parent, _, names in os.walk(path) for name in names)
-    found = [(str(each), _stamp(each)) for each in files]
+    found = [(str(each), _stamp(each)) for each in _files(path)]
     return len(found), hash(tuple(sorted(found)))
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _files(folder: Path) -> Iterator[Path]:
+    return (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
+
+
+def _stamp(path: Path) -> Stamp | None:
     try:
         found = path.stat()
     except OSError:

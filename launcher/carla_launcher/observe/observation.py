@@ -32,6 +32,21 @@ class Sign(str, Enum):
 
 
 @dataclass(frozen=True)
+class Done:
+    """What a program that still runs has shown of its work's end.
+
+    Attributes:
+        sign: a file, or a line of its output, in words.
+        for_s: time since it showed that.
+        limit_s: time in which it is expected to exit after that; None where nothing says so.
+    """
+
+    sign: str
+    for_s: float
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Ended:
     """How a program ended.
 
@@ -40,6 +55,7 @@ class Ended:
         oom_killed: the kernel killed it, or another process in its container, for memory.
         planned: the launcher asked it to end, so it is no crash.
         undone: what would show that a program has done its work, and isn't there; empty if nothing is missing.
+        done: what showed that it has done its work, though it crashed after that; else empty.
         left: processes that it left running, which had to be ended.
     """
 
@@ -47,6 +63,7 @@ class Ended:
     oom_killed: bool = False
     planned: bool = False
     undone: str = ""
+    done: str = ""
     left: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
@@ -105,6 +122,7 @@ class AgentSeen:
         beat_age_s: time since ``agent.json`` last changed, by the launcher's clock; 0 before the first heartbeat.
         events: new lines of ``agent-events.jsonl``.
         pid: process id on this host, which distinguishes one agent from the next; 0 if there is none.
+        done: what has shown, while it runs, that its work is done; None if nothing has.
     """
 
     running: bool
@@ -113,6 +131,7 @@ class AgentSeen:
     beat_age_s: float = 0.0
     events: tuple[Mapping[str, Any], ...] = ()
     pid: int = 0
+    done: Done | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from rich.text import Text
 from carla_launcher.decide.detectors.expectations import PHASES
 from carla_launcher.show import routes
 from carla_launcher.show.bars import bar
-from carla_launcher.show.formatting import cause, clock, kind_of, listed, mib, run_ended, span, time_of_day
+from carla_launcher.show.formatting import cause, clock, grouped, kind_of, listed, mib, run_ended, span, time_of_day
 from carla_launcher.show.planned import planned_bands
 from carla_launcher.show.status import StatusReader
 from carla_launcher.show.status import status as status
@@ -77,8 +77,10 @@ def figures(found: Found) -> dict[str, str]:
         "simulator": _simulator(found),
         "nodes": "\n".join(found["nodes"]),
         "restarts": ", ".join(f"{name} {count:.0f}" for name, count in found["restarts"].items() if count is not None),
+        "repeated": f"{grouped(lost)} finished steps were lost" if (lost := number(found.get("steps_lost"))) else "",
         "rung": _rungs(found),
         "planned": _planned(found),
+        "set aside": "\n".join(map(str, found.get("set_aside") or ())),
         "damaged": "\n".join(found["damaged"]),
     }
     return {name: value for name, value in rows.items() if value}

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from carla_launcher.act.container_words import container_of
 from carla_launcher.show.checks import cards, command, engines, host
 from carla_launcher.show.checks.machine import Finding, Machine, Verdict, unknown
 
@@ -44,6 +45,8 @@ OF_COMMAND: Mapping[str, Check] = {
     "its carla client": command.client,
     "its PyTorch": command.torch,
 }
+OF_CONTAINER: Mapping[str, Check] = {"command": command.command, "its image": command.image}
+"""Checks of a command that runs a container."""
 LIMIT_S = 60.0
 """Time limit for all checks together; they run at the same time, and the slowest imports torch in a container."""
 
@@ -54,7 +57,8 @@ _WIDTH = 140  # in a pipe or a log
 def run(machine: Machine, as_json: bool = False) -> int:
     """Print the findings; return 0, or 1 if there is a problem."""
     others = {name: check for name, check in CHECKS.items() if name not in OF_AGENT}
-    found = examine(machine, {**OF_COMMAND, **others} if machine.asked.command else CHECKS)
+    its = OF_COMMAND if container_of(machine.asked.command) is None else OF_CONTAINER
+    found = examine(machine, {**its, **others} if machine.asked.command else CHECKS)
     if as_json:
         rows = [{"check": name, "verdict": one.verdict.value, "found": one.found, "do": one.do} for name, one in found]
         print(json.dumps(rows, indent=1))

@@ -28,6 +28,7 @@ ACTIONS = {
     "further_simulator_restart": "simulator {simulator} restarted, the others continued",
     "agent_restart": "agent restarted",
     "agent_killed": "agent killed",
+    "checkpoint_set_aside": "checkpoint {checkpoint} set aside: the agent couldn't start from it",
     "simulator_killed": "simulator killed",
     "rung_taken": "degraded: {rung}",
     "rung_adopted": "the agent degraded by itself: {rung}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def seen(tmp_path: Path) -> Seen:
     return Seen(tmp_path)
 
 
-def phases_and_ages(seen: Seen, acts: list[Callable[[], Any] | str | None]) -> list[tuple[str | None, float]]:
+def phases_and_ages(seen: Seen, acts: Sequence[Callable[[], Any] | str | None]) -> list[tuple[str | None, float]]:
     found = []
     for act in acts:
         if callable(act):
@@ -147,6 +147,39 @@ def test_a_full_disk_doesnt_make_it_one_that_reports(seen: Seen, monkeypatch: py
     assert not seen.monitor.reports
 
 
+def test_a_step_is_read_from_the_name_of_the_newest_checkpoint(seen: Seen) -> None:
+    def write(name: str, time_s: int) -> Callable[[], None]:
+        def act() -> None:
+            (seen.folder / "saved").mkdir(exist_ok=True)
+            (seen.folder / "saved" / name).write_text("weights")
+            os.utime(seen.folder / "saved" / name, (time_s, time_s))
+
+        return act
+
+    write("model_9000_steps.zip", 1)()  # of an earlier run
+    alive = {"folder": "saved", "step_in_name": r"model_(\d+)_steps\.zip", "within_s": 60}
+    seen.begin({"alive": alive})
+    acts = [None, write("model_100_steps.zip", 2), write("events.out", 3), write("model_1000_steps.zip", 4), None]
+    steps = phases_and_ages(seen, acts)
+    assert steps == [(None, 0), ("100", 0), ("100", 1), ("1000", 0), ("1000", 1)]
+    seen.process = Process(seen.process.log, 8)
+    assert phases_and_ages(seen, [None, write("model_100_steps.zip", 5)]) == [(None, 0), ("100", 0)]
+
+
+def test_names_without_a_step_are_named_once(seen: Seen) -> None:
+    said: list[str] = []
+    seen.begin({"alive": {"folder": "saved", "step_in_name": r"model_(\d+)_step$", "within_s": 60}})
+    seen.monitor = CommandMonitor(seen.run, seen.file, seen.folder, seen.process.log, said.append)
+    (seen.folder / "saved").mkdir()
+    for number in (1, 2, 3):
+        assert seen.look().beat is None
+        assert len(said) == max(0, number - 2)
+        (seen.folder / "saved" / f"model_{number}_steps.zip").touch()
+        seen.now_s += 200
+    assert "model_2_steps.zip in" in said[0]
+    assert "has no step by the expression" in said[0]
+
+
 @pytest.mark.parametrize(
     ("words", "pool"),
     [
@@ -186,6 +219,67 @@ def test_a_line_shows_the_end_of_the_process_that_printed_it(seen: Seen) -> None
     seen.process = Process(seen.process.log, 8, Ended(0))
     ends.append(seen.look("Exit").ended)
     assert [None if each is None else each.undone for each in ends] == ["", "a line that fits `^Finished`"]
+
+
+@pytest.mark.parametrize(
+    ("words", "alone"),
+    [
+        ("RuntimeError: time-out of 2000ms while waiting for the simulator, make sure the simulator is ready", True),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", True),
+        ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory", False),
+    ],
+)
+def test_a_program_that_found_no_simulator_says_so(seen: Seen, words: str, alone: bool) -> None:
+    seen.begin({})
+    seen.process.ended = Ended(1)
+    (event,) = seen.look(words).events
+    assert event["no_simulator"] is alone
+
+
+LINE, MODEL = {"log": "^Finished"}, {"file": "model.zip"}
+
+
+@pytest.mark.parametrize(
+    ("done", "looks", "end", "words", "finished"),
+    [
+        (LINE, 1, Ended(134), "terminate called without an active exception", True),
+        (LINE, 0, Ended(1), "wandb.errors.CommError: no network", True),
+        (LINE, 0, Ended(75), "", False),  # what an exit code of the file means counts
+        (MODEL, 2, Ended(1), "wandb.errors.CommError: no network", True),
+        (MODEL, 0, Ended(1), "KeyboardInterrupt", False),  # it may be half written
+        (MODEL, 0, Ended(139), "Segmentation fault", True),
+        (MODEL, 0, Ended(134), "terminate called after throwing an instance of 'std::bad_alloc'", False),
+        (MODEL, 0, Ended(137, oom_killed=True), "", False),
+        (MODEL, 2, Ended(137, oom_killed=True), "", True),
+        ({}, 1, Ended(139), "Finished", False),
+    ],
+)
+def test_a_crash_after_the_work_is_done_is_an_end(
+    seen: Seen, done: Any, looks: int, end: Ended, words: str, finished: bool
+) -> None:
+    (seen.folder / "model.zip").write_text("of an earlier run")
+    seen.begin({"done": done} if done else {})
+    assert seen.look().done is None
+    (seen.folder / "model.zip").write_text("this run's")
+    for line in ["Finished", *[""] * looks][:looks]:
+        seen.look(line)
+    seen.process.ended = end
+    found = seen.look(*([] if looks else ["Finished"]), words)
+    assert found.ended is not None
+    assert bool(found.ended.done) == finished
+    assert (found.beat is not None and found.beat.phase is Phase.FINISHED) == finished
+    assert not (finished and found.events)
+
+
+@pytest.mark.parametrize("done", [LINE, MODEL])
+def test_it_is_done_since_it_showed_it(seen: Seen, done: Any) -> None:
+    seen.begin({"done": {**done, "exits_within_s": 60}})
+    found = [seen.look("step 1").done]
+    (seen.folder / "model.zip").write_text("weights")
+    found += [seen.look("Finished").done, seen.look("bye").done]
+    seen.process = Process(seen.process.log, 8)
+    found.append(seen.look("step 1").done)
+    assert [each and (each.for_s, each.limit_s) for each in found] == [None, (0, 60), (1, 60), None]
 
 
 @pytest.mark.parametrize("way", ["signal", "touch"])

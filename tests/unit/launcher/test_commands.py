@@ -134,6 +134,21 @@ def test_a_command_that_cant_be_is_refused_in_a_sentence(
         ({"resume": {"words": ["{checkpoint}"]}}, "resume names {checkpoint}, and resume.checkpoint doesn't say"),
         ({"done": {"file": "a", "log": "b"}}, "done has file and log; expected one of them"),
         ({"done": {"log": ".*"}}, "done.log is '.*', which every line fits: it can't fail"),
+        (
+            {"alive": {"folder": "a", "step_in_name": "m_\\d+", "within_s": 9}},
+            "expected one group, the step",
+        ),
+        (
+            {"alive": {"folder": "a", "step_in_name": "(", "within_s": 9}},
+            "step_in_name is '('; expected a regular",
+        ),
+        ({"alive": {"folder": "a", "step_in_name": "(.*)", "within_s": 9}}, "which every name fits: it can't fail"),
+        ({"alive": {"folder": "a", "step_in_name": "a/(.+)", "within_s": 9}}, "fits no name: none has a /"),
+        (
+            {"alive": {"log": "a", "step_in_name": "a(.+)", "within_s": 9}},
+            "needs the folder of these files",
+        ),
+        ({"done": {"exits_within_s": 9}}, "done.exits_within_s needs a sign that the work is finished"),
         ({"memory": {"vram": 0}}, "`memory.vram` is 0; expected more than 0"),
     ],
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from carla_launcher.show.checks import cards, engines
+from carla_launcher.options import RunOptions
+from carla_launcher.show.checks import cards, command, engines
 from carla_launcher.show.checks.machine import Finding, Machine, Verdict
 from tests.unit.launcher.examined import RUNC, answering, changed, driver_library, expect, with_programs
 
@@ -45,6 +47,42 @@ def test_compose_must_know_the_tags_that_our_files_use(
 ) -> None:
     found = engines.compose(with_programs(machine, **programs))
     assert (found.verdict, found.found) == (verdict, said or found.found)
+
+
+ABSENT = {
+    "docker": "echo Error response from daemon: No such image: mine:latest >&2; exit 1",
+    "podman": "echo 'Error: inspecting object: mine: image not known' >&2; exit 125",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "programs", "verdict", "said"),
+    [
+        (
+            "docker run mine python",
+            {"docker": '[ "$*" = "image inspect --format {{.Id}} mine" ]'},
+            OK,
+            "is on this",
+        ),
+        ("podman -r run mine", {"podman": '[ "$*" = "-r image inspect --format {{.Id}} mine" ]'}, OK, "mine is on"),
+        ("docker run mine", ABSENT, UNKNOWN, "mine isn't on this machine: the first start pulls it"),
+        ("podman run mine", ABSENT, UNKNOWN, "mine isn't on this machine: the first start pulls it"),
+        ("docker run --pull=never mine", ABSENT, PROBLEM, "--pull=never forbids to pull it"),
+        (
+            "docker run mine",
+            {"docker": "echo Cannot connect. >&2; exit 1"},
+            PROBLEM,
+            "doesn't answer: Cannot con",
+        ),
+        ("docker run --rm", {}, UNKNOWN, "the command names no image"),
+    ],
+)
+def test_the_image_of_a_command_is_here_or_would_be_pulled(
+    machine: Machine, words: str, programs: dict[str, str], verdict: Verdict, said: str
+) -> None:
+    asked = replace(machine, asked=RunOptions(command=tuple(words.split())))
+    found = command.image(with_programs(asked, **programs))
+    assert (found.verdict, said in found.found) == (verdict, True), found
 
 
 def test_an_engine_that_does_not_answer_is_a_problem(machine: Machine) -> None:

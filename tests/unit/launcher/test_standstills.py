@@ -92,13 +92,16 @@ def test_standstill(tmp_path: Path, case: str) -> None:
         assert {key: row[key] for key in expected} == expected
 
 
-@pytest.mark.parametrize(("resumes", "first", "lost"), [(False, 3, 8), (True, 3, 5), (False, 4, 4)])
-def test_a_program_that_begins_again_loses_every_step(tmp_path: Path, resumes: bool, first: int, lost: int) -> None:
-    """One that shows its third step first has begun at 0: it shows each third one."""
+@pytest.mark.parametrize(("resumes", "first", "lost"), [(False, 3, 8), (True, 3, 5), (False, 20, 8)])
+@pytest.mark.parametrize("down", [4, 1])  # one that is soon over costs as many
+def test_a_program_that_begins_again_loses_every_step(
+    tmp_path: Path, resumes: bool, first: int, lost: int, down: int
+) -> None:
+    """Whichever step it shows first."""
     looks = Looks(tmp_path)
     looks.standstills = Standstills(looks.journal, resumes)
-    (row,) = looks.take([*well(3, 9), *[(None, ["agent"])] * 4, *well(first, first + 3, pid=2)])
-    assert row["steps_lost"] == lost
+    (row,) = looks.take([*well(3, 9), *[(None, ["agent"])] * down, *well(first, first + 3, pid=2)])
+    assert (row["steps_lost"], looks.journal.state.steps_lost) == (lost, lost)
 
 
 def test_standstill_that_lasts_is_in_the_state(tmp_path: Path) -> None:

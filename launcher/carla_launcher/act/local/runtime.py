@@ -12,13 +12,12 @@ from pathlib import Path
 import yaml
 
 from carla_launcher.act import container_words
-from carla_launcher.act.command import Command
+from carla_launcher.act.command import Command, began_s
 from carla_launcher.act.local.processes import Program, Shims
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.config import LauncherConfig
-from carla_run.files import open_to_read, read_whole
-from carla_run.readers import number, object_of
+from carla_run.files import read_whole
 
 PLACES = {"host": "CARLA_HOST", "port": "CARLA_PORT", "tm_port": "CARLA_TM_PORT"}
 """Variables of a command, by the placeholders of its words that stand for the same."""
@@ -100,8 +99,8 @@ class LocalRuntime:
         places = {"gpu": str(spec.cards.agent)}
         if spec.simulator.exists:
             places |= {"host": spec.host, "port": str(spec.port), "tm_port": str(spec.tm_port)}
-        if start.resume and (saved := command.checkpoints(_began_s(spec.run.launcher_events))):
-            places["checkpoint"] = str(saved[min(start.passes_over, len(saved) - 1)])
+        if start.resume and (saved := command.checkpoints(began_s(spec.run.launcher_events))):
+            places["checkpoint"] = str(saved[0])
         words, variables = command.start(start.resume, _overrides(spec.run.overrides), places, spec.run.path)
         own = {PLACES[name]: value for name, value in places.items() if name in PLACES}
         return Program(
@@ -167,13 +166,3 @@ def _overrides(path: Path) -> dict[str, object]:
         return {}
     found = yaml.safe_load(read_whole(path))
     return found if isinstance(found, dict) else {}
-
-
-def _began_s(events: Path) -> float:
-    """Return the time of a run's first event, seconds since 1970; 0 where there is none."""
-    try:
-        with open_to_read(events) as file:
-            first = object_of(file.readline().decode(errors="replace"))
-    except OSError:
-        return 0.0
-    return number(first.get("time")) or 0.0

@@ -66,7 +66,7 @@ class AgentDetector:
         self._failure = self._said = ""
         self._child_killed_s = -float("inf")
         self._ran_out: MemoryPool | None = None
-        self._gpu_lost = self._no_gpu = self._host_has_gpu = False
+        self._gpu_lost = self._no_gpu = self._no_simulator = self._host_has_gpu = False
         self._refused: CannotFit | None = None
 
     def forget(self) -> None:
@@ -84,7 +84,7 @@ class AgentDetector:
         self._host_has_gpu = seen.memory.gpu is Gpu.OK and bool(seen.memory.of(PoolKind.VRAM))
         self._read_events(seen.time_s, agent.events)
         if agent.ended is not None:
-            found = None if agent.ended.planned else self._end(seen.time_s, agent.ended)
+            found = None if agent.ended.planned or agent.ended.done else self._end(seen.time_s, agent.ended)
         else:
             found = self._child_killed(seen.time_s) or self._hang(seen.time_s, agent) if agent.running else None
         return () if found is None else (found,)
@@ -92,7 +92,7 @@ class AgentDetector:
     def _begin(self) -> None:
         self._started_s, self._place, self._beat = None, None, None
         self._failure, self._said, self._ran_out, self._refused = "", "", None, None
-        self._gpu_lost = self._no_gpu = False
+        self._gpu_lost = self._no_gpu = self._no_simulator = False
         self._child_killed_s = -float("inf")
 
     def _read_events(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
@@ -103,6 +103,7 @@ class AgentDetector:
                 self._failure, self._ran_out = event.cause, event.pool
                 self._gpu_lost = isinstance(event, Failed) and event.gpu_lost
                 self._no_gpu = isinstance(event, Failed) and event.no_gpu
+                self._no_simulator = isinstance(event, Failed) and event.no_simulator
                 self._said = event.cause if isinstance(event, Failed) and not event.error else ""
             elif isinstance(event, CollectorRestarted) and event.signal == signal.SIGKILL:
                 self._child_killed_s = now_s
@@ -190,8 +191,14 @@ class AgentDetector:
         watched_s, beat = now_s - self._started_s, agent.beat
         silent_s = watched_s if beat is None else min(agent.beat_age_s, watched_s)
         limit_s = self._limits.warming_limit_s if beat is None else self._limits.beat_limit_s
+        if agent.done is not None and agent.done.limit_s is not None:
+            return None
         if silent_s > limit_s:
             words = f"the agent has sent no heartbeat for {silent_s:.0f} s, {limit_s:g} s are allowed"
+            if agent.done is not None:
+                words += (
+                    f"; it had shown {agent.done.sign}, so it is done: done.exits_within_s would end it as finished"
+                )
             return self._finding(Cause.AGENT_HANG, words, None)
         return None if beat is None else self._stuck(now_s, beat)
 
@@ -208,6 +215,7 @@ class AgentDetector:
 
     def _finding(self, cause: Cause, sentence: str, code: int | None, pool: str = "") -> Finding:
         numbers: dict[str, float | int | str | None] = {"failure": self._failure} if self._failure else {}
+        numbers |= {"no_simulator": True} if self._no_simulator else {}
         if self._beat is not None:
             numbers |= {"phase": self._beat.phase, "step": self._beat.step, "device": self._beat.device}
         return Finding(

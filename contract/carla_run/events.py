@@ -84,6 +84,10 @@ class AgentEvent(StrEnum):
     Fields: ``batch``, ``micro_batch`` (it fits), ``host_peak_mib``, ``device_allocated_peak_mib``,
     ``device_reserved_peak_mib``.
     """
+    REPLAY_INDEX_DAMAGED = "replay_index_damaged"
+    """The learner found ``replay.json`` or its copy damaged or lost, used the other, and wrote both again.
+    Fields: ``folder``.
+    """
     REPLAY_RESHAPED = "replay_reshaped"
     """The replay was rewritten for another capacity or frame size.
     Fields: ``capacity_before``, ``capacity``, ``side_before``, ``side``, ``rows``, ``dropped``, ``seconds``.

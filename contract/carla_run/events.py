@@ -31,7 +31,9 @@ class AgentEvent(StrEnum):
     Fields: ``wanted`` (why it was due), ``kept`` (the newest complete checkpoint, or null), ``steps``, ``updates``.
     """
     CHECKPOINT_SKIPPED = "checkpoint_skipped"
-    """The newest checkpoint is damaged, and the learner loaded an older one. Fields: ``used`` (its name)."""
+    """The newest checkpoint is damaged, holds NaN or doesn't fit the networks, and the learner loaded an older one.
+    Fields: ``used`` (its name).
+    """
     CHUNK_LOST = "chunk_lost"
     """Steps were lost with a machine of a cluster. Fields: ``node``, ``at_most``, ``seen``, ``collector``."""
     COLLECTOR_PLACED = "collector_placed"

@@ -31,7 +31,9 @@ class AgentEvent(StrEnum):
     Fields: ``wanted`` (why it was due), ``kept`` (the newest complete checkpoint, or null), ``steps``, ``updates``.
     """
     CHECKPOINT_SKIPPED = "checkpoint_skipped"
-    """The newest checkpoint is damaged, and the learner loaded an older one. Fields: ``used`` (its name)."""
+    """The newest checkpoint is damaged, holds NaN or doesn't fit the networks, and the learner loaded an older one.
+    Fields: ``used`` (its name).
+    """
     CHUNK_LOST = "chunk_lost"
     """Steps were lost with a machine of a cluster. Fields: ``node``, ``at_most``, ``seen``, ``collector``."""
     COLLECTOR_PLACED = "collector_placed"
@@ -83,6 +85,10 @@ class AgentEvent(StrEnum):
     """The learner made an update at its start only to measure its memory.
     Fields: ``batch``, ``micro_batch`` (it fits), ``host_peak_mib``, ``device_allocated_peak_mib``,
     ``device_reserved_peak_mib``.
+    """
+    REPLAY_INDEX_DAMAGED = "replay_index_damaged"
+    """The learner found ``replay.json`` or its copy damaged or lost, used the other, and wrote both again.
+    Fields: ``folder``.
     """
     REPLAY_RESHAPED = "replay_reshaped"
     """The replay was rewritten for another capacity or frame size.

@@ -91,9 +91,9 @@ class RunPaths:
     def rings(self) -> dict[int, Path]:
         """Return the existing rings in order of their collectors."""
         others = (int(folder.name) for folder in self.replay.glob("[1-9]*") if folder.name.isdecimal())
-        return {
-            number: self.ring(number) for number in (0, *sorted(others)) if (self.ring(number) / "replay.json").exists()
-        }
+        rings = {number: self.ring(number) for number in (0, *sorted(others))}
+        names = ("replay.json", "replay.copy.json")
+        return {number: folder for number, folder in rings.items() if any((folder / name).exists() for name in names)}
 
     @property
     def exchange(self) -> Path:

@@ -45,7 +45,8 @@ from carla_td3.config import AgentConfig
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import Evaluation, RouteResult, write_json
 from carla_td3.run_directory import save_config
-from carla_td3.td3.replay.damage import leave_out_damage
+from carla_td3.td3.replay import index
+from carla_td3.td3.replay.damage import leave_out_damage, mend_rings
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.replay import Replay
 from carla_td3.td3.replay.resize_replay import resize
@@ -209,9 +210,38 @@ def _created(folder: Path) -> None:
     replay = Replay.create(folder / "replay", 100)
     steps = replay.steps
     assert steps in (0, 18)
+    _either_will_do(folder / "replay")
     _drive(replay, 3)
     assert replay.steps == steps + 3
     replay.close()
+
+
+INDEX = (index.META, index.COPY)
+
+
+def _either_will_do(ring: Path) -> None:
+    """Without either of the two files that describe it, a ring is the same."""
+    whole = index.read(ring)
+    for name in INDEX:
+        content = (ring / name).read_bytes()
+        (ring / name).write_bytes(content[: len(content) // 2])
+        assert index.read(ring) == whole
+        (ring / name).write_bytes(content)
+
+
+def _rotten(folder: Path) -> None:
+    _ring_before(folder)
+    (folder / "replay" / index.META).write_bytes(b"{")
+
+
+def _mend_index(folder: Path) -> None:
+    mend_rings([folder / "replay"], FrameStack(), lambda *_, **__: None)
+
+
+def _index_mended(folder: Path) -> None:
+    _mend_index(folder)
+    _either_will_do(folder / "replay")
+    _ring_goes_on(folder)
 
 
 def _resize(folder: Path) -> None:
@@ -226,7 +256,8 @@ def _resized(folder: Path) -> None:
     before["checksum"] = after["checksum"] = 0  # it covers the frame, which has another size
     assert after.tobytes() == before.tobytes()
     files = {path.name for path in (folder / "replay").iterdir()}
-    assert files == {*replay.layout.files, "lock", "replay.json"}, files
+    assert files == {*replay.layout.files, "lock", *INDEX}, files
+    _either_will_do(folder / "replay")
     assert leave_out_damage(replay._ring, 4) is None
     replay.close()
 
@@ -417,6 +448,7 @@ OPERATIONS = (
     Operation("ring created", lambda _: None, _create, _created),
     Operation("steps published", _ring_before, _publish, _ring_goes_on),
     Operation("replay resized", _ring_before, _resize, _resized),
+    Operation("index of the replay mended", _rotten, _mend_index, _index_mended),
     Operation("damaged rows left out", _ring_damaged, _mend, _mended),
     Operation("chunk of a remote collector", _node_before, _take, _taken),
     Operation("journal and launcher.json", _journal_before, _events, _events_go_on),

@@ -17,7 +17,7 @@ import yaml
 
 from carla_run.exits import Exit
 from carla_td3.td3.replay.frames import PRIVILEGED
-from carla_td3.td3.replay.layout import META
+from carla_td3.td3.replay.index import META
 from carla_td3.td3.replay.replay import Replay
 from tests.conftest import REPOSITORY, StartServer
 from tests.crowd import PATIENCE_S, until

@@ -142,10 +142,17 @@ def trained(
     run = RunPaths(path.parent.parent if one else path)
     resolved = options.resolve(config, run, settings, **named)
     widths = architecture(resolved)
-    found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)
     stack = FrameStack.of(resolved.environment.camera)
-    policy, (tensors, _) = Policy(resolved.td3.network, stack), adapted(found.tensors, stack.side)
-    policy.load_state_dict({name: tensors[ONLINE + name] for name in policy.state_dict()})
+    policy = Policy(resolved.td3.network, stack)
+
+    def fill(found: checkpoint.Checkpoint) -> None:
+        tensors, _ = adapted(found.tensors, stack.side)
+        policy.load_state_dict({name: tensors[ONLINE + name] for name in policy.state_dict()})
+
+    if one:
+        checkpoint.read(path, widths, fill)
+    else:
+        checkpoint.load(run.path, widths, fill)
     return TrainedDriver(resolved, policy)
 
 

@@ -22,9 +22,10 @@ from carla_td3.evaluation.drivers import driver
 from carla_td3.exchange.messages import EpisodeEnded
 from carla_td3.exits import AgentError
 from carla_td3.run_directory import save_config
+from carla_td3.td3.replay import index
 from carla_td3.td3.replay.damage import mend_rings
 from carla_td3.td3.replay.frames import FrameStack
-from carla_td3.td3.replay.layout import META, Layout, privileged_numbers
+from carla_td3.td3.replay.layout import privileged_numbers
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay
 from carla_td3.td3.replay.resize_replay import resize_replay
 from carla_td3.telemetry.progress import ProgressLine
@@ -69,8 +70,8 @@ def _with_ring_capacity(steps: int, config: AgentConfig, run: RunPaths) -> Repla
     """Open or create the ring. One that was made for fewer steps is enlarged."""
     rows = MIN_CAPACITY + steps + steps // 4  # an episode takes one row more than it has steps
     stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
-    if (run.replay / META).exists():
-        rows = max(rows, Layout.read(run.replay).capacity)
+    if index.exists(run.replay):
+        rows = max(rows, index.read(run.replay).capacity)
         log = EventLog(run.agent_events).append
         mend_rings([run.replay], stack, log)
         resize_replay(run.replay, rows, stack, config.memory.reserve_mib, log, privileged)

@@ -124,6 +124,26 @@ class Algorithm(ABC):
             for name, value in {**self.executor.tensors(), **own}.items()
         }
 
+    def require_fit(self, state: Mapping[str, Tensor]) -> None:
+        """Check that :meth:`load_state` can continue from this state; changes nothing.
+
+        Raises:
+            ValueError, RuntimeError: a tensor is missing, or has another shape or type.
+        """
+        own = {**self.executor.tensors(), "noise": self.noise.get_state(), "updates": torch.tensor(0)}
+        for name, wanted in own.items():
+            found = state.get(name)
+            if found is None:
+                if not name.startswith("scale."):
+                    raise ValueError(f"{name} is missing")
+            elif (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+                raise ValueError(
+                    f"{name} is {found.dtype} {tuple(found.shape)}, expected {wanted.dtype} {tuple(wanted.shape)}"
+                )
+        torch.Generator().set_state(state["noise"])
+        if int(state["updates"]) < 0:
+            raise ValueError(f"updates is {int(state['updates'])}, expected at least 0")
+
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue from ``state()`` of the same algorithm and widths, on any device.
 

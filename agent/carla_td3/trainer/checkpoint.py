@@ -17,7 +17,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from torch import Tensor
 from carla_run import formats
 from carla_run.atomic_directory import newest_first, publish
 from carla_run.exits import Exit, ExitError
-from carla_run.files import sync, write_synced
+from carla_run.files import read_whole, sync, write_synced
 from carla_run.readers import inner
 from carla_run.sealed import is_damaged, sealed
 from carla_td3.config import AgentConfig
@@ -39,7 +39,10 @@ from carla_td3.pins import legacy_values
 
 _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
 _PATTERN = "step-*"
-_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_BROKEN = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(RuntimeError, StopIteration, MemoryError, safetensors.SafetensorError),
+)
 """What reading a broken file raises."""
 
 
@@ -85,7 +88,8 @@ def save(
         score: ranks checkpoints, higher is better; None without an evaluation.
 
     Raises:
-        CheckpointError: disk full or read-only directory; the earlier checkpoints are unchanged.
+        CheckpointError: disk full or read-only directory, or a tensor isn't finite; the earlier checkpoints are
+            unchanged.
     """
     root = run_dir / "checkpoints"
     final = root / f"step-{step:09d}"
@@ -97,6 +101,11 @@ def save(
         "score": score,
         "versions": _versions(),
     }
+    if name := _not_finite(tensors):
+        raise CheckpointError(
+            f"{final}: isn't written, because {name} holds NaN or infinity: training has diverged, and this driver "
+            "can't drive; earlier checkpoints are untouched: resume from them, with a lower learning rate."
+        )
     try:
         root.mkdir(parents=True, exist_ok=True)
         publish(final, lambda folder: _write(folder, tensors, values, manifest))
@@ -110,8 +119,15 @@ def save(
     return final
 
 
-def load(run_dir: Path, architecture: Mapping[str, Any]) -> Checkpoint:
+def load(
+    run_dir: Path, architecture: Mapping[str, Any], try_it: Callable[[Checkpoint], object] | None = None
+) -> Checkpoint:
     """Return the checkpoint named in ``latest``, or the newest complete one if that is damaged.
+
+    Args:
+        run_dir: the run directory.
+        architecture: the widths that it must have, by name.
+        try_it: raises if the networks can't continue from it; then an older one is taken.
 
     Raises:
         CheckpointError: there is none, none is complete, or its architecture differs.
@@ -125,6 +141,11 @@ def load(run_dir: Path, architecture: Mapping[str, Any]) -> Checkpoint:
             skipped.append(str(error))
             continue
         _require_same(path, checkpoint.manifest["architecture"], architecture)
+        try:
+            _require_fit(checkpoint, try_it)
+        except CheckpointError as error:
+            skipped.append(str(error))
+            continue
         return checkpoint
     if skipped:
         raise CheckpointError(f"{skipped[0]} No older one is whole either.")
@@ -136,8 +157,8 @@ def exists(run_dir: Path) -> bool:
     return bool(newest_first(run_dir / "checkpoints", _PATTERN))
 
 
-def read(path: Path, architecture: Mapping[str, Any]) -> Checkpoint:
-    """Return one given checkpoint, ``checkpoints/step-…``, verified.
+def read(path: Path, architecture: Mapping[str, Any], try_it: Callable[[Checkpoint], object] | None) -> Checkpoint:
+    """Return one given checkpoint, ``checkpoints/step-…``, verified; the arguments are those of :func:`load`.
 
     Raises:
         CheckpointError: it is missing, damaged, or of another architecture.
@@ -145,23 +166,28 @@ def read(path: Path, architecture: Mapping[str, Any]) -> Checkpoint:
     """
     checkpoint = _read(path, ())
     _require_same(path, checkpoint.manifest["architecture"], architecture)
+    _require_fit(checkpoint, try_it)
     return checkpoint
 
 
 def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
     try:
-        manifest = json.loads((path / _MANIFEST).read_bytes())
+        manifest = json.loads(read_whole(path / _MANIFEST))
         if is_damaged(manifest):
             raise CheckpointError(f"{path / _MANIFEST}: is damaged (its checksum is another); delete {path}.")
         formats.CHECKPOINT.require(path, manifest["format"], inner(manifest, "versions").get(formats.DISTRIBUTION))
-        for name in (_TENSORS, _VALUES):
-            if _sha256(path / name) != manifest["sha256"][name]:
+        values = read_whole(path / _VALUES)
+        for name, found in ((_VALUES, hashlib.sha256(values).hexdigest()), (_TENSORS, _sha256(path / _TENSORS))):
+            if found != manifest["sha256"][name]:
                 raise CheckpointError(f"{path / name}: is damaged (its SHA-256 is not the manifest's); delete {path}.")
         tensors = safetensors.torch.load_file(path / _TENSORS)
-        values = json.loads((path / _VALUES).read_bytes())
+        if name := _not_finite(tensors):
+            raise CheckpointError(
+                f"{path}: {name} holds NaN or infinity, so this driver can't drive; delete it to use an older one."
+            )
         manifest["architecture"] = dict(manifest["architecture"])
-        return Checkpoint(path, int(manifest["step"]), tensors, dict(values), manifest, skipped)
-    except (*_BROKEN, safetensors.SafetensorError) as error:
+        return Checkpoint(path, int(manifest["step"]), tensors, dict(json.loads(values)), manifest, skipped)
+    except _BROKEN as error:
         raise CheckpointError(f"{path}: can't be read ({_reason(error)}); delete it to use an older one.") from None
 
 
@@ -175,6 +201,17 @@ def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any
                 f"{path}: was trained with {name} = {theirs}, the configuration says {ours}: set {name} to {theirs}, "
                 "or start another run directory."
             )
+
+
+def _require_fit(checkpoint: Checkpoint, try_it: Callable[[Checkpoint], object] | None) -> None:
+    try:
+        if try_it is not None:
+            try_it(checkpoint)
+    except _BROKEN as error:
+        reason = str(error) if type(error) is ValueError else _reason(error)
+        raise CheckpointError(
+            f"{checkpoint.path}: doesn't fit the networks ({reason}); delete it to use an older one."
+        ) from None
 
 
 def _write(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
@@ -199,8 +236,13 @@ def _scores(root: Path) -> dict[Path, float]:
     scores = {}
     for path in newest_first(root, _PATTERN):
         with contextlib.suppress(*_BROKEN):
-            scores[path] = float(json.loads((path / _MANIFEST).read_bytes())["score"])
+            scores[path] = float(json.loads(read_whole(path / _MANIFEST))["score"])
     return scores
+
+
+def _not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """Return the name of the first tensor that holds NaN or infinity; None if there is none."""
+    return next((name for name, each in tensors.items() if not bool(each.isfinite().all())), None)
 
 
 def _sha256(path: Path) -> str:

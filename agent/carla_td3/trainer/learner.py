@@ -289,7 +289,7 @@ class Learner:
             limit_memory(device, self._config.memory.per_process_memory_fraction)
 
     def _restore(self) -> None:
-        found = checkpoint.load(self._run.path, architecture(self._config))
+        found = checkpoint.load(self._run.path, architecture(self._config), self._continued)
         for sentence in found.skipped:
             self._events.append("checkpoint_skipped", sentence, used=found.path.name)
         tensors, before = adapted(found.tensors, self._algorithm.stack.side)
@@ -297,10 +297,16 @@ class Learner:
             self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._algorithm.stack.side)
         self._algorithm.load_state(tensors)
         self.checkpoint = found.path.name
-        updates, values = self._algorithm.updates, found.values
-        self._last_pacing = Pacing.from_plain(values.get("pacing"))
-        owed = Pacing.of(self._config, self._last_pacing, found.step).updates_due(found.step)
-        self._counters = Counters(
+        self._last_pacing, self._counters = self._continued(found)
+
+    def _continued(self, found: checkpoint.Checkpoint) -> tuple[Pacing | None, Counters]:
+        """Return pacing and counters of a checkpoint, after checking that the networks can continue from it."""
+        tensors, _ = adapted(found.tensors, self._algorithm.stack.side)
+        self._algorithm.require_fit(tensors)
+        updates, values = int(tensors["updates"]), found.values
+        last_pacing = Pacing.from_plain(values.get("pacing"))
+        owed = Pacing.of(self._config, last_pacing, found.step).updates_due(found.step)
+        return last_pacing, Counters(
             steps=found.step,
             updates=updates,
             evaluated_at=int(values["evaluated_at"]),

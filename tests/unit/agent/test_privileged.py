@@ -17,8 +17,9 @@ from carla_td3.env import privileged
 from carla_td3.evaluation.drivers import PolicyDriver
 from carla_td3.run_directory import prepare
 from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay import index
 from carla_td3.td3.replay.frames import DEFAULT, PRIVILEGED
-from carla_td3.td3.replay.layout import ROW, Layout, privileged_numbers, row_type
+from carla_td3.td3.replay.layout import ROW, privileged_numbers, row_type
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
 from carla_td3.td3.replay.resize_replay import resize
 from carla_td3.td3.td3 import TD3, auxiliary_loss
@@ -235,4 +236,4 @@ def test_a_ring_of_other_rows_is_refused_in_one_sentence(tmp_path: Path, held: i
             resize(directory, capacity, DEFAULT, privileged=asked)
         with pytest.raises(ReplayError, match=sentence):
             Replay.create(directory, capacity, privileged=asked)
-    assert Layout.read(directory).privileged == held
+    assert index.read(directory).privileged == held

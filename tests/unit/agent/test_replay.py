@@ -276,8 +276,6 @@ def test_the_ring_is_allocated_whole(tmp_path: Path) -> None:
     [
         ("frames.u8", b"1" * 50, "cut short"),
         ("rows.bin", b"1" * 50, "cut short"),
-        ("replay.json", b"{", "can't be read"),
-        ("replay.json", None, "holds no replay"),
     ],
 )
 def test_files_that_are_not_whole_are_refused(tmp_path: Path, name: str, left: bytes | None, sentence: str) -> None:

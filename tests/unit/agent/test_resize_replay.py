@@ -19,9 +19,8 @@ from carla_run.event_log import EventLog
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_td3.exits import AgentError
-from carla_td3.td3.replay import resampling
+from carla_td3.td3.replay import index, resampling
 from carla_td3.td3.replay.frames import DEFAULT, FrameStack, depth_to_space, space_to_depth
-from carla_td3.td3.replay.layout import Layout
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
 from carla_td3.td3.replay.resize_replay import resize, resize_replay
 from carla_td3.td3.replay.ring import locked
@@ -83,7 +82,7 @@ def test_a_smaller_one_leaves_the_disk_the_difference(tmp_path: Path) -> None:
     assert (done.capacity_before, done.capacity, done.rows, done.dropped) == (400, 100, 100, 298)
     files = {path.name: path.stat().st_size for path in directory.iterdir()}
     assert sum(files.values()) < 100 * 7400
-    assert files.keys() == {"frames.1.u8", "rows.1.bin", "published", "replay.json", "lock"}
+    assert files.keys() == {"frames.1.u8", "rows.1.bin", "published", "replay.json", "replay.copy.json", "lock"}
     assert resize(directory, 100, DEFAULT) is None
     assert resize(directory, 120, DEFAULT) is not None
     assert {"frames.2.u8", "rows.2.bin"} <= {path.name for path in directory.iterdir()}
@@ -167,7 +166,7 @@ def test_a_kill_at_any_call_leaves_the_old_ring_or_the_new_one(tmp_path: Path, c
     copies = [shutil.copytree(tmp_path / "ring", tmp_path / str(number)) for number in range(INSTANTS)]
     outcomes: list[str] = []
     for number, (directory, status) in enumerate(zip(copies, killed(copies, capacity, side), strict=True)):
-        found = Layout.read(directory)
+        found = index.read(directory)
         is_new = (found.capacity, found.side) == (capacity, side)
         outcomes.append("done" if status == 0 else "new" if is_new else "old")
         if not is_new and number % 2:  # the old one can be asked for again
@@ -178,7 +177,7 @@ def test_a_kill_at_any_call_leaves_the_old_ring_or_the_new_one(tmp_path: Path, c
         resize(directory, capacity, FrameStack(side))
         replay = Replay.create(directory, capacity, FrameStack(side))
         assert (replay.rows, replay.steps) == (old.rows, old.steps)
-        assert len(list(directory.iterdir())) == 5, "something that doesn't count was left"
+        assert len(list(directory.iterdir())) == 6, "something that doesn't count was left"
         if side == 84:
             assert all(before[row] == content for row, content in contents(directory).items())
     assert outcomes == sorted(outcomes, key=["old", "new", "done"].index)

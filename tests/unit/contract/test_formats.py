@@ -10,7 +10,7 @@ import pytest
 from carla_run import formats
 from carla_run.formats import Format, FormatError
 from carla_run.paths import RunPaths
-from carla_td3.td3.replay.layout import Layout
+from carla_td3.td3.replay import index
 
 TWO = Format("replay", 1, 2)
 
@@ -63,4 +63,4 @@ def test_a_stamp_is_written_once(tmp_path: Path) -> None:
 def test_a_replay_of_a_later_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "replay.json").write_text('{"capacity": 1, "version": 3, "planes": "as nobody knows yet"}')
     with pytest.raises(FormatError, match="replay of format 3"):
-        Layout.read(tmp_path)
+        index.read(tmp_path)

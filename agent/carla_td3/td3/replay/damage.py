@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from carla_run.events import AgentEvent
+from carla_td3.td3.replay import index
 from carla_td3.td3.replay.checksum import UNKNOWN, bare, checksum
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.layout import PUBLISHED, Layout, ReplayError
@@ -70,6 +71,8 @@ class Damage:
 def mend_rings(rings: Iterable[Path], stack: FrameStack, log: Callable[..., None]) -> None:
     """Leave the damaged rows of a run's rings out, and log an event ``rows_damaged`` for each ring that had some.
 
+    A damaged ``replay.json`` is read from its copy, and written again (event ``replay_index_damaged``).
+
     Args:
         rings: folders of the rings, which no process writes now.
         stack: frames of an image.
@@ -79,7 +82,9 @@ def mend_rings(rings: Iterable[Path], stack: FrameStack, log: Callable[..., None
         ReplayError: a ring can't be used, or holds no undamaged row.
     """
     for folder in rings:
-        with closing(Ring.mapped(folder, Layout.read(folder), lock_of_the_last_writer(folder))) as ring:
+        lock = lock_of_the_last_writer(folder)
+        with closing(Ring.mapped(folder, _described(folder, log), lock)) as ring:
+            index.mend(folder, ring.layout)
             found = leave_out_damage(ring, stack.reach)
         if found is not None:
             found.log(log)
@@ -94,11 +99,18 @@ def undamaged(folder: Path, stack: FrameStack, log: Callable[..., None]) -> Repl
     Raises:
         ReplayError: as :func:`mend_rings`.
     """
-    ring = Ring.mapped(folder, Layout.read(folder), lock=None, private=True)
+    ring = Ring.mapped(folder, _described(folder, log), lock=None, private=True)
     found = leave_out_damage(ring, stack.reach)
     if found is not None:
         found.log(log)
     return Replay(ring, stack)
+
+
+def _described(folder: Path, log: Callable[..., None]) -> Layout:
+    layout, damaged = index.examined(folder)
+    if damaged:
+        log(AgentEvent.REPLAY_INDEX_DAMAGED.value, damaged, folder=str(folder))
+    return layout
 
 
 def leave_out_damage(ring: Ring, reach: int) -> Damage | None:

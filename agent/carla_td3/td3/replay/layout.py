@@ -1,13 +1,11 @@
-"""Layout of a replay's directory: its files, their sizes and rows; and ``replay.json``, which describes them.
+"""Layout of a replay's directory: its files, their sizes and rows. ``index`` reads and writes its description.
 
-Owns the row's fields, the files' names and the layout file. A ring is created or replaced at the one instant when that
-file is replaced. Maps nothing.
+Owns the row's fields and the files' names. Maps nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -32,7 +30,6 @@ ROW = np.dtype(
         ("checksum", "<u2"),  # see the module of this name; 0 in rows of earlier versions
     ]
 )
-META = "replay.json"
 PUBLISHED = "published"
 _FIXED = {"vector": VECTOR, "action": ACTION}
 
@@ -95,46 +92,34 @@ class Layout:
         """Bytes of all files: ``arrays``, then the count of published rows, which no resizing changes."""
         return {**self.arrays, PUBLISHED: 8}
 
-    def write(self, directory: Path) -> None:
-        """Make this the ring in use, durably and at one instant.
-
-        Raises:
-            OSError: it can't be written, and the earlier ring stays in use.
-        """
-        temporary = directory / f"{META}.tmp"
+    def plain(self) -> dict[str, Any]:
+        """Return what describes this layout, as plain data for JSON."""
         resized = {"first": self.first, "generation": self.generation} if self.generation else {}
-        with temporary.open("w", encoding="utf-8") as meta:
-            json.dump({"capacity": self.capacity, **_expected(self), **resized}, meta)
-            meta.flush()
-            os.fsync(meta.fileno())
-        temporary.replace(directory / META)
+        return {"capacity": self.capacity, **_expected(self), **resized}
 
     @classmethod
-    def read(cls, directory: Path) -> Layout:
-        """Return the layout, after checking that it and the files are complete and of this version.
+    def of(cls, directory: Path, plain: Mapping[str, Any]) -> Layout:
+        """Return the layout that this describes, after checking that it and the files are complete and of this version.
 
         Raises:
-            ReplayError: there is none, it can't be read, or its files don't fit it.
+            ReplayError: its files don't fit it; a sentence without what to do.
             FormatError: another version of this program wrote it.
+            FileNotFoundError: a file is missing.
+            OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError: it is no description.
         """
-        try:
-            meta = json.loads((directory / META).read_text(encoding="utf-8"))
-            formats.REPLAY.require(directory, meta["version"])
-            across, _, depth = meta["frame"]
-            side, planes = BLOCK * across, max(1, depth // BLOCK**2)
-            found = cls(
-                int(meta.pop("capacity")),
-                side if side in SIDES else SIDE,
-                first=int(meta.pop("first", 0)),
-                generation=int(meta.pop("generation", 0)),
-                privileged=int(meta.get("privileged", 0)),
-                planes=planes,
-            )
-            whole = all((directory / name).stat().st_size == size for name, size in found.files.items())
-        except FileNotFoundError as error:
-            raise ReplayError(f"{directory}: holds no replay ({error.filename} is missing).") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ReplayError(f"{directory / META}: can't be read ({error}); choose another run directory.") from None
+        meta = dict(plain)
+        formats.REPLAY.require(directory, meta["version"])
+        across, _, depth = meta["frame"]
+        side, planes = BLOCK * across, max(1, depth // BLOCK**2)
+        found = cls(
+            int(meta.pop("capacity")),
+            side if side in SIDES else SIDE,
+            first=int(meta.pop("first", 0)),
+            generation=int(meta.pop("generation", 0)),
+            privileged=int(meta.get("privileged", 0)),
+            planes=planes,
+        )
+        whole = all((directory / name).stat().st_size == size for name, size in found.files.items())
         if meta != _expected(found) or not whole:
             raise ReplayError(_unusable(directory, meta, found))
         return found
@@ -177,4 +162,4 @@ def _expected(layout: Layout) -> dict[str, Any]:
 def _unusable(directory: Path, meta: dict[str, Any], found: Layout) -> str:
     expected = _expected(found)
     reason = "its files are cut short" if meta == expected else f"its layout is {meta}, expected {expected}"
-    return f"{directory}: this replay can't be used, {reason}: choose another run directory."
+    return f"{directory}: this replay can't be used, {reason}."

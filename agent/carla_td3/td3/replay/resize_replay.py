@@ -18,10 +18,10 @@ import numpy as np
 from carla_run.events import CannotFit, MemoryPool, log_by
 from carla_run.exits import Exit
 from carla_td3.exits import AgentError
-from carla_td3.td3.replay import resampling
+from carla_td3.td3.replay import index, resampling
 from carla_td3.td3.replay.checksum import UNKNOWN
 from carla_td3.td3.replay.frames import BLOCK, FrameStack, frame_shape
-from carla_td3.td3.replay.layout import META, Layout, ReplayError, bytes_for
+from carla_td3.td3.replay.layout import Layout, ReplayError, bytes_for
 from carla_td3.td3.replay.reader import IN_FLIGHT
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay
 from carla_td3.td3.replay.ring import (
@@ -140,12 +140,13 @@ def resize(directory: Path, capacity: int, stack: FrameStack, reserve: int = 0, 
         NoRoomError: the disk can't hold both rings for a while; the old one stays in use.
         ReplayError: another process writes, the ring can't be used, or its frames have other planes.
     """
-    if not (directory / META).exists():
+    if not index.exists(directory):
         return None
     if capacity < MIN_CAPACITY:
         raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
     with lock_of_the_last_writer(directory) as lock:
-        old = Layout.read(directory)
+        old = index.read(directory)
+        index.mend(directory, old)
         old.require_privileged(directory, privileged)
         _remove_what_does_not_count(directory, old)
         require_planes(directory, old, stack)
@@ -169,7 +170,7 @@ def _resized(old: Ring, capacity: int, stack: FrameStack, reserve: int) -> Resiz
     _require_room(old.directory, layout, reserve)
     allocate(old.directory, layout.arrays)
     _copy(old, Ring.mapped(old.directory, layout, old.lock), start, rows)
-    layout.write(old.directory)
+    index.write(old.directory, layout)
     _remove_what_does_not_count(old.directory, layout)
     seconds = round(time.monotonic() - begun_s, 3)
     return Resized(before.capacity, capacity, before.side, stack.side, rows - start, start - held, seconds)

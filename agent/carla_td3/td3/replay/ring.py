@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_run.memory.errors import FULL
+from carla_td3.td3.replay import index
 from carla_td3.td3.replay.checksum import UNKNOWN, bare, checksum
 from carla_td3.td3.replay.frames import DEFAULT, FrameStack
-from carla_td3.td3.replay.layout import META, Layout, ReplayError, bytes_for
+from carla_td3.td3.replay.layout import Layout, ReplayError, bytes_for
 
 _LAST_WRITER_S = 5.0
 """Seconds to wait for a collector whose learner was killed; it and its lock end within milliseconds."""
@@ -55,11 +56,12 @@ class Ring:
         """
         with contextlib.ExitStack() as on_error:
             lock = on_error.enter_context(locked(directory))
-            if not (directory / META).exists():
+            if not index.exists(directory):
                 _create(directory, Layout(capacity, stack.side, privileged=privileged, planes=stack.planes))
-            found = Layout.read(directory)
+            found = index.read(directory)
             found.require_privileged(directory, privileged)
             _require_same(directory, found, capacity, stack)
+            index.mend(directory, found)
             ring = cls.mapped(directory, found, lock)
             on_error.pop_all()
         return ring
@@ -71,7 +73,7 @@ class Ring:
         Raises:
             ReplayError: there is none, it has another layout, or (writable) another process writes.
         """
-        layout = Layout.read(directory)
+        layout = index.read(directory)
         return cls.mapped(directory, layout, locked(directory) if writable else None)
 
     @classmethod
@@ -191,7 +193,7 @@ def _require_space(directory: Path, size: int) -> None:
 def _create(directory: Path, layout: Layout) -> None:
     try:
         allocate(directory, layout.files)
-        layout.write(directory)
+        index.write(directory, layout)
     except NoRoomError:
         raise ReplayError(_too_small(directory, layout)) from None
     except OSError as error:

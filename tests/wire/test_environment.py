@@ -157,6 +157,16 @@ def test_leaving_the_road_terminates(env: DrivingEnv) -> None:
         env.step(action(0.0, 0.0))
 
 
+def test_a_drive_can_leave_lane_invasions_uncounted_and_the_next_counts_them(env: DrivingEnv) -> None:
+    counted = []
+    for options in ({"lane_invasions": False}, {}, {"lane_invasions": False}):
+        env.reset(seed=1, options=options)
+        *_, info = until_end(env, action(1.0, 0.5))
+        assert info["off_road"]
+        counted.append(info["lane_invasions"] >= 1)
+    assert counted == [False, True, False]
+
+
 def test_a_collision_ends_its_own_episode_only(env: DrivingEnv) -> None:
     route = routes(env, 1)[0]
     env.reset(options={"route": route})

@@ -77,7 +77,8 @@ class Rollout:
     def begin(self) -> _Episode:
         """Begin an episode: reset the environment, which connects to the simulator if needed."""
         steps, seed = self._replay.steps, self._config.seed
-        observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
+        drawn = derived_seed(seed, Purpose.EPISODE, steps)
+        observation, _ = self._env.reset(seed=drawn, options={"lane_invasions": False})
         self._replay.start_episode(self._env.picture, observation["vector"], observation.get("privileged"))
         noise = GaussianNoise(self._config.td3.exploration_noise, derived_seed(seed, Purpose.EXPLORATION, steps))
         halts = Halts(

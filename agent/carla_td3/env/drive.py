@@ -48,6 +48,7 @@ class Drive:
         self._actuators = Actuators(config.action_rate, delta_s)
         self._around: World | None = None
         self._hazards: Hazards | None = None
+        car.sensors.watch_lanes(rules.lane_invasions)
         self.motion = car.place(route)
         """Motion of the car in the newest frame."""
         self.picture: Frames = car.sensors.picture(self.motion.frame)

@@ -141,9 +141,10 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             seed: for training's draws from here on: routes, numbers of cars and pedestrians, weather.
             options: for this drive only, all optional. ``route``: a ``Route``, else a training route is drawn.
                 ``limit_s``: simulated seconds, else as configured. ``continue_after_infractions``: infractions don't
-                end the drive, and are listed in ``info["infractions"]``. ``seed``: cars, pedestrians and weather of
-                this drive, so that two drivers meet the same ones; the next drive without it has those of a fresh
-                environment.
+                end the drive, and are listed in ``info["infractions"]``. ``lane_invasions``: False leaves
+                ``info["lane_invasions"]`` at 0, which saves a third of the client's time. ``seed``: cars, pedestrians
+                and weather of this drive, so that two drivers meet the same ones; the next drive without it has those
+                of a fresh environment.
 
         Raises:
             BlockedStart: something stands where the given route starts, or at the start of each drawn one.
@@ -186,15 +187,17 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         route: Route | None = None,
         limit_s: float | None = None,
         continue_after_infractions: bool = False,
+        lane_invasions: bool = True,
         seed: int | None = None,
     ) -> Drive:
         """Return a drive on the given route, or on a drawn one; draw another if its start is taken."""
         wanted = (
             conditions.draw(self.config, self.np_random) if seed is None else conditions.from_seed(self.config, seed)
         )
+        rules = Rules(limit_s, continue_after_infractions, lane_invasions)
         for _ in range(1 if route else STARTS_A_RESET):
             try:
-                return self._start_with_retries(route, wanted, Rules(limit_s, continue_after_infractions))
+                return self._start_with_retries(route, wanted, rules)
             except BlockedStart as blocked:
                 last = blocked
         raise last

@@ -45,6 +45,8 @@ class Rules:
     continue_after_infractions: bool = False
     """Whether infractions are only listed. The drive then ends at the route's end, 30 m off it, blocked or out of time.
     """
+    lane_invasions: bool = True
+    """Whether lane invasions are counted. The client looks for them in every frame, which takes a third of its time."""
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def by_bearing(motion: Motion, others: OtherActors) -> FloatArray:
     """
     nearest = np.full(len(BEARINGS) - 1, np.inf)
     if len(others.yaw):
-        dx, dy = (others.place - (motion.x_m, motion.y_m)).T
+        dx, dy = others.place[:, 0] - motion.x_m, others.place[:, 1] - motion.y_m
         bearing = wrapped(np.arctan2(dy, dx) - motion.yaw)
         away = np.hypot(dx, dy)
         at = np.searchsorted(BEARINGS, bearing) - 1
@@ -214,11 +214,13 @@ class Ahead:
 
 def _lead(path: Ahead, vehicles: OtherActors) -> tuple[float, float]:
     """Return gap and speed along the route of the next vehicle whose box touches the path."""
-    near = _beside(path, vehicles, NEXT_LANE_M)
+    beside = _beside(path, vehicles, NEXT_LANE_M)
+    if beside is None:
+        return math.inf, 0.0
+    near, (middle, _, yaw) = beside
     gap, lateral, _ = (
         values.reshape(-1, 4) for values in path.project(corners(near.place, near.yaw, near.half).reshape(-1, 2))
     )
-    middle, _, yaw = path.project(near.place)
     reach = HALF_WIDTH_M + CAR_MARGIN_M
     on = (lateral.min(axis=1) < reach) & (lateral.max(axis=1) > -reach) & (middle > -FRONT_M)
     best = _nearest(gap.min(axis=1), on)
@@ -231,6 +233,8 @@ def _lead(path: Ahead, vehicles: OtherActors) -> tuple[float, float]:
 def _light(path: Ahead, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
     """Return the next light of the route's lane, and the gap to its line."""
     lit = [line for line in lines if line.light is not Light.NONE]
+    if not lit:
+        return Light.NONE, math.inf
     gap, lateral, same_way = _poses(path, [(line.x_m, line.y_m, line.yaw) for line in lit])
     best = _nearest(gap, same_way & (np.abs(lateral) < HALF_WIDTH_M) & (gap > -PAST_LINE_M))
     return (Light.NONE, math.inf) if best is None else (lit[best].light, float(gap[best]))
@@ -238,6 +242,8 @@ def _light(path: Ahead, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
 
 def _sign(path: Ahead, holds: tuple[StopBox, ...]) -> float:
     """Return the gap to the line of the next stop sign."""
+    if not holds:
+        return math.inf
     gap, lateral, same_way = _poses(path, [(hold.x_m, hold.y_m, hold.travel) for hold in holds])
     across, along = np.array([(hold.half_x_m, hold.half_y_m) for hold in holds]).reshape(-1, 2).T
     best = _nearest(gap, same_way & (np.abs(lateral) < across) & (gap + FRONT_M > -along))
@@ -246,8 +252,10 @@ def _sign(path: Ahead, holds: tuple[StopBox, ...]) -> float:
 
 def _walker(path: Ahead, walkers: OtherActors) -> tuple[float, float, float]:
     """Return gap, lateral offset and lateral speed of the next walker who is, or soon will be, on the path."""
-    near = _beside(path, walkers, NEXT_LANE_M)
-    gap, lateral, yaw = path.project(near.place)
+    beside = _beside(path, walkers, NEXT_LANE_M)
+    if beside is None:
+        return math.inf, 0.0, 0.0
+    near, (gap, lateral, yaw) = beside
     size = near.half.max(axis=1)
     across = near.velocity[:, 1] * np.cos(yaw) - near.velocity[:, 0] * np.sin(yaw)
     towards = np.maximum(-np.sign(lateral) * across, 1e-3)
@@ -262,7 +270,10 @@ def _crossing(path: Ahead, speed_mps: float, vehicles: OtherActors) -> tuple[flo
     """Return gap and time of the next conflict in a junction with a vehicle that isn't on the path yet."""
     if not path.junction_ahead:
         return math.inf, math.inf
-    near = _beside(path, vehicles.of(np.hypot(*vehicles.velocity.T) > STANDING_MPS), RANGE_M)
+    beside = _beside(path, vehicles.of(np.hypot(*vehicles.velocity.T) > STANDING_MPS), RANGE_M)
+    if beside is None:
+        return math.inf, math.inf
+    near, _ = beside
     times = np.arange(0.0, HORIZON_S + STEP_S / 2.0, STEP_S)
     places, yaws = _followed(near, times)
     gap, lateral, along = (values.reshape(yaws.shape) for values in path.project(places.reshape(-1, 2)))
@@ -293,9 +304,16 @@ def _nearest(gap_m: FloatArray, which: NDArray[np.bool_]) -> int | None:
     return int(near[np.argmin(gap_m[near])]) if len(near) else None
 
 
-def _beside(path: Ahead, others: OtherActors, metres: float) -> OtherActors:
-    """Return the boxes whose centres are within ``metres`` of the path."""
-    return others.of(np.abs(path.project(others.place)[1]) < metres)
+def _beside(path: Ahead, others: OtherActors, metres: float) -> tuple[OtherActors, FloatArray] | None:
+    """Return the n boxes whose centres are within ``metres`` of the path; None if there are none.
+
+    And (3, n): gap, lateral offset and the path's yaw at their centres.
+    """
+    if not len(others.yaw):
+        return None
+    centres = np.array(path.project(others.place))
+    which = np.flatnonzero(np.abs(centres[1]) < metres)
+    return (others.of(which), centres[:, which]) if len(which) else None
 
 
 SIGNS = np.array(((1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)))

@@ -37,13 +37,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from carla_td3.config import CameraConfig, StackConfig
-from carla_td3.env.route_line import Projection, Route, turned, wrapped
+from carla_td3.env.route_line import Projection, Route, multiples, turned, wrapped
 
 ROUTE_POINTS = 24
 VECTOR_SIZE = 3 + 2 * ROUTE_POINTS + 2
 SPEED_SCALE_MPS = 10.0
 BOUND = 2.0
-_NUMBERS = np.arange(1.0, ROUTE_POINTS + 1.0)
 
 Vector = NDArray[np.float32]
 Frames = NDArray[np.uint8]
@@ -102,7 +101,7 @@ def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] = 
     values[2] = state.heading_error / (math.pi / 2.0)
     ahead = state.route.ahead(state.place.s_m, ROUTE_POINTS, spacing_m)
     forward, right = turned(ahead[:, 0] - state.x_m, ahead[:, 1] - state.y_m, state.yaw)
-    distances = spacing_m * _NUMBERS
+    distances = multiples(ROUTE_POINTS, spacing_m)
     values[3:-2:2], values[4:-2:2] = forward / distances, right / distances
     values[-2:] = applied
     np.maximum(values, -BOUND, out=values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -133,9 +133,9 @@ class Route:
         If the points piled up at the end, the policy would see an end that it has hardly trained on: most training
         drives end earlier.
         """
-        wanted = s_m + spacing_m * np.arange(1, count + 1)
-        before = self.s.searchsorted(wanted, "right") - 1
-        ahead: FloatArray = self._slopes[before] * (wanted - self.s[before])[:, None] + self.points[before]
+        wanted = s_m + multiples(count, spacing_m)
+        before = self._line.take(self.s.searchsorted(wanted, "right") - 1, axis=0)
+        ahead: FloatArray = before[:, :2] * (wanted - before[:, 2])[:, None] + before[:, 3:]
         return ahead
 
     @cached_property
@@ -150,10 +150,14 @@ class Route:
         return list(zip(self.s.tolist(), self.yaw.tolist(), self.half_lane.tolist(), strict=True))
 
     @cached_property
-    def _slopes(self) -> FloatArray:
-        """(n, 2) change of position per metre of arc length after each point; the last segment continues straight."""
+    def _line(self) -> FloatArray:
+        """(n, 5) change of position per metre of arc length after each point, arc length and position.
+
+        The last segment continues straight.
+        """
         straight = math.cos(self.yaw[-1]), math.sin(self.yaw[-1])
-        return np.concatenate((np.diff(self.points, axis=0) / np.diff(self.s)[:, None], (straight,)))
+        slopes = np.concatenate((np.diff(self.points, axis=0) / np.diff(self.s)[:, None], (straight,)))
+        return np.concatenate((slopes, self.s[:, None], self.points), axis=1)
 
     def _at(self, i: int, share: float, gap_x: float, gap_y: float) -> Projection:
         (s_m, yaw, half_lane_m), (next_s_m, next_yaw, _) = self._numbers[i : i + 2]
@@ -161,6 +165,14 @@ class Route:
         side = 1.0 if dx * gap_y - dy * gap_x >= 0.0 else -1.0
         lateral_m = side * math.hypot(gap_x, gap_y)
         return Projection(s_m + share * (next_s_m - s_m), lateral_m, yaw + share * (next_yaw - yaw), half_lane_m)
+
+
+@lru_cache
+def multiples(count: int, spacing_m: float) -> FloatArray:
+    """Return (count,) distances: ``spacing_m``, 2·``spacing_m`` …"""
+    distances = spacing_m * np.arange(1.0, count + 1.0)
+    distances.flags.writeable = False
+    return distances
 
 
 def arc_length(points: FloatArray) -> FloatArray:

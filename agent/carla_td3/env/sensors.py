@@ -121,6 +121,7 @@ class SensorRig:
             self._listen(car, "sensor.other.collision", self._collisions),
             self._listen(car, "sensor.other.lane_invasion", self._invasions),
         ]
+        self._lanes = events[1]
         self._views = [(self._camera(car, view, config.width, config.height), view.channels) for view in config.views]
         self._all = [*events, *(camera.actor for camera, _ in self._views)]
         self._added: list[FrameCamera] = []
@@ -169,6 +170,13 @@ class SensorRig:
     def lane_invasions(self, after_frame: int) -> int:
         """Return the number of lane lines crossed after ``after_frame`` since the last call."""
         return sum(event.frame > after_frame for event in _drained(self._invasions))
+
+    def watch_lanes(self, watched: bool) -> None:
+        """Record lane invasions from now on, or no longer; the simulator isn't called."""
+        if watched and not self._lanes.is_listening():
+            self._lanes.listen(self._invasions.put)
+        elif not watched and self._lanes.is_listening():
+            self._lanes.stop()
 
     def stop(self) -> None:
         """Receive each sensor's last image and stop it.

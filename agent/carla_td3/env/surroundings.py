@@ -78,9 +78,9 @@ class Surroundings:
             here = here.get_transform().location
             around = []
             for actor in snapshot:
-                if actor.id not in self._boxes:
+                if (id := actor.id) not in self._boxes:
                     self._read_new_actors()
-                box = self._boxes.setdefault(actor.id, None)
+                box = self._boxes.setdefault(id, None)
                 if box is not None:
                     pose = actor.get_transform()
                     if _near(pose.location, here):

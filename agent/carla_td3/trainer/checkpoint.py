@@ -101,9 +101,9 @@ def save(
         "score": score,
         "versions": _versions(),
     }
-    if name := _not_finite(tensors):
+    if broken := _not_finite(tensors):
         raise CheckpointError(
-            f"{final}: isn't written, because {name} holds NaN or infinity: training has diverged, and this driver "
+            f"{final}: isn't written, because {broken} holds NaN or infinity: training has diverged, and this driver "
             "can't drive; earlier checkpoints are untouched: resume from them, with a lower learning rate."
         )
     try:
@@ -157,7 +157,9 @@ def exists(run_dir: Path) -> bool:
     return bool(newest_first(run_dir / "checkpoints", _PATTERN))
 
 
-def read(path: Path, architecture: Mapping[str, Any], try_it: Callable[[Checkpoint], object] | None) -> Checkpoint:
+def read(
+    path: Path, architecture: Mapping[str, Any], try_it: Callable[[Checkpoint], object] | None = None
+) -> Checkpoint:
     """Return one given checkpoint, ``checkpoints/step-…``, verified; the arguments are those of :func:`load`.
 
     Raises:
@@ -181,9 +183,9 @@ def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
             if found != manifest["sha256"][name]:
                 raise CheckpointError(f"{path / name}: is damaged (its SHA-256 is not the manifest's); delete {path}.")
         tensors = safetensors.torch.load_file(path / _TENSORS)
-        if name := _not_finite(tensors):
+        if broken := _not_finite(tensors):
             raise CheckpointError(
-                f"{path}: {name} holds NaN or infinity, so this driver can't drive; delete it to use an older one."
+                f"{path}: {broken} holds NaN or infinity, so this driver can't drive; delete it to use an older one."
             )
         manifest["architecture"] = dict(manifest["architecture"])
         return Checkpoint(path, int(manifest["step"]), tensors, dict(json.loads(values)), manifest, skipped)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,11 +59,12 @@ class FailingDisk:
 
     path: Path
     _image: Path
+    _errors: str = "remount-ro"
 
     def mount(self) -> None:
         """Mount it; after an error it is checked first, as at a boot."""
         subprocess.run(["e2fsck", "-p", "-f", str(self._image)], check=False, capture_output=True)
-        subprocess.run(["mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.path)], check=True)
+        subprocess.run(["mount", "-o", f"loop,errors={self._errors}", str(self._image), str(self.path)], check=True)
 
     def unmount(self) -> None:
         """Unmount it; nothing may use it."""
@@ -70,22 +72,54 @@ class FailingDisk:
 
     def fail(self) -> None:
         """Let the kernel meet an error: from here on it writes nothing more, and maps change in memory only."""
+        Path("/sys/fs/ext4", Path(self._device()).name, "trigger_fs_error").write_text("1")
+
+    def break_off(self, file: Path, *, known: Iterable[Path] = (), after: int = 0) -> None:
+        """Let every block from this file's first on fail with EIO, for reading and for writing.
+
+        Args:
+            file: on this disk, which nothing uses.
+            known: files that the kernel has in memory, and need not read.
+            after: bytes of the file before the first block that fails.
+        """
+        self.unmount()
+        self.mount()
+        for path in known:
+            path.read_bytes()
+        listed = subprocess.run(["filefrag", "-v", str(file)], check=True, capture_output=True, text=True).stdout
+        (first,) = re.findall(r"^ +0: +0\.\. *\d+: +(\d+)\.\.", listed, re.MULTILINE)
+        self.cut(int(first) * os.statvfs(self.path).f_frsize + after // 4096 * 4096)
+
+    def cut(self, size: int) -> None:
+        """Take the device's end away, under the mounted file system."""
+        device = self._device()
+        os.truncate(self._image, size)
+        subprocess.run(["losetup", "-c", device], check=True)
+
+    def _device(self) -> str:
         (device,) = (line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if self._is_in(line))
-        Path("/sys/fs/ext4", Path(device).name, "trigger_fs_error").write_text("1")
+        return device
 
     def _is_in(self, line: str) -> bool:
         return line.split()[1] == str(self.path)
 
 
 @contextlib.contextmanager
-def failing_disk(folder: Path, mib: int) -> Iterator[FailingDisk]:
-    """Give a disk that can turn read-only while the block lasts, or skip the test."""
-    disk = FailingDisk(folder / "failing", folder / "image")
+def failing_disk(folder: Path, mib: int, *, goes_on: bool = False) -> Iterator[FailingDisk]:
+    """Give a disk that can fail while the block lasts, or skip the test.
+
+    Args:
+        folder: of the disk and its image.
+        mib: its size.
+        goes_on: it has no journal, and isn't made read-only by an error: only its broken blocks fail.
+    """
+    disk = FailingDisk(folder / "failing", folder / "image", "continue" if goes_on else "remount-ro")
+    without = ("-O", "^has_journal") if goes_on else ()
     disk.path.mkdir()
     with disk._image.open("wb") as image:
         image.truncate(mib * 2**20)
     try:
-        subprocess.run(["mkfs.ext4", "-q", str(disk._image)], check=True, capture_output=True)
+        subprocess.run(["mkfs.ext4", "-q", *without, str(disk._image)], check=True, capture_output=True)
         disk.mount()
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("a disk that fails needs root, e2fsprogs, ext4 and a loop device")

@@ -51,7 +51,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _is_of_a_place(error: OSError) -> bool:
-    """Return whether a place refuses what must be written; a process or a device refuses without a file's name."""
-    return error.errno in FULL | {errno.EROFS, errno.ENAMETOOLONG} or (
+    """Return whether a place refuses what must be written, or fails; a process or a device refuses without a name."""
+    return error.errno in FULL | output_folders.FAILING | {errno.EROFS, errno.ENAMETOOLONG} or (
         error.errno in output_folders.FORBIDDEN and error.filename is not None
     )

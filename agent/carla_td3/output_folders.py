@@ -14,6 +14,8 @@ from carla_run.files import user_name
 from carla_run.memory.errors import FULL
 
 FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+FAILING = frozenset({errno.EIO, errno.EUCLEAN, errno.ESTALE, errno.EREMOTEIO})
+"""Error numbers of a disk, or a network file system, that fails."""
 
 
 def make(folder: Path) -> None:
@@ -30,14 +32,24 @@ def make(folder: Path) -> None:
 
 
 def refusal(error: OSError) -> str:
-    """Return why a file can't be written, and what to do."""
+    """Return why a file can't be written, or read if its disk fails, and what to do."""
     path = error.filename or "A file of this run"
+    if error.errno in FAILING:
+        return f"{path}: {failing(error)}"
     barrier = _barrier(Path(path)) if error.errno in FORBIDDEN else None
     if barrier is not None:
         return f"{path}: can't be written ({error.strerror}): {_owner_sentence(barrier)}"
     if error.errno in FULL:
         return f"{path}: can't be written ({error.strerror}): free some space, or choose another place."
     return f"{path}: can't be written ({error.strerror}); choose another place."
+
+
+def failing(error: OSError) -> str:
+    """Return what to say after the path of a file whose disk fails."""
+    return (
+        f"its disk fails ({error.strerror}): look at the kernel's messages (`dmesg`), copy the run to another disk, "
+        "and resume it there."
+    )
 
 
 def _barrier(path: Path) -> Path | None:

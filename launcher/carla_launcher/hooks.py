@@ -96,6 +96,12 @@ def steps(run: RunPaths) -> list[Any]:
     return [] if slurm is None else list(slurm.recorded_steps(run))
 
 
+def damaged(run: RunPaths) -> list[str]:
+    """Return which lines of a plugin's files were left out, as sentences without full stop."""
+    slurm = plugin("slurm")
+    return [] if slurm is None else list(slurm.damaged(run))
+
+
 def nodes(run: RunPaths) -> list[str]:
     """Return a line for each collector on a cluster, with its node's last state."""
     ray = plugin("ray")

@@ -60,7 +60,7 @@ def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
     limits, run_ = config.load(asked.launcher_config), RunPaths(folder)
     run_.logs.mkdir(parents=True, exist_ok=True)
     with _slot() as slot:
-        cards = asked.gpu or Cards(slot % max(1, Nvml.count()))
+        cards = asked.gpu or _cards(slot, say)
         memory = MemoryReader(folder, cards, allotted_mib=hooks.memory_limit_mib())
         wanted = asked.model_copy(update={"runtime": RuntimeKind.PROCESS, "gpu": cards})
         options, reason = choosing.choose(wanted, memory.read(), limits.simulator.command is not None)
@@ -147,6 +147,14 @@ class _Simulator:
         self._program.forget()
         self._monitor.close()
         self._runtime.close()
+
+
+def _cards(slot: int, say: Callable[[str], None]) -> Cards:
+    """Return the GPU of a slot: the first ones in turn."""
+    count = Nvml.count()
+    if count is None:
+        say("NVIDIA's driver fails, so the number of GPUs is unknown: GPU 0 is taken; name another with --gpu.")
+    return Cards(slot % max(1, count or 1))
 
 
 @contextlib.contextmanager

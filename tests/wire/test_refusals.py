@@ -113,6 +113,7 @@ def test_cuda_that_is_asked_for_and_cant_be_used_ends_the_run_with_65_and_one_se
     assert "Traceback" not in output
     assert len(run.events("agent_starts")) == 1
     assert run.state["reason"].startswith(
-        "the agent refused its configuration (exit code 65): torch 2.13.0+cpu is a build without CUDA"
+        "the agent refused its configuration, or a disk refused its files (exit code 65): torch 2.13.0+cpu is a build "
+        "without CUDA"
     )
     assert not run.events("rung_adopted", "rung_taken")

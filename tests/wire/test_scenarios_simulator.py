@@ -14,6 +14,7 @@ import pytest
 
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards, PoolKind
+from carla_run.exits import Exit
 from carla_td3.exchange.status import Status
 from tests.conftest import port_pair
 from tests.faults import tell
@@ -139,6 +140,26 @@ def test_6_an_open_port_with_a_dead_rpc_is_never_healthy(launch: Launch, tmp_pat
     assert "the port is open, but `version` isn't answered" in output
     assert launched.events("simulator_healthy") == []
     assert launched.events("agent_starts") == []
+
+
+def test_a_simulator_that_takes_200_s_to_come_back_is_started_once_and_the_run_goes_on(
+    launch: Launch, tmp_path: Path
+) -> None:
+    limits = own_limits(tmp_path, {"simulator.lite_start_limit_s": 290})
+    launched = launch(ENDLESS, *limits, environment={"LITE_FAULTS": "slow-start:by_s=200"})
+    launched.until_training()
+    before, witness = launched.state, Witness(launched.run / "replay")
+    assert witness.look() > 0
+    psutil.Process(before["simulator"]["pid"]).kill()
+    until_driving_again(launched, restarts=1)
+    assert witness.problems() == []
+    assert len(launched.events("simulator_starts")) == 2, "the first, and one more"
+    began, healthy = (launched.events(name)[-1]["time"] for name in ("simulator_starts", "simulator_healthy"))
+    assert healthy - began >= 200
+    # The agent's own patience, 120 s, is over before: it saves, and the launcher starts it again beside the simulator.
+    assert [row["exit_code"] for row in launched.events("agent_ended")] == [Exit.NO_SIMULATOR]
+    launched.stop()
+    assert witness.problems() == []
 
 
 def test_7_a_simulator_that_ends_during_its_start_is_reported_as_a_crash(launch: Launch) -> None:

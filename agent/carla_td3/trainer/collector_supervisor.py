@@ -14,6 +14,7 @@ steps and updates: ``pacing`` does. Its states and transitions:
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,10 @@ from carla_td3.trainer.towns import Assignment, Towns
 
 RETRY_S = 60.0
 """Seconds between two tries of a collector that failed too often, while others drive."""
+_BUS_ERROR = (
+    "Collector {} was killed by SIGBUS again and again: the disk of {} can't read or write a block of a mapped file. "
+    "Look at the kernel's messages (`dmesg`), copy the run to another disk, and resume it there."
+)
 
 
 class CollectorSupervisor:
@@ -64,6 +69,7 @@ class CollectorSupervisor:
     ) -> None:
         self.process = process
         self._config, self._number, self._log = config, number, run.log_of(number)
+        self._path = run.path
         self._learner, self._store, self._reporter, self._events = learner, store, reporter, reporter.events
         self._others_may_drive = others_may_drive
         self._which: dict[str, Any] = {"collector": number} if config.training.collectors > 1 else {}
@@ -144,6 +150,8 @@ class CollectorSupervisor:
         self._attempts_without_step = 0 if self._steps > self._began_at else self._attempts_without_step + 1
         pauses = self._attempts_without_step >= self._config.collector.attempts
         if pauses and not self._run_can_continue():
+            if ended.signal == signal.SIGBUS:
+                raise AgentError(_BUS_ERROR.format(self._number, self._path), Exit.BAD_CONFIG)
             raise AgentError(
                 f"The collector ended {self._attempts_without_step} times in a row without a finished step "
                 f"(last: {ended.cause}): {self._log} has its output.",

@@ -119,13 +119,13 @@ class Nvml:
             raise DriverError(f"GPU {name} can't be found ({_said(error)}.") from None
 
     @staticmethod
-    def count() -> int:
-        """Return the number of GPUs; 0 if there is none, or if the driver fails."""
+    def count() -> int | None:
+        """Return the number of GPUs; 0 if there is no driver, None if it fails and the number is unknown."""
         try:
             with _connected():
                 return int(pynvml.nvmlDeviceGetCount())
-        except pynvml.NVMLError:
-            return 0
+        except pynvml.NVMLError as error:
+            return 0 if error.value in _ABSENT else None
 
     @classmethod
     def read_once(cls, index: int) -> NvmlReading:

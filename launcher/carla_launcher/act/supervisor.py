@@ -28,7 +28,7 @@ from carla_run.exits import Exit, exit_in_words
 ENDS = {
     End.FINISHED: (Exit.FINISHED, "the agent finished"),
     End.BAD_ARGUMENTS: (Exit.USAGE, "the agent doesn't know one of its arguments"),
-    End.BAD_CONFIGURATION: (Exit.BAD_CONFIG, "the agent refused its configuration"),
+    End.BAD_CONFIGURATION: (Exit.BAD_CONFIG, "the agent refused its configuration, or a disk refused its files"),
     End.STOPPED: (Exit.STOPPED, "the agent stopped on request and wrote its checkpoint"),
 }
 """Ends of the agent after which the run is over, each with the launcher's exit code and a sentence."""

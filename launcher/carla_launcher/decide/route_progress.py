@@ -67,20 +67,7 @@ class Progress:
 
     def with_row(self, row: Mapping[str, Any]) -> Progress:
         """Return it after one more row; a row that isn't understood changes nothing."""
-        event, item = row.get("event"), row.get("item")
-        if event == LauncherEvent.ITEMS:
-            names = row.get("items")
-            items = tuple(map(str, names)) if isinstance(names, list | tuple) else ()
-            return replace(self, items=items, most=int(number(row.get("drives")) or 1))
-        if not isinstance(item, str):
-            return self
-        before = self.drives.get(item, ())
-        if event == LauncherEvent.DRIVE_STARTS:
-            started = Drive(len(before) + 1, str(row.get("folder", "")))
-            return replace(self, drives={**self.drives, item: (*before, started)})
-        if event == LauncherEvent.DRIVE_ENDED and before and before[-1].outcome is None:
-            return replace(self, drives={**self.drives, item: (*before[:-1], _ended(before[-1], row))})
-        return self
+        return progress_of([row], self)
 
     def of(self, item: str) -> tuple[Drive, ...]:
         """Return an item's drives."""
@@ -127,9 +114,20 @@ class Progress:
 def progress_of(rows: Iterable[Mapping[str, Any]], found: Progress | None = None) -> Progress:
     """Return what rows of a journal come to, after what was found before."""
     found = found or Progress()
+    items, most, drives = found.items, found.most, dict(found.drives)  # one copy, however many rows there are
     for row in rows:
-        found = found.with_row(row)
-    return found
+        event, item = row.get("event"), row.get("item")
+        if event == LauncherEvent.ITEMS:
+            names = row.get("items")
+            items = tuple(map(str, names)) if isinstance(names, list | tuple) else ()
+            most = int(number(row.get("drives")) or 1)
+        elif isinstance(item, str):
+            before = drives.get(item, ())
+            if event == LauncherEvent.DRIVE_STARTS:
+                drives[item] = (*before, Drive(len(before) + 1, str(row.get("folder", ""))))
+            elif event == LauncherEvent.DRIVE_ENDED and before and before[-1].outcome is None:
+                drives[item] = (*before[:-1], _ended(before[-1], row))
+    return Progress(items, most, drives)
 
 
 def cut_off(progress: Progress) -> list[dict[str, Any]]:

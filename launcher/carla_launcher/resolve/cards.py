@@ -47,7 +47,7 @@ def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
 
 def _index(name: str, whose: str) -> int:
     index, expected = Nvml.index_of(name), ""
-    if index and name.isdecimal() and 0 < (count := Nvml.count()) <= index:
+    if index and name.isdecimal() and 0 < (count := Nvml.count() or 0) <= index:
         index, expected = None, f", expected {' or '.join(map(str, range(count)))}"
     if index is None:
         raise RefusedError(

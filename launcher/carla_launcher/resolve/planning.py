@@ -176,7 +176,8 @@ def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
 def _device(wanted: str, reading: Reading) -> str:
     no_gpu = reading.gpu in (Gpu.NONE, Gpu.UNREADABLE)
     if wanted == CUDA and no_gpu:
-        raise RefusedError("device is cuda, but the driver shows no GPU: use --device auto or --device cpu.")
+        why = "the driver fails" if reading.gpu is Gpu.UNREADABLE else "the driver shows no GPU"
+        raise RefusedError(f"device is cuda, but {why}: use --device auto or --device cpu.")
     return CPU if wanted == CPU or no_gpu else CUDA
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from carla_launcher import hooks
 from carla_run.files import read_whole
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
@@ -18,7 +19,7 @@ def left_out(run: RunPaths, reads: Iterable[LinesRead]) -> list[str]:
     files = [
         f"{path.name} can't be read and is left out" for path, found in known.items() if not found and path.exists()
     ]
-    return [*files, *filter(None, map(str, reads))]
+    return [*files, *filter(None, map(str, reads)), *hooks.damaged(run)]
 
 
 def _is_object(path: Path) -> bool:

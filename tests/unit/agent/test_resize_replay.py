@@ -149,7 +149,7 @@ for number, directory in enumerate(directories, 1):
         os._exit(0)
     print(os.wait()[1])
 """
-INSTANTS = 32
+INSTANTS = 40
 
 
 def killed(directories: list[Path], capacity: int, side: int) -> list[int]:

@@ -267,6 +267,7 @@ def test_the_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None
         (WeightsError("x"), Exit.BAD_CONFIG),
         (MemoryError(), Exit.OUT_OF_MEMORY),
         (OSError(errno.ENOSPC, "No space left on device"), Exit.BAD_CONFIG),
+        (OSError(errno.EIO, "Input/output error"), Exit.BAD_CONFIG),
         (OSError(errno.ECONNRESET, "Connection reset by peer"), None),
         (KeyError("x"), None),
     ],

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 from typer.testing import CliRunner
 
-from carla_launcher import config
+from carla_launcher import config, simulator
 from carla_launcher import plan as plan_command
 from carla_launcher.act.compose import project
 from carla_launcher.cli import app
@@ -188,9 +189,9 @@ def test_a_missing_index_is_one_sentence_with_those_there(
     assert len(refused.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("cards", "refused"), [(1, True), (2, False), (0, False)])
+@pytest.mark.parametrize(("cards", "refused"), [(1, True), (2, False), (0, False), (None, False)])
 def test_an_index_is_refused_only_where_cards_are_counted(
-    monkeypatch: pytest.MonkeyPatch, cards: int, refused: bool
+    monkeypatch: pytest.MonkeyPatch, cards: int | None, refused: bool
 ) -> None:
     monkeypatch.setattr(Nvml, "count", lambda: cards)
     asked = RunOptions(gpu=Cards(1, 1))
@@ -199,6 +200,20 @@ def test_an_index_is_refused_only_where_cards_are_counted(
             pick(asked)
     else:
         assert pick(asked) == Cards(1, 1)
+
+
+@pytest.mark.parametrize(("code", "cards"), [(999, None), (18, None), (9, 0), (12, 0)])
+def test_the_number_of_cards_is_unknown_while_the_driver_fails(
+    monkeypatch: pytest.MonkeyPatch, code: int, cards: int | None
+) -> None:
+    def fails() -> None:
+        raise pynvml.NVMLError(code)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", fails)
+    assert Nvml.count() == cards
+    said: list[str] = []
+    assert simulator._cards(3, said.append) == Cards(0)
+    assert len(said) == (cards is None)
 
 
 @pytest.mark.parametrize("text", ["0,x", "x", "0,1,2", "", "0,", "-1"])

@@ -69,6 +69,18 @@ def test_of_a_long_file_only_what_was_read_is_counted(run: RunPaths, monkeypatch
     assert status(run) == [f"1 line of {run.launcher_memory.name} is damaged and left out"]
 
 
+@pytest.mark.parametrize(
+    ("line", "where"), [(b'\x1f"job": "7"}', " (first: line 2)"), (b'{"job": "7", "step": [], "restart": "x"}', "")]
+)
+def test_the_record_of_a_batch_job_is_named_too(run: RunPaths, line: bytes, where: str) -> None:
+    run.slurm.mkdir()
+    step = {"job": "7", "step": "0", "restart": 0, "node": "n1", "began_s": 1e9}
+    (run.slurm / "steps.jsonl").write_bytes(json.dumps(step).encode() + b"\n" + line + b"\n")
+    sentence = f"1 line of steps.jsonl is damaged{where} and left out"
+    assert status(run) == [sentence]
+    assert plain(report.write(run).with_suffix(".md").read_text()).count(sentence) == 1
+
+
 def status(run: RunPaths) -> list[str]:
     """Return what status says of damage, as JSON and in its table."""
     found: dict[str, Any] = dashboard.status(run, 1e9)

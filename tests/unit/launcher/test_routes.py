@@ -273,6 +273,19 @@ def test_an_odd_row_changes_no_item(row: dict[str, Any]) -> None:
     assert Progress().with_row(row).drives == {}
 
 
+def test_what_was_known_before_stays_as_it_was() -> None:
+    rows = [
+        {"event": "drive_starts", "item": "a", "folder": "1"},
+        {"event": "drive_ended", "item": "a", "outcome": "done"},
+        {"event": "drive_starts", "item": "b", "folder": "2"},
+    ]
+    known = progress_of(rows[:1])
+    whole = progress_of(rows[1:], known)
+    assert known == Progress().with_row(rows[0])
+    assert whole == progress_of(rows) == known.with_row(rows[1]).with_row(rows[2])
+    assert (len(known.drives), len(whole.drives)) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("item", "name"),
     [("3", "3"), ("Town01_7.xml", "Town01_7.xml"), ("../x", "x-"), ("a b", "a-b-"), ("ä", ""), (".x", "x-")],

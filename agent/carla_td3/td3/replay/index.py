@@ -95,7 +95,9 @@ def _layout(directory: Path, name: str) -> Layout | ReplayError | FormatError:
         return Layout.of(directory, _object(directory / name))
     except FileNotFoundError as error:
         return ReplayError(f"{directory}: holds no replay ({error.filename} is missing).")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except OSError as error:
+        return ReplayError(f"{directory / name}: can't be read ({error.strerror}).")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         return ReplayError(f"{directory / name}: can't be read ({error}).")
     except (ReplayError, FormatError) as error:
         return error

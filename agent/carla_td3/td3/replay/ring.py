@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_run.memory.errors import FULL
+from carla_td3.output_folders import failing
 from carla_td3.td3.replay import index
 from carla_td3.td3.replay.checksum import UNKNOWN, bare, checksum
 from carla_td3.td3.replay.frames import DEFAULT, FrameStack
-from carla_td3.td3.replay.layout import Layout, ReplayError, bytes_for
+from carla_td3.td3.replay.layout import PUBLISHED, Layout, ReplayError, bytes_for
 
 _LAST_WRITER_S = 5.0
 """Seconds to wait for a collector whose learner was killed; it and its lock end within milliseconds."""
@@ -79,6 +80,8 @@ class Ring:
     @classmethod
     def mapped(cls, directory: Path, layout: Layout, lock: IO[bytes] | None, private: bool = False) -> Ring:
         """Map allocated files, for writing if there is a lock; ``private`` rows can be changed in this process only."""
+        for name in (*layout.arrays, PUBLISHED)[1:]:
+            _require_readable(directory / name)
         figures = mmap.ACCESS_COPY if private else mmap.ACCESS_READ if lock is None else mmap.ACCESS_WRITE
         access = (mmap.ACCESS_READ if private else figures, figures, figures)
         pages, rows, published = map(_map, (directory / name for name in layout.files), access)
@@ -226,6 +229,16 @@ def require_planes(directory: Path, found: Layout, stack: FrameStack) -> None:
             f"{directory}: holds frames of {found.planes} planes, environment.camera gives {stack.planes}: set its "
             "channels and narrow as they were, or choose another run directory."
         )
+
+
+def _require_readable(path: Path) -> None:
+    """Raise ReplayError if a block of this file can't be read: in a map, that would end the process (SIGBUS)."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            while file.read(2**20):
+                pass
+    except OSError as error:
+        raise ReplayError(f"{path}: {failing(error)}") from None
 
 
 def _map(path: Path, access: int) -> mmap.mmap:

@@ -34,7 +34,7 @@ CRASHED_SHORT = {PoolKind.VRAM: Cause.AGENT_CUDA_OOM, PoolKind.RAM: Cause.AGENT_
 
 _OTHER_ENDS: Mapping[End, tuple[Cause, str]] = {
     End.BAD_ARGUMENTS: (Cause.MISCONFIGURATION, "the agent doesn't know one of its arguments"),
-    End.BAD_CONFIGURATION: (Cause.MISCONFIGURATION, "the agent refused its configuration"),
+    End.BAD_CONFIGURATION: (Cause.MISCONFIGURATION, "the agent refused its configuration, or a disk refused its files"),
     End.NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator in time"),
 }
 PREVENTED_BY = '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json'

@@ -5,7 +5,6 @@ The batch script writes Slurm's output on the job into the same folder, as text,
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 from collections.abc import Mapping
@@ -22,9 +21,10 @@ from carla_launcher.plugins.slurm.ends import Evidence, JobStep, end_of
 from carla_run.files import append_line, read_whole
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import last_lines, number, read_lines, read_object
+from carla_run.readers import LinesRead, last_lines, number, read_lines, read_object
 
 ASK_S = 5.0
+STEPS = "steps.jsonl"
 LOG_LINES, MOST_LOG_BYTES = 5, 1 << 30
 WHO = ("job", "step", "restart")
 _STEP = TypeAdapter(JobStep)
@@ -96,14 +96,24 @@ def recorded_steps(run: RunPaths) -> list[JobStep]:
     return found
 
 
-def steps(run: RunPaths) -> list[JobStep]:
-    """Return the recorded steps in order; the last one may still run."""
+def damaged(run: RunPaths) -> list[str]:
+    """Return what of the record was left out, as sentences without full stop."""
+    read = LinesRead(STEPS)
+    steps(run, read)
+    return [str(read)] if read.damaged or read.unread else []
+
+
+def steps(run: RunPaths, read: LinesRead | None = None) -> list[JobStep]:
+    """Return the recorded steps in order; the last one may still run. ``read`` counts lines that are no such step."""
     found: list[JobStep] = []
-    for row in read_lines(folder(run) / "steps.jsonl"):
+    read = read or LinesRead(STEPS)
+    for row in read_lines(folder(run) / STEPS, read):
         ends = bool(found) and all(row.get(name) == getattr(found[-1], name) for name in WHO) and "began_s" not in row
-        with contextlib.suppress(ValidationError):  # an invalid line
+        try:
             step = _STEP.validate_python({**asdict(found[-1]), **row} if ends else row)
             found[-1:] = [step] if ends else [*found[-1:], step]
+        except ValidationError:
+            read.damaged += 1
     return found
 
 
@@ -157,7 +167,7 @@ def _evidence(run: RunPaths, step: JobStep, code: int | None = None) -> Evidence
 
 def _write(run: RunPaths, row: Mapping[str, Any]) -> None:
     folder(run).mkdir(exist_ok=True)
-    append_line(folder(run) / "steps.jsonl", json.dumps(row).encode())
+    append_line(folder(run) / STEPS, json.dumps(row).encode())
 
 
 def _size(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import uuid
@@ -150,6 +151,71 @@ def test_no_container_outlives_a_killed_launcher(launched: InContainer, shim_too
     os.kill(launched.process.pid, signal.SIGTERM)
     launched.output()
     assert launched.containers("-a") == []
+
+
+DRIVE = """
+import signal, sys, time
+item, result = sys.argv[1:]
+held = bytearray(b"x") * ({"memory": 1024, "long": 150}.get(item, 150) * 2**20)
+if item == "long":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("driving", flush=True)
+    time.sleep(99)
+time.sleep(2)
+open(result, "w").write(item)
+"""
+
+
+class RoutesInContainer(InContainer):
+    """An evaluation whose program is ``docker run``."""
+
+    def drive(self, *items: str, options: tuple[str, ...] = ()) -> None:
+        folder = self.runs.parent
+        (folder / "program.py").write_text(DRIVE)
+        mounts = ("-v", f"{folder}:{folder}", "-v", f"{folder / 'program.py'}:/program.py:ro")
+        container = ["docker", "run", "--rm", "--label", self.label, "--memory=512m", "--memory-swap=512m", *options]
+        words = [*container, *mounts, self.image, *PYTHON, "{item}", "{result}"]
+        rules = {"items": {"names": items}, "command": words, "stop_grace_s": 1, "drives": 1}
+        (folder / "night.yaml").write_text(json.dumps({"routes": {**rules, "simulator": {"by_program": True}}}))
+        where = ("--program", str(folder / "night.yaml"), "--runs-dir", str(self.runs), "--run-name", self.name)
+        self.process = self._start("routes", *where, *own_limits(folder, SOON))
+
+
+@pytest.fixture
+def evaluation(base_image: str, tmp_path: Path) -> Iterator[RoutesInContainer]:
+    """Return an evaluation that isn't started yet; ended after the test."""
+    run = RoutesInContainer(tmp_path, base_image)
+    yield run
+    run.end()
+
+
+def test_the_memory_and_the_end_of_a_drive_are_its_containers(evaluation: RoutesInContainer) -> None:
+    evaluation.drive("a", "memory")
+    output = evaluation.output()
+    assert evaluation.process.returncode == 70, output
+    assert (evaluation.run / "results" / "a.json").read_text() == "a"
+    done, killed = evaluation.events("drive_ended")
+    assert 150 < done["peak_mib"]["program"]["ram"] < 250
+    assert (killed["outcome"], killed["why"], killed["exit_code"]) == ("again", "exit", 137)
+    assert "signal 9, killed for memory" in killed["cause"]
+    assert evaluation.containers("-a") == []
+
+
+def test_no_container_of_a_drive_outlives_a_stop(evaluation: RoutesInContainer) -> None:
+    evaluation.drive("long")
+    log = evaluation.run / "drives" / "long" / "1" / "log.txt"
+    evaluation.until(lambda: log.exists() and "driving" in log.read_text())
+    evaluation.process.send_signal(signal.SIGTERM)
+    output = evaluation.output()
+    assert evaluation.process.returncode == 75, output
+    assert evaluation.containers("-a") == []
+
+
+def test_a_drive_that_would_go_into_the_background_is_refused(evaluation: RoutesInContainer) -> None:
+    evaluation.drive("a", options=("-d",))
+    assert "`docker run -d` goes into the background: leave -d out." in evaluation.output()
+    assert evaluation.process.returncode == 65
+    assert not evaluation.run.exists()
 
 
 REPORTING = """

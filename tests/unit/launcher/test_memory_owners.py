@@ -100,6 +100,13 @@ def test_outside_of_any_container_there_is_no_id(tmp_path: Path) -> None:
     assert container_id(78, tmp_path) is None
 
 
+def test_podmans_monitor_of_a_container_is_not_in_it(tmp_path: Path) -> None:
+    for pid, name in ((77, "libpod"), (78, "libpod-conmon")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::/machine.slice/{name}-{CONTAINER}.scope\n")
+    assert [container_id(pid, tmp_path) for pid in (77, 78)] == [CONTAINER, None]
+
+
 def test_a_kernel_thread_is_named_by_its_task(tmp_path: Path) -> None:
     (tmp_path / "2").mkdir()
     (tmp_path / "2" / "cmdline").write_bytes(b"")

@@ -46,6 +46,8 @@ class RunProcesses:
     simulator: Collection[int] = ()
     agent: Collection[int] = ()
     launcher: Collection[int] = field(default_factory=lambda: (os.getpid(),))
+    in_job: Callable[[int], bool] | None = None
+    """Says of any other process whether it belongs to the same batch job; then it counts as the agent's."""
 
     def kind_of(self, pid: int) -> OwnerKind:
         """Return the kind of a process's owner."""
@@ -53,7 +55,9 @@ class RunProcesses:
             return OwnerKind.SIMULATOR
         if pid in self.agent:
             return OwnerKind.AGENT
-        return OwnerKind.LAUNCHER if pid in self.launcher else OwnerKind.FOREIGN
+        if pid in self.launcher:
+            return OwnerKind.LAUNCHER
+        return OwnerKind.AGENT if self.in_job is not None and self.in_job(pid) else OwnerKind.FOREIGN
 
 
 class OwnerNames:

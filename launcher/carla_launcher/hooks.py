@@ -76,6 +76,13 @@ def memory_limit_mib() -> float | None:
     return found
 
 
+def in_job() -> Callable[[int], bool] | None:
+    """Return what says of a process whether it belongs to the same batch job; None without a job."""
+    limits = plugin("limits")
+    found: Callable[[int], bool] | None = None if limits is None else limits.in_job(os.environ)
+    return found
+
+
 def begin_step(run: RunPaths, environment: Mapping[str, str], now_s: float) -> StepBefore | None:
     """Record in a batch job that a launcher starts; return the job's step before, None if there was none."""
     slurm = plugin("slurm")

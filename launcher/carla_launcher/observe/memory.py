@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from carla_launcher.observe.gpu_lock import SHARED, lock_gpu
@@ -30,6 +30,7 @@ class MemoryReader:
         container_name: ContainerName = lambda _id: None,
         proc: Path = PROC,
         allotted_mib: float | None = None,
+        in_job: Callable[[int], bool] | None = None,
     ) -> None:
         """Connect to the GPUs.
 
@@ -39,12 +40,14 @@ class MemoryReader:
             container_name: returns the name of a container; called once per container.
             proc: the /proc file system.
             allotted_mib: RAM that a batch system allots to the run without a control group; None for all.
+            in_job: says whether a process belongs to the same batch job; None without a job.
         """
         self._run = run
         self._nvml = {index: Nvml(index) for index in cards.indices}
         self._uuids: dict[int, str] = {}
         self._names = OwnerNames(container_name, proc)
         self._ram = Ram(self._names, proc, allotted_mib)
+        self._in_job = in_job
         self._launcher: tuple[int, ...] = (os.getpid(),)
 
     def count_as_launcher(self, pid: int) -> None:
@@ -61,7 +64,7 @@ class MemoryReader:
 
     def read(self, simulator_pids: Collection[int] = (), agent_pids: Collection[int] = ()) -> Reading:
         """Return all pools now. Raises nothing: a pool that can't be read is left out, and ``problem`` says why."""
-        run = RunProcesses(simulator_pids, agent_pids, self._launcher)
+        run = RunProcesses(simulator_pids, agent_pids, self._launcher, self._in_job)
         looks = {index: nvml.read() for index, nvml in self._nvml.items()}
         self._uuids |= {index: look.card.uuid for index, look in looks.items() if look.card is not None}
         vram = (self._vram(index, look.card, run) for index, look in looks.items() if look.card is not None)

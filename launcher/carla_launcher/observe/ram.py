@@ -26,7 +26,7 @@ NAMED_MIB = 32.0
 SMALL_FOR = 5
 """Readings for which a process that was small is not read again: small processes were most of a reading's cost."""
 
-_CONTAINER = re.compile(r"[0-9a-f]{64}")
+_CONTAINER = re.compile(r"(?<!conmon-)[0-9a-f]{64}")
 
 ContainerName = Callable[[str], str | None]
 """Takes a container id (64 hexadecimal digits), returns its name; None for a container that the engine doesn't know."""
@@ -46,6 +46,8 @@ class RunProcesses:
     simulator: Collection[int] = ()
     agent: Collection[int] = ()
     launcher: Collection[int] = field(default_factory=lambda: (os.getpid(),))
+    in_job: Callable[[int], bool] | None = None
+    """Says of any other process whether it belongs to the same batch job; then it counts as the agent's."""
 
     def kind_of(self, pid: int) -> OwnerKind:
         """Return the kind of a process's owner."""
@@ -53,7 +55,9 @@ class RunProcesses:
             return OwnerKind.SIMULATOR
         if pid in self.agent:
             return OwnerKind.AGENT
-        return OwnerKind.LAUNCHER if pid in self.launcher else OwnerKind.FOREIGN
+        if pid in self.launcher:
+            return OwnerKind.LAUNCHER
+        return OwnerKind.AGENT if self.in_job is not None and self.in_job(pid) else OwnerKind.FOREIGN
 
 
 class OwnerNames:
@@ -128,7 +132,9 @@ class Ram:
 
     def _limited(self, kind: OwnerKind, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
         """Yield the pool of a container; its free memory follows from its own limits only."""
-        group = next((found for found in map(self._cgroups.of, self._in_other_groups(pids)) if found is not None), None)
+        groups = [found for found in map(self._cgroups.of, self._in_other_groups(pids)) if found is not None]
+        limited = (found for found in groups if found.limit_mib is not None)  # Podman's monitor is in one without
+        group = next(limited, groups[0] if groups else None)
         if group is None and kind in self._limits_mib:
             limit = measured(self._limits_mib[kind])
             yield Pool(f"ram:{kind.value}", PoolKind.RAM, limit, limit)
@@ -213,7 +219,8 @@ def is_in_container(pid: int, container: str, proc: Path = PROC) -> bool:
 def container_id(pid: int, proc: Path = PROC) -> str | None:
     """Return the id of the container that a process is in, by its control groups; None if it is in no container.
 
-    Docker, containerd and Podman all end a container's group with its id.
+    Docker, containerd and Podman all end a container's group with its id. So does the group of Podman's monitor of the
+    container (``libpod-conmon-ID.scope``), which is not in it.
     """
     found = _CONTAINER.search(_text(proc / str(pid) / "cgroup"))
     return found.group() if found else None

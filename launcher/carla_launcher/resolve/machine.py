@@ -94,7 +94,7 @@ def resolve(
         StartError: the Compose stack can't be used.
     """
     picked = cards.pick(asked, remembered)
-    memory = MemoryReader(run.path, picked, allotted_mib=hooks.memory_limit_mib())
+    memory = MemoryReader(run.path, picked, allotted_mib=hooks.memory_limit_mib(), in_job=hooks.in_job())
     reading = memory.read()
     installed = limits.simulator.command is not None
     if node_mib is not None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from carla_launcher import config, hooks, up
+from carla_launcher.act.container_words import container_of
 from carla_launcher.act.effects import State
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, read_previous
@@ -155,7 +156,7 @@ def _rules(program: Path) -> Routes:
     """Return the program file's part, with the folder from which its paths go.
 
     Raises:
-        ProgramFileError: it can't be used, or its command isn't there.
+        ProgramFileError: it can't be used, or its command isn't there, or is a container that can't be supervised.
     """
     if (rules := program_file.load(program).routes) is None:
         raise ProgramFileError(f"{program} has no `routes`: examples/programs/leaderboard.yaml has it.")
@@ -165,6 +166,8 @@ def _rules(program: Path) -> Routes:
     word = rules.command[0]
     if "{" not in word and shutil.which(word if "/" not in word else str(folder / word)) is None:
         raise ProgramFileError(f"{program}: routes.command begins with {word!r}, which is no program here.")
+    if (container := container_of(rules.command)) is not None and container.refusal:
+        raise ProgramFileError(f"{program}: routes.command: {container.refusal}")
     return rules.model_copy(update={"folder": folder})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 
 from carla_launcher.observe.pools import OwnerKind, Provenance
 from carla_launcher.observe.ram import OwnerName, OwnerNames, RunProcesses, container_id, grouped, program_name
+from carla_launcher.plugins.slurm import allotment
+from carla_launcher.plugins.slurm.job_processes import JobProcesses
+from tests.crowd import until
 from tests.memory_hog import Hog
 
 CONTAINER = "4f5d" * 16
@@ -98,6 +102,39 @@ def test_outside_of_any_container_there_is_no_id(tmp_path: Path) -> None:
     (tmp_path / "77" / "cgroup").write_text("0::/user.slice/user-1000.slice/session-2.scope\n")
     assert container_id(77, tmp_path) is None
     assert container_id(78, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "kind"),
+    [
+        ("77", (), OwnerKind.AGENT),
+        ("78", (), OwnerKind.FOREIGN),
+        ("77", ("carla-launcher",), OwnerKind.FOREIGN),  # another run of the same job
+    ],
+)
+def test_another_step_of_the_same_job_belongs_to_the_run(job: str, arguments: tuple[str, ...], kind: OwnerKind) -> None:
+    in_job = allotment.in_job({"SLURM_JOB_ID": "77"})
+    environment = {**os.environ, "SLURM_JOB_ID": job}
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", *arguments], stdin=subprocess.PIPE, env=environment
+    ) as step:
+        until(lambda: Path(f"/proc/{step.pid}/cmdline").read_bytes().startswith(os.fsencode(sys.executable)))
+        assert RunProcesses(in_job=in_job).kind_of(step.pid) is kind
+        step.communicate(b"\n")
+    assert allotment.in_job({}) is None
+
+
+def test_a_step_of_another_user_is_known_by_its_group(tmp_path: Path) -> None:
+    (tmp_path / "77").mkdir()
+    (tmp_path / "77" / "cgroup").write_text("5:memory:/slurm/uid_0/job_12/step_1/task_0\n")
+    assert [JobProcesses(job, tmp_path)(77) for job in ("12", "1")] == [True, False]
+
+
+def test_podmans_monitor_of_a_container_is_not_in_it(tmp_path: Path) -> None:
+    for pid, name in ((77, "libpod"), (78, "libpod-conmon")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::/machine.slice/{name}-{CONTAINER}.scope\n")
+    assert [container_id(pid, tmp_path) for pid in (77, 78)] == [CONTAINER, None]
 
 
 def test_a_kernel_thread_is_named_by_its_task(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from carla_launcher.act.local.process_shim import end_container
 from carla_launcher.act.local.processes import Program, ShimmedProcess, Shims
 from carla_launcher.observe.observation import Ended
 from carla_launcher.observe.oom_kills import OomKills
-from carla_launcher.observe.ram import is_in_container
+from carla_launcher.observe.ram import container_id, is_in_container
 from carla_run.memory.processes import tree
 
 LOOK_S = 0.25
@@ -103,7 +103,8 @@ class ContainerClient:
         if not self._id:
             return 0
         if self._engine is None:
-            return min((pid for pid in self._client.pids() if is_in_container(pid, self._id)), default=0)
+            # By control group only: everybody sees the mounts of Podman's containers.
+            return min((pid for pid in self._client.pids() if container_id(pid) == self._id), default=0)
         self._seen = self._engine.container(self._id)
         pid = 0 if self._seen is None else self._seen.pid
         return pid if pid and is_in_container(pid, self._id) else 0

@@ -1,4 +1,4 @@
-"""Reads from the environment how much host memory Slurm allots to a job on this node. Pure.
+"""Reads from the environment how much host memory Slurm allots to a job on this node, and which job that is. Pure.
 
 If Slurm itself enforces the limit, no control group shows it.
 """
@@ -8,12 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from carla_launcher.plugins.slurm.job_processes import JobProcesses
+
 PER_UNIT = {"SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE"}
 """Variables with the memory per CPU or GPU (``--mem-per-cpu``, ``--mem-per-gpu``), and with their numbers."""
 PER_NODE = "SLURM_MEM_PER_NODE"
 
 _AMOUNT = re.compile(r"(\d+)([KMGT]?)", re.IGNORECASE)
 _MIB = {"K": 2**-10, "": 1.0, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
+
+
+def in_job(environment: Mapping[str, str]) -> JobProcesses | None:
+    """Return what says of a process whether it is the job's; None without Slurm."""
+    job = environment.get("SLURM_JOB_ID")
+    return JobProcesses(job) if job else None
 
 
 def allotted_mib(environment: Mapping[str, str]) -> float | None:

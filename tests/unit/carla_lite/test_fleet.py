@@ -37,7 +37,7 @@ def state_of(body: Body) -> list[str]:
 def test_among_many_a_vehicle_moves_as_alone(ground: Ground, level: float | None):
     rng = random.Random(0)
     alone = []
-    for _ in range(3 * FEW):
+    for _ in range(FEW + 30):
         x, y, speed = rng.uniform(-50.0, 50.0), rng.uniform(-50.0, 50.0), rng.uniform(-5.0, 30.0)
         model = rng.choice(MODELS)
         alone.append(Body(model, x, y, ground(x, y), yaw=rng.uniform(-3.0, 3.0), vx=speed, gravity=rng.random() > 0.05))

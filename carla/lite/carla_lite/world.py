@@ -16,9 +16,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from carla_lite import heap
-from carla_lite.actors import doors, props, sensors, walker_hits  # noqa: F401 (enters the sensors' classes)
+from carla_lite.actors import crowd, doors, props, sensors, walker_hits  # noqa: F401 (enters the sensors' classes)
 from carla_lite.actors.actor import KINDS, Actor, Identity, Vehicle, compose
+from carla_lite.actors.crowd import Crowd
 from carla_lite.actors.environment import ALL_LAYERS, Environment
 from carla_lite.actors.props import Prop
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
@@ -29,7 +33,7 @@ from carla_lite.actors.walkers import Walker
 from carla_lite.blueprints.catalogue import CATALOGUE, SPECTATOR, find
 from carla_lite.blueprints.sensors import REFUSED
 from carla_lite.maps import LAYERED_SUFFIX, Maps
-from carla_lite.motion import collisions, physics
+from carla_lite.motion import collisions, fleet
 from carla_lite.motion.physics import AIRBORNE_M, Body
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.options import DEFAULTS, WorldOptions
@@ -120,10 +124,13 @@ class World:
         self.environment = Environment(Scene.build(network, self._seed), self.signage, loaded)
         self.weather = list(CLEAR_NOON)
         self.actors: dict[int, Actor] = {}
+        self._order: tuple[list[tuple[int, Actor]], NDArray[np.intp]] | None = None
+        """Who is where in the world message; None after a change."""
         for sign in self.signage.signs:
             self._add(sign)
         self.vehicles: list[Vehicle] = []
         self.walkers: list[Walker] = []
+        self._crowd = Crowd()
         self.props: list[Prop] = []
         self.sensors: list[Sensor] = []
         self.triggers: list[FrictionTrigger] = []
@@ -239,6 +246,7 @@ class World:
             return False
         for actor in [gone, *(other for other in self.actors.values() if other.hangs_on(gone))]:
             del self.actors[actor.id]
+            self._order = None
             actor.left(self)
             self._gone[actor.id] = actor.blueprint.id
             if len(self._gone) > _REMEMBERED:
@@ -258,13 +266,15 @@ class World:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare(delta_s)
-            physics.advance(vehicle.body, physics_s, self.network.ground)
+        ground, level = self.network.ground, self.network.level
+        fleet.advance_all([vehicle.body for vehicle in self.vehicles], physics_s, ground, level)
+        for vehicle in self.vehicles:
             vehicle.speed_limit_kmh = self.limits.at(vehicle.body.x, vehicle.body.y)
         self.signage.tell(self.vehicles, self.elapsed_s)
-        for walker in self.walkers:
-            walker.step(physics_s, self.network.ground, self.scene.statics)
-        for gone in [walker.id for walker in self.walkers if walker.is_gone]:
-            self.destroy(gone)
+        if self.walkers:
+            crowd.step(self._crowd.hold(self.walkers), physics_s, ground, self.scene.statics, level)
+            for gone in [walker.id for walker in self.walkers if walker.is_gone]:
+                self.destroy(gone)
         collided = self._collide()
         if self._studio is not None and self._studio.active:
             self._studio.tick(delta_s, collided)
@@ -274,7 +284,10 @@ class World:
             self.scene,
             self.geo_reference,
             Conditions(self._daylight, self.drawings),
-            self.moving(),
+            self.vehicles,
+            self.walkers,
+            self._crowd.hold(self.walkers),
+            self.props,
             collided,
             self.signage,
             delta_s,
@@ -337,7 +350,10 @@ class World:
         # Without an impulse they touch but already part: no event, as in CARLA.
         hits = [contact for contact in contacts if any(contact.impulse)]
         people = [walker for walker in self.walkers if walker.collides]
-        met = walker_hits.resolve([vehicle.body for vehicle in solid], people)
+        states = self._crowd.hold(self.walkers)
+        if len(people) < len(self.walkers):
+            states = states[:, [walker.collides for walker in self.walkers]]
+        met = walker_hits.resolve([vehicle.body for vehicle in solid], people, states)
         struck = props.resolve([vehicle.body for vehicle in solid], [prop for prop in self.props if prop.collides])
         for vehicle in self.vehicles:
             vehicle.body.placed = False
@@ -360,10 +376,23 @@ class World:
         signs = self.signage.records
         first = _HEAD_BYTES + len(signs)
         into[_HEAD_BYTES:first] = signs
-        others = islice(self.actors.values(), len(self.signage.signs), None)
-        for offset, actor in zip(range(first, size, _RECORD_BYTES), others, strict=True):
-            actor.record(into, offset)
+        if self._order is None:
+            self._order = self._ordered()
+        others, people = self._order
+        for row, actor in others:
+            actor.record(into, first + row * _RECORD_BYTES)
+        if self.walkers:
+            self._crowd.hold(self.walkers)
+            rows = np.frombuffer(into, np.uint8)[first:size].reshape(-1, _RECORD_BYTES)
+            rows[people] = self._crowd.records()
         return (memoryview(into)[:size],)
+
+    def _ordered(self) -> tuple[list[tuple[int, Actor]], NDArray[np.intp]]:
+        """Return all actors but signs and walkers with their positions in the world message, and the walkers' ones."""
+        listed = list(islice(self.actors.values(), len(self.signage.signs), None))
+        rows = {actor.id: row for row, actor in enumerate(listed)}
+        others = [(row, actor) for row, actor in enumerate(listed) if not isinstance(actor, Walker)]
+        return others, np.array([rows[walker.id] for walker in self.walkers], np.intp)
 
     def _new_id(self) -> int:
         self._next_id += 1
@@ -381,4 +410,5 @@ class World:
     def _add(self, actor: A) -> A:
         actor.blueprint = actor.blueprint.numbered(self.dialect.first_type)
         self.actors[actor.id] = actor
+        self._order = None
         return actor

@@ -18,6 +18,7 @@ from carla_lite.roads.network import RoadNetwork
 from carla_lite.scenery.camera import BoxActor, Camera, Drawn, Look, Pose
 from carla_lite.scenery.paint import TAG_LINE, TAG_ROAD, TAG_SIDEWALK, TAG_TERRAIN
 from carla_lite.scenery.people import Person
+from carla_lite.scenery.projection import View
 from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox
@@ -55,7 +56,8 @@ def cone(x: float) -> Thing:
 
 
 def looked(world: Scene, pose: Pose = EYE, *actors: Drawn, size: tuple[int, int] = SIZE, fov_deg: float = 90.0) -> Look:
-    return Camera(*size, fov_deg).look(world, pose, actors)
+    camera = Camera(*size, fov_deg)
+    return camera.look(world, View(pose, camera.lens), actors)
 
 
 def tags(look: Look) -> np.ndarray:
@@ -95,7 +97,7 @@ def test_the_ground_is_where_its_depth_says_and_the_sky_endless(turn: tuple[floa
 @pytest.mark.parametrize("roll", [0.0, 0.5, -1.2, 2.5, math.pi])
 def test_the_horizon_is_that_of_the_colours(roll: float):
     camera, pose = Camera(*SIZE, 90.0), Pose(0.0, 0.0, 1.8, -0.1, 0.0, roll)
-    looks = [camera.look(scene(ground=ground_of(level)), pose, []) for level in (0, 250)]
+    looks = [camera.look(scene(ground=ground_of(level)), View(pose, camera.lens), []) for level in (0, 250)]
     black, white = (camera.picture(look).astype(int) for look in looks)
     differs = np.abs(black - white).max(axis=2) > 8
     ground, metres = tags(looks[0]) != SKY, Surfaces(looks[0]).metres
@@ -145,7 +147,7 @@ def test_silhouettes_are_those_of_the_colours(name: str):
     thing, labels = THINGS[name]
     with_it, actors = (scene(thing), []) if isinstance(thing, StaticBox) else (scene(), [thing])
     camera = Camera(*SIZE, 90.0)
-    look = camera.look(with_it, EYE, actors)
+    look = camera.look(with_it, View(EYE, camera.lens), actors)
     seen = tags(look)
     shown = np.isin(seen, list(labels))
     assert set(np.unique(seen)) == {TAG_TERRAIN, SKY} | labels
@@ -162,7 +164,7 @@ def test_silhouettes_are_those_of_the_colours(name: str):
 
 def test_a_smooth_picture_has_its_silhouettes_within_a_pixel():
     camera = Camera(640, 360, 90.0)
-    look = camera.look(scene(), EYE, [car(9.0, 1.5, 0.5)])
+    look = camera.look(scene(), View(EYE, camera.lens), [car(9.0, 1.5, 0.5)])
     shown = tags(look) == 14
     changed = np.abs(camera.picture(look).astype(int) - camera.render(scene(), EYE, [])).max(axis=2) > 8
     grown = np.zeros_like(shown)

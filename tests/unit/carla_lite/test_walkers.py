@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from carla_lite.actors import crowd
 from carla_lite.actors.actor import Identity
+from carla_lite.actors.crowd import Crowd
 from carla_lite.actors.walker_hits import resolve
 from carla_lite.actors.walkers import LIES_S, Walker, WalkerControl
 from carla_lite.blueprints.catalogue import CATALOGUE
@@ -42,7 +44,11 @@ def person(x=0.0, y=0.0, number=1, **attributes):
 
 def walk(walker, steps, ground=flat, statics=NOTHING):
     for _ in range(steps):
-        walker.step(STEP_S, ground, statics)
+        crowd.step(Crowd().hold([walker]), STEP_S, ground, statics)
+
+
+def met(car, *people):
+    return resolve([car], people, Crowd().hold(people))
 
 
 def test_a_short_direction_is_a_part_of_the_speed():
@@ -57,7 +63,7 @@ def test_a_slope_is_walked_up_and_down_without_a_fall():
     one = person()
     one.control = WalkerControl((1.0, 0.0, 0.0), 1.5)
     for _ in range(200):
-        one.step(STEP_S, lambda x, _y: 0.2 * math.sin(x), NOTHING)
+        walk(one, 1, lambda x, _y: 0.2 * math.sin(x))
         assert one.z == pytest.approx(0.93 + 0.2 * math.sin(one.x), abs=1e-6)
 
 
@@ -68,6 +74,40 @@ def test_nobody_walks_through_a_wall():
     walk(one, 60, statics=StaticIndex([wall]))
     assert one.x == pytest.approx(2.5 - one.radius_m, abs=1e-6)
     assert one.y > 0.9
+
+
+def test_in_a_crowd_each_walks_as_alone_and_some_leave():
+    wall = StaticIndex([StaticBox(3.0, 0.0, 2.0, 0.5, 5.0, 2.0, 0.4, (0, 0, 0), 3)])
+    together, alone = ([person(0.5 * y, y, 1 + y) for y in range(6)] for _ in range(2))
+    for number, walker in enumerate((*together, *alone)):
+        walker.control = WalkerControl((1.0, 0.3 * (number % 6) - 1.0, 0.0), 1.5, number % 6 == 2)
+        if number % 6 == 4:
+            walker.hit(3.0, 1.0)
+    members = Crowd()
+    for tick in range(120):
+        if tick == 60:
+            del together[1], alone[1]
+        crowd.step(members.hold(together), STEP_S, flat, wall)
+        for walker in alone:
+            walk(walker, 1, statics=wall)
+        assert [one.state.tolist() for one in together] == [one.state.tolist() for one in alone]
+    assert max(one.x for one in alone) - min(one.x for one in alone) > 1.0, "one that was hit, and lay"
+
+
+def test_within_a_clearance_is_no_box():
+    rng = np.random.default_rng(0)
+    rows = rng.uniform((-60.0, -60.0, 0.1, 0.1, 0.0), (60.0, 60.0, 5.0, 5.0, 3.0), (40, 5))
+    boxes = [StaticBox(x, y, 1.0, long, wide, 2.0, yaw, (0, 0, 0), 3) for x, y, long, wide, yaw in rows.tolist()]
+    clearances, places = StaticIndex(boxes).clearances, rng.uniform(-90.0, 90.0, (2, 500))
+    found = clearances.of(*places)
+    assert found.tolist() == pytest.approx([clearances.at(x, y) for x, y in places.T.tolist()])
+    for (x, y), free in zip(places.T.tolist(), found.tolist(), strict=True):
+        for box in boxes:
+            dx, dy = x - box.x, y - box.y
+            along, across = abs(dx * box.cos + dy * box.sin), abs(dy * box.cos - dx * box.sin)
+            assert free <= math.hypot(max(0.0, along - box.half_length_m), max(0.0, across - box.half_width_m))
+    assert (found > 5.0).any()
+    assert StaticIndex().clearances.at(0.0, 0.0) > 20.0
 
 
 def test_a_crowds_place_counts_for_one_step():
@@ -99,18 +139,18 @@ def test_the_knocked_over_get_up_and_the_dead_are_gone():
 def test_a_hit_keeps_the_momentum():
     car, one = Body(x=0.0, vx=10.0), person(x=2.5)
     before = car.model.mass_kg * car.vx
-    (hit,) = resolve([car], [one])
+    (hit,) = met(car, one)
     assert car.model.mass_kg * car.vx + one.mass_kg * one.vx == pytest.approx(before)
     assert hit.contact.impulse[0] == pytest.approx(-one.mass_kg * one.vx)
     assert one.vx == pytest.approx(car.vx)
-    assert resolve([car], [one]) == []
+    assert met(car, one) == []
 
 
 def test_beside_behind_and_above_a_car_nobody_is_hit():
     car = Body(vx=10.0)
     high = person(x=1.0)
     high.z = 5.0
-    assert resolve([car], [person(y=2.0), person(x=-4.0), high]) == []
+    assert met(car, person(y=2.0), person(x=-4.0), high) == []
 
 
 def panels(distance_m, strides=None, yaw=0.0, focal=400.0, number=1, **attributes):

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from carla_lite.actors.actor import Actor, Identity, Vehicle
+from carla_lite.actors.crowd import Column, Floats
 from carla_lite.actors.props import Prop
 from carla_lite.actors.signage import Signage
 from carla_lite.actors.surroundings import Surroundings
@@ -28,8 +29,9 @@ from carla_lite.rays.solids import Integers
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.camera import Conditions, Drawn, Look, Pose
-from carla_lite.scenery.projection import Lens
+from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.strokes import LARGEST_M
 from carla_lite.scenery.surfaces import Surfaces
 
 Message = Sequence[Buffer]
@@ -45,7 +47,11 @@ class TickSnapshot:
     scene: Scene
     geo_reference: GeoReference
     conditions: Conditions
-    moving: Sequence[Vehicle | Walker | Prop]
+    vehicles: Sequence[Vehicle]
+    walkers: Sequence[Walker]
+    states: Floats
+    """The walkers' (columns, n)."""
+    props: Sequence[Prop]
     collided: Sequence[tuple[Vehicle, Vehicle | Walker | Prop | None, Contact]]
     signage: Signage
     delta_s: float = 0.0
@@ -60,6 +66,11 @@ class TickSnapshot:
     """Shared camera views, by pose, lens and parent, with the vehicles whose lamps may light them."""
     surfaces: dict[tuple[Pose, Lens, int], Surfaces] = field(default_factory=dict)
     _drawn: dict[int, Drawn] = field(default_factory=dict)
+
+    @property
+    def moving(self) -> Sequence[Vehicle | Walker | Prop]:
+        """All that may move."""
+        return [*self.vehicles, *self.walkers, *self.props]
 
     @property
     def rays(self) -> Field:
@@ -82,28 +93,43 @@ class TickSnapshot:
         found: FloatArray = np.array([*velocities, (0.0, 0.0, 0.0)]).T[:, self.rays.numbers(things)]
         return found
 
-    def drawn(self, where: Pose, reach_m: float, behind_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
-        """Return the moving actors in a square around a place, at most ``behind_m`` behind it, with their shapes for
-        cameras.
+    def drawn(
+        self, view: View, reach_m: float, all_around: bool = False
+    ) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
+        """Return the moving actors in a square around a view's place with their shapes for cameras.
+
+        Left out are those that can't be in the image; with ``all_around`` only walkers.
 
         The shapes are made once for all cameras.
         """
-        x, y, z = where.x, where.y, where.z
-        ahead_x, ahead_y, ahead_z = where.axes()[0]
-        near = []
-        for actor in self.moving:
-            at = actor.at
-            dx, dy = at.x - x, at.y - y
-            if (
-                -reach_m < dx < reach_m
-                and -reach_m < dy < reach_m
-                and ahead_x * dx + ahead_y * dy + ahead_z * (at.z - z) > -behind_m
-            ):
+        x, y, z = view.pose.x, view.pose.y, view.pose.z
+        (ahead_x, ahead_y, ahead_z), (right_x, right_y, right_z), _ = view.axes
+        wide_m = LARGEST_M * view.slack
+        near: list[tuple[Vehicle | Walker | Prop, Drawn]] = []
+        for group in (self.vehicles, self._seen(view, reach_m), self.props):
+            for actor in group:
+                at = actor.at
+                dx, dy, dz = at.x - x, at.y - y, at.z - z
+                if not (-reach_m < dx < reach_m and -reach_m < dy < reach_m):
+                    continue
+                if not all_around:
+                    depth = ahead_x * dx + ahead_y * dy + ahead_z * dz
+                    aside = right_x * dx + right_y * dy + right_z * dz
+                    if depth < -LARGEST_M or abs(aside) > depth * view.tangent + wide_m:
+                        continue
                 figure = self._drawn.get(actor.id)
                 if figure is None:
                     figure = self._drawn[actor.id] = actor.drawn(self.elapsed_s)
                 near.append((actor, figure))
         return near
+
+    def _seen(self, view: View, reach_m: float) -> list[Walker]:
+        """Return the walkers that may be in an image."""
+        if not self.walkers:
+            return []
+        away = self.states[: Column.YAW] - view.position[:, None]
+        inside = view.shows(away, 2.0 * self.states[Column.RADIUS_M]) & (np.abs(away[:2]) < reach_m).all(axis=0)
+        return [self.walkers[index] for index in inside.nonzero()[0].tolist()]
 
 
 class Sensor(Actor, ABC):

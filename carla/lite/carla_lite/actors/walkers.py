@@ -11,28 +11,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from carla_lite.actors.actor import Actor, Identity, compose, register
+from carla_lite.actors.crowd import COLUMNS, TOP_SPEED_MPS, Column
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import ids_of
 from carla_lite.blueprints.walkers import AI_CONTROLLER, WalkerBlueprint
-from carla_lite.motion.physics import Ground
-from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery import skeleton
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.people import Person
-from carla_lite.scenery.statics import StaticIndex
 from carla_lite.support import Support, approximated
 
-# Of Unreal's characters, as CARLA's are: the largest speed, and the impulse of a jump.
-TOP_SPEED_MPS = 40.96
-JUMP_MPS = 4.2
-ACCELERATION_MPS2 = 10.0
-TURN_RADPS = 2.0 * math.pi
 LIES_S = 10.0
-# Deceleration of a fallen walker that slides on asphalt.
-SLIDING_MPS2 = 6.0
 STRIDE_M = 1.5  # length of two steps of an adult
 _FLAT = math.pi / 2
 
@@ -57,23 +51,20 @@ class Walker(Actor):
     def __init__(self, identity: Identity, place: Pose) -> None:
         blueprint = identity.blueprint
         assert isinstance(blueprint, WalkerBlueprint)
-        self.x, self.y, self.z, self.yaw = place.x, place.y, place.z, place.yaw
-        self.vx = self.vy = self.vz = 0.0
+        self.state: NDArray[np.float64] = np.zeros(COLUMNS)
+        """By :class:`Column`; the column of its crowd once there is one."""
         self.radius_m, self.half_height_m = blueprint.radius_m, blueprint.half_height_m
+        self.state[Column.RADIUS_M], self.state[Column.HALF_HEIGHT_M] = self.radius_m, self.half_height_m
         self.mass_kg = blueprint.mass_kg
-        self._lies_s, self._dead = 0.0, False
+        self._dead = False
         super().__init__(identity, place)
         self.control = WalkerControl()
         self.collides = self.gravity = self.simulate_physics = True
-        self.yaw_rate = 0.0
         self._invincible = self.attributes["is_invincible"].lower() not in ("false", "0")
         wheelchair = self.attributes["use_wheelchair"].lower() == "true"
         self._look = blueprint.look(wheelchair)
-        self._sent = False
-        self._strides = 0.0
         self._pose: skeleton.Posture | None = None
         self._blend = 0.0
-        self._acceleration = 0.0, 0.0
 
     def entered(self, world: Surroundings) -> None:
         """Join the world's walkers.
@@ -95,44 +86,160 @@ class Walker(Actor):
         world.walkers.remove(self)
 
     @property
+    def x(self) -> float:
+        """Place in the world's frame (m)."""
+        return float(self.state.item(Column.X))
+
+    @x.setter
+    def x(self, value: float) -> None:
+        self.state[Column.X] = value
+
+    @property
+    def y(self) -> float:
+        """As x."""
+        return float(self.state.item(Column.Y))
+
+    @y.setter
+    def y(self, value: float) -> None:
+        self.state[Column.Y] = value
+
+    @property
+    def z(self) -> float:
+        """As x."""
+        return float(self.state.item(Column.Z))
+
+    @z.setter
+    def z(self, value: float) -> None:
+        self.state[Column.Z] = value
+
+    @property
+    def yaw(self) -> float:
+        """Direction (rad)."""
+        return float(self.state.item(Column.YAW))
+
+    @yaw.setter
+    def yaw(self, value: float) -> None:
+        self.state[Column.YAW] = value
+
+    @property
+    def vx(self) -> float:
+        """Velocity in the world's frame (m/s)."""
+        return float(self.state.item(Column.VX))
+
+    @vx.setter
+    def vx(self, value: float) -> None:
+        self.state[Column.VX] = value
+
+    @property
+    def vy(self) -> float:
+        """As vx."""
+        return float(self.state.item(Column.VY))
+
+    @vy.setter
+    def vy(self, value: float) -> None:
+        self.state[Column.VY] = value
+
+    @property
+    def vz(self) -> float:
+        """As vx."""
+        return float(self.state.item(Column.VZ))
+
+    @vz.setter
+    def vz(self, value: float) -> None:
+        self.state[Column.VZ] = value
+
+    @property
+    def yaw_rate(self) -> float:
+        """How fast a walker without a direction turns (rad/s)."""
+        return float(self.state.item(Column.YAW_RATE))
+
+    @yaw_rate.setter
+    def yaw_rate(self, value: float) -> None:
+        self.state[Column.YAW_RATE] = value
+
+    @property
+    def lies_s(self) -> float:
+        """Seconds for which it still lies."""
+        return float(self.state.item(Column.LIES_S))
+
+    @lies_s.setter
+    def lies_s(self, value: float) -> None:
+        self.state[Column.LIES_S] = value
+
+    @property
+    def gravity(self) -> bool:
+        """Whether it falls."""
+        return bool(self.state.item(Column.GRAVITY))
+
+    @gravity.setter
+    def gravity(self, value: bool) -> None:
+        self.state[Column.GRAVITY] = value
+
+    @property
+    def simulate_physics(self) -> bool:
+        """Whether its control and the ground move it."""
+        return bool(self.state.item(Column.PHYSICS))
+
+    @simulate_physics.setter
+    def simulate_physics(self, value: bool) -> None:
+        self.state[Column.PHYSICS] = value
+
+    @property
+    def control(self) -> WalkerControl:
+        """A copy of what it was asked for last; setting it asks for more."""
+        x, y, z, speed, jump = self.state[Column.DIRECTION_X : Column.WANTED_X].tolist()
+        return WalkerControl((x, y, z), speed, bool(jump))
+
+    @control.setter
+    def control(self, asked: WalkerControl) -> None:
+        x, y, _ = asked.direction
+        length, speed = math.hypot(x, y), 0.0
+        if length and asked.speed:
+            # Unreal clips a direction longer than 1, and takes a shorter one as a share of the speed.
+            speed = min(asked.speed, TOP_SPEED_MPS) * min(1.0, length) / length
+        wanted = (x * speed, y * speed) if speed else (0.0, 0.0)
+        heading = math.atan2(wanted[1], wanted[0])
+        self.state[Column.DIRECTION_X : Column.YAW_RATE] = *asked.direction, asked.speed, asked.jump, *wanted, heading
+
+    @property
     def place(self) -> Pose:
         """Pose of the centre of the body; setting it teleports, and stands a fallen walker up."""
-        return Pose(self.x, self.y, self.z, -_FLAT if self._lies_s > 0.0 else 0.0, self.yaw, 0.0)
+        return Pose(self.x, self.y, self.z, -_FLAT if self.lies_s > 0.0 else 0.0, self.yaw, 0.0)
 
     @place.setter
     def place(self, place: Pose) -> None:
         self.x, self.y, self.z, self.yaw = place.x, place.y, place.z, place.yaw
         if not self._dead:
-            self._lies_s = 0.0
+            self.lies_s = 0.0
 
     @property
     def lies(self) -> bool:
         """Whether a car has knocked it over."""
-        return self._lies_s > 0.0
+        return self.lies_s > 0.0
 
     @property
     def is_gone(self) -> bool:
         """Whether it has been dead for long enough to be removed."""
-        return self._dead and self._lies_s == 0.0
+        return self._dead and self.lies_s == 0.0
 
     def die(self) -> None:
         """Fall, and be removed 10 s later, as in CARLA: a client's crowd asks for it after a car hit a walker."""
-        self._dead, self._lies_s = True, LIES_S
+        self._dead, self.lies_s = True, LIES_S
 
     def follow(self, place: Pose, speed: float, ground: float) -> None:
         """Take the state that a crowd computed: a place on the ground (m) and a speed along its yaw (m/s)."""
-        if self._lies_s > 0.0:
+        if self.lies_s > 0.0:
             return
         self.x, self.y, self.z, self.yaw = place.x, place.y, ground + self.half_height_m, place.yaw
         c, s = math.cos(place.yaw), math.sin(place.yaw)
         self.control = WalkerControl((c, s, 0.0), speed)
         self.vx, self.vy, self.vz = c * speed, s * speed, 0.0
-        self._sent = True
+        self.state[Column.SENT] = 1.0
 
     def set_world_velocity(self, vx: float, vy: float, vz: float) -> None:
         """Set the velocity (m/s); a control then returns it to the control's velocity."""
         top = TOP_SPEED_MPS
-        self.vx, self.vy, self.vz = (max(-top, min(top, v)) for v in (vx, vy, vz))
+        self.state[Column.VX : Column.AX] = max(-top, min(top, vx)), max(-top, min(top, vy)), max(-top, min(top, vz))
 
     def push(self, impulse: Vector) -> None:
         """Add an impulse (N s)."""
@@ -143,85 +250,7 @@ class Walker(Actor):
         """Take a car's impact: a velocity, and a fall unless it is invincible."""
         self.set_world_velocity(vx, vy, self.vz)
         if not self._invincible:
-            self._lies_s = LIES_S
-
-    def step(self, dt: float, ground: Ground, statics: StaticIndex) -> None:
-        """Move by ``dt`` seconds, unless a crowd has sent this tick's place."""
-        self._lies_s = max(0.0, self._lies_s - dt)
-        if self._sent or not self.simulate_physics:
-            self._sent = False
-            self._strides += math.hypot(self.vx, self.vy) * dt
-            return
-        before = self.vx, self.vy
-        self._accelerate(dt)
-        self._acceleration = (self.vx - before[0]) / dt, (self.vy - before[1]) / dt
-        if self.vx or self.vy:
-            self.x += self.vx * dt
-            self.y += self.vy * dt
-            self._strides += math.hypot(self.vx, self.vy) * dt
-            self._keep_out(statics)
-        self._stand(dt, ground)
-
-    def _accelerate(self, dt: float) -> None:
-        """Change the velocity towards the control's, and the yaw towards its direction."""
-        lying = self._lies_s > 0.0
-        x, y = (0.0, 0.0) if lying else self._wanted()
-        dx, dy = x - self.vx, y - self.vy
-        if dx or dy:
-            most = (SLIDING_MPS2 if lying else ACCELERATION_MPS2) * dt
-            change = math.hypot(dx, dy)
-            self.vx, self.vy = (
-                (x, y) if change <= most else (self.vx + dx / change * most, self.vy + dy / change * most)
-            )
-        if x or y:
-            turn = math.remainder(math.atan2(y, x) - self.yaw, math.tau)
-            self.yaw += max(-TURN_RADPS * dt, min(TURN_RADPS * dt, turn))
-        elif self.yaw_rate and not lying:
-            self.yaw += self.yaw_rate * dt
-
-    def _wanted(self) -> tuple[float, float]:
-        x, y, _ = self.control.direction
-        length = math.hypot(x, y)
-        if not length or not self.control.speed:
-            return 0.0, 0.0
-        # Unreal clips a direction longer than 1, and takes a shorter one as a share of the speed.
-        speed = min(self.control.speed, TOP_SPEED_MPS) * min(1.0, length) / length
-        return x * speed, y * speed
-
-    def _keep_out(self, statics: StaticIndex) -> None:
-        """Slide along obstacles."""
-        r = self.radius_m
-        for i in statics.at(self.x, self.y):
-            box = statics.boxes[i]
-            if not box.solid or self.z + self.half_height_m < box.z - box.half_height_m:
-                continue
-            dx, dy = self.x - box.x, self.y - box.y
-            along, across = dx * box.cos + dy * box.sin, dy * box.cos - dx * box.sin
-            over_x, over_y = box.half_length_m + r - abs(along), box.half_width_m + r - abs(across)
-            if over_x <= 0.0 or over_y <= 0.0:
-                continue
-            if over_x < over_y:
-                along += math.copysign(over_x, along)
-            else:
-                across += math.copysign(over_y, across)
-            self.x = box.x + along * box.cos - across * box.sin
-            self.y = box.y + along * box.sin + across * box.cos
-
-    def _stand(self, dt: float, ground: Ground) -> None:
-        """Follow the ground, jump, or fall to it."""
-        height = ground(self.x, self.y) + (self.radius_m if self._lies_s > 0.0 else self.half_height_m)
-        on_ground = self.z <= height + 1e-3
-        if on_ground and self.control.jump and self._lies_s == 0.0:
-            self.vz, self.control.jump, on_ground = JUMP_MPS, False, False
-        if not self.gravity:
-            self.z += self.vz * dt
-            return
-        if not on_ground or self.vz > 0.0:
-            self.vz -= GRAVITY_MPS2 * dt
-            self.z += self.vz * dt
-        # Kerbs and slopes are walked down, without falling.
-        if self.z < height or (on_ground and self.vz <= 0.0):
-            self.z, self.vz = height, 0.0
+            self.lies_s = LIES_S
 
     def box(self) -> list[Any]:
         """Return the BoundingBox struct."""
@@ -234,11 +263,14 @@ class Walker(Actor):
 
     def drawn(self, _elapsed_s: float = 0.0) -> Person:
         """Return its shape for cameras."""
-        lying = self._lies_s > 0.0
-        walks = not lying and self.vx * self.vx + self.vy * self.vy > 0.01
-        phase = self._strides / (STRIDE_M * self.half_height_m / 0.93) if walks else None
+        state = self.state.tolist()
+        x, y, z, yaw, vx, vy, *_ = state
+        lying = state[Column.LIES_S] > 0.0
+        walks = not lying and vx * vx + vy * vy > 0.01
+        phase = state[Column.STRIDES_M] / (STRIDE_M * self.half_height_m / 0.93) if walks else None
         size = self.radius_m, self.radius_m, self.half_height_m
-        person = Person(self.place, size, self._look, phase, actor=self.id)
+        place = Pose(x, y, z, -_FLAT if lying else 0.0, yaw, 0.0)
+        person = Person(place, size, self._look, phase, actor=self.id)
         if self._blend > 0.0:
             return replace(
                 person, given=skeleton.blended(person.posture, self._pose or skeleton.REFERENCE, self._blend)
@@ -271,34 +303,6 @@ class Walker(Actor):
     def surrounds(self, x: float, y: float, z: float) -> bool:
         """Return whether a point is so near that a camera there would see only the inside of a head."""
         return math.hypot(x - self.x, y - self.y) < 0.4 and abs(z - self.z) < self.half_height_m + 0.3
-
-    def record(self, into: bytearray, offset: int) -> None:
-        """Write this walker's record into the world message."""
-        pitch = -90.0 if self._lies_s > 0.0 else 0.0
-        control = self.control
-        wire.WALKER_RECORD.pack_into(
-            into,
-            offset,
-            self.id,
-            wire.ACTIVE,
-            self.x,
-            self.y,
-            self.z,
-            pitch,
-            math.degrees(self.yaw),
-            0.0,
-            self.vx,
-            self.vy,
-            self.vz,
-            0.0,
-            0.0,
-            0.0,
-            *self._acceleration,
-            0.0,
-            *control.direction,
-            control.speed,
-            control.jump,
-        )
 
 
 class AiController(Actor):

@@ -108,6 +108,8 @@ def shove(body: Body, static: StaticBox) -> tuple[float, float] | None:
 
 def _resolve_static(contacts: list[Contact], index: int, body: Body, statics: StaticIndex) -> None:
     x, y, own_reach = body.x, body.y, body.model.reach_m
+    if statics.clearances.at(x, y) > own_reach:
+        return
     for static in statics.solid_around(x, y, own_reach):
         dx, dy, reach = static.x - x, static.y - y, static.reach_m + own_reach
         if dx * dx + dy * dy > reach * reach:
@@ -211,28 +213,38 @@ def _overlap(a: Box, b: Box | StaticBox) -> _Hit | None:
     dx, dy = a.x - b.x, a.y - b.y
     if math.hypot(dx, dy) > a.reach_m + b.reach_m or a.bottom > b.top or b.bottom > a.top:
         return None
-    best = (math.inf, 0.0, 0.0)
     cos_a, sin_a, long_a, wide_a = a.cos, a.sin, a.half_length_m, a.half_width_m
     cos_b, sin_b, long_b, wide_b = b.cos, b.sin, b.half_length_m, b.half_width_m
     # The reach of each along both boxes' axes follows from the angle between them (along its own axes 1, but for
     # rounding).
     c, s = abs(cos_a * cos_b + sin_a * sin_b), abs(sin_a * cos_b - cos_a * sin_b)
     one_a, one_b = cos_a * cos_a + sin_a * sin_a, cos_b * cos_b + sin_b * sin_b
-    for x, y, reach in (
-        (cos_a, sin_a, long_a * one_a + (long_b * c + wide_b * s)),
-        (-sin_a, cos_a, wide_a * one_a + (long_b * s + wide_b * c)),
-        (cos_b, sin_b, (long_a * c + wide_a * s) + long_b * one_b),
-        (-sin_b, cos_b, (long_a * s + wide_a * c) + wide_b * one_b),
-    ):
-        gap = dx * x + dy * y
-        depth = reach - abs(gap)
-        if depth <= 0.0:
-            return None
-        if depth < best[0]:
-            sign = 1.0 if gap >= 0.0 else -1.0
-            best = (depth, sign * x, sign * y)
+    gap = dx * cos_a + dy * sin_a
+    depth = long_a * one_a + (long_b * c + wide_b * s) - abs(gap)
+    if depth <= 0.0:
+        return None
+    best, best_gap, best_x, best_y = depth, gap, cos_a, sin_a
+    gap = dy * cos_a - dx * sin_a
+    depth = wide_a * one_a + (long_b * s + wide_b * c) - abs(gap)
+    if depth <= 0.0:
+        return None
+    if depth < best:
+        best, best_gap, best_x, best_y = depth, gap, -sin_a, cos_a
+    gap = dx * cos_b + dy * sin_b
+    depth = (long_a * c + wide_a * s) + long_b * one_b - abs(gap)
+    if depth <= 0.0:
+        return None
+    if depth < best:
+        best, best_gap, best_x, best_y = depth, gap, cos_b, sin_b
+    gap = dy * cos_b - dx * sin_b
+    depth = (long_a * s + wide_a * c) + wide_b * one_b - abs(gap)
+    if depth <= 0.0:
+        return None
+    if depth < best:
+        best, best_gap, best_x, best_y = depth, gap, -sin_b, cos_b
+    sign = 1.0 if best_gap >= 0.0 else -1.0
     x, y = _contact_point(a, b)
-    return _Hit(best[1], best[2], best[0], x, y)
+    return _Hit(sign * best_x, sign * best_y, best, x, y)
 
 
 def _contact_point(a: Box, b: Box | StaticBox) -> tuple[float, float]:

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from carla_lite.actors.actor import Actor, Vehicle, compose
+from carla_lite.actors.crowd import TOP_SPEED_MPS
 from carla_lite.actors.traffic_lights import Group, LightState, TrafficLight, TrafficSign
-from carla_lite.actors.walkers import TOP_SPEED_MPS, Walker, WalkerControl
+from carla_lite.actors.walkers import Walker, WalkerControl
 from carla_lite.motion.physics import Control
 from carla_lite.protocol.wire import RpcError
 from carla_lite.recording.layout import Packet, RecordingError

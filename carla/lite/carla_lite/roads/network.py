@@ -19,7 +19,7 @@ import numpy as np
 from carla_lite.roads import parser, signals, spawn_points, unloadable
 from carla_lite.roads.crossings import NO_CROSSINGS, Crossings, crossings
 from carla_lite.roads.geo_reference import GeoReference
-from carla_lite.roads.ground import ground
+from carla_lite.roads.ground import ground, level_of
 from carla_lite.roads.lanes import Lane, Marking, is_wide, lanes_of, markings_of
 from carla_lite.roads.opendrive import FARTHEST_M, MapError, OpenDrive, Road
 from carla_lite.roads.reference_line import FloatArray
@@ -110,9 +110,15 @@ class RoadNetwork:
     @cached_property
     def ground(self) -> Callable[[float, float], float]:
         """The function behind ``height``, for loops in which a further call would cost too much."""
-        return ground(
-            np.concatenate([points for lane in self.lanes for points in (lane.left, lane.centre, lane.right)])
-        )
+        return ground(self._samples())
+
+    @cached_property
+    def level(self) -> float | None:
+        """The height of all lanes (m); None if there are hills."""
+        return level_of(self._samples())
+
+    def _samples(self) -> FloatArray:
+        return np.concatenate([points for lane in self.lanes for points in (lane.left, lane.centre, lane.right)])
 
     def spawn_points(self) -> tuple[SpawnPoint, ...]:
         """Return the spawn points, always the same in the same order."""

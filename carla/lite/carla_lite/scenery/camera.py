@@ -90,11 +90,12 @@ class Camera:
             conditions: light, air, and clients' drawings.
             beaming: vehicles whose head lamps light the ground, visible or not.
         """
-        return self.picture(self.look(scene, pose, actors, conditions.daylight), conditions, beaming)
+        look = self.look(scene, View(pose, self.lens), actors, conditions.daylight)
+        return self.picture(look, conditions, beaming)
 
-    def look(self, scene: Scene, pose: Pose, actors: Sequence[Drawn], daylight: Daylight = NOON) -> Look:
-        """Return the view from a pose, not yet drawn; the arguments are those of :meth:`render`."""
-        view = View(pose, self.lens)
+    def look(self, scene: Scene, view: View, actors: Sequence[Drawn], daylight: Daylight = NOON) -> Look:
+        """Return what is seen, not yet drawn; the arguments are those of :meth:`render`."""
+        pose = view.pose
         above_m = pose.z - scene.height(pose.x, pose.y)
         backdrop = self._backdrop(above_m, pose.pitch, scene.metres_per_pixel, daylight)
         vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)

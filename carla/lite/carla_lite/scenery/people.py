@@ -38,7 +38,7 @@ class Look:
     wheelchair: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: like Pose
 class Person:
     """A walker for cameras: pose of the body's centre, half sizes (m), colours, and phase of its stride.
 
@@ -53,6 +53,11 @@ class Person:
     given: Posture | None = None
     actor: int = 0
     """The walker's id."""
+
+    @property
+    def half_height_m(self) -> float:
+        """Half the height of the body."""
+        return self.extent[2]
 
     @property
     def phase(self) -> int | None:
@@ -72,14 +77,23 @@ class Person:
             return _dressed.__wrapped__(_assembled(self.given, look.wheelchair, side), look, half_height_m)
         return _dressed(_figure(self.phase, look.wheelchair, side), look, half_height_m)
 
-    def silhouette(self, ahead: float, aside: float) -> tuple[FloatArray, FloatArray]:
-        """Return the figure as seen from far away, from ``ahead`` (or behind) and ``aside``.
 
-        Returns: Quads (5, 4, 2): the way from the feet to the crown, and across it, in heights of the body; their
-        colours (5, 3).
-        """
-        profile = aside / max(math.hypot(ahead, aside), 1e-6)
-        return _quads(self.phase, round(4.0 * profile)), _quad_colours(self.look)
+def silhouettes(people: Sequence[Person], ahead: FloatArray, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return figures as seen from far away, from ``ahead`` (or behind) and ``aside`` (n,).
+
+    Returns: Quads (n, 5, 4, 2): the way from the feet to the crown, and across it, in heights of the body; their
+        colours (n, 5, 3).
+    """
+    profiles = np.rint(4.0 * aside / np.maximum(np.hypot(ahead, aside), 1e-6)).astype(np.intp)
+    phases = [PHASES if (strides := one.strides) is None else int(strides * PHASES) % PHASES for one in people]
+    colours = np.concatenate([_quad_colours(person.look) for person in people])
+    return _all_quads()[phases, profiles], colours.reshape(-1, 5, 3)
+
+
+@lru_cache(maxsize=1)
+def _all_quads() -> FloatArray:
+    """Return the quads by phase, the last of which is standing, and by profile."""
+    return np.array([[_quads(phase, profile) for profile in range(5)] for phase in (*range(PHASES), None)])
 
 
 @dataclass(frozen=True)
@@ -174,7 +188,6 @@ def _dressed(figure: _Figure, look: Look, half_height_m: float) -> VehicleMesh:
     return VehicleMesh(rows, count, traits)
 
 
-@lru_cache(maxsize=(PHASES + 1) * 5)
 def _quads(phase: int | None, profile: int) -> FloatArray:
     """Return two legs, trunk, head and hair; ``profile`` is from 0 (seen from before or behind) to 4 (from a side)."""
     share = profile / 4.0

@@ -9,10 +9,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 
 NEAR_M = 0.2
+ROUNDING_M = 1e-6
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: three times as slow to create, once per actor and tick
@@ -44,6 +46,20 @@ class Pose:
         )
 
 
+def all_axes(angles: FloatArray) -> FloatArray:
+    """Return :meth:`Pose.axes` (3 axes, 3, n) for pitch, yaw and roll (3, n)."""
+    plain = angles.ravel().tolist()
+    cp, cy, cr = np.array(list(map(math.cos, plain))).reshape(angles.shape)
+    sp, sy, sr = np.array(list(map(math.sin, plain))).reshape(angles.shape)
+    return np.array(
+        (
+            (cp * cy, cp * sy, sp),
+            (cy * sp * sr - sy * cr, sy * sp * sr + cy * cr, -cp * sr),
+            (-cy * sp * cr - sy * sr, -sy * sp * cr + cy * sr, cp * cr),
+        )
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Lens:
     """An image's size and focal length in pixels; pixels are square."""
@@ -66,6 +82,11 @@ class View:
         width, height, focal = lens.width, lens.height, lens.focal
         self.position = np.array((pose.x, pose.y, pose.z))
         self.axes = forward, right, up = pose.axes()
+        self.tangent = 0.5 * width / focal
+        """How far the image's edge is aside per depth, and how far aside of it a thing must be to be outside, per its
+        size.
+        """
+        self.slack = math.hypot(1.0, self.tangent)
         # Pixel centres are whole numbers, as in OpenCV, so the image's centre is half a pixel less than half its size.
         self.u, self.v = u, v = 0.5 * width - 0.5, 0.5 * height - 0.5
         # Plain numbers: for so few, an array costs more than the sums.
@@ -81,6 +102,17 @@ class View:
         """Return (..., 3) u × depth, v × depth and depth (m) of points (..., 3) in the world's frame."""
         seen: FloatArray = (points - self.position) @ self.matrix.T
         return seen
+
+    def shows(self, away: FloatArray, reaches: FloatArray) -> NDArray[np.bool_]:
+        """Return whether things (3, n) from the camera (m), with parts up to ``reaches`` (m) away, may be between the
+        image's left and right edge.
+        """
+        depth, aside = np.array(self.axes[:2]) @ away
+        # Somewhat wider: rounding may differ from that of a look at each.
+        shown: NDArray[np.bool_] = (depth > -reaches - ROUNDING_M) & (
+            np.abs(aside) < depth * self.tangent + self.slack * reaches + ROUNDING_M
+        )
+        return shown
 
     def ground_homography(self, height: float, scale: float, x: float, y: float) -> FloatArray:
         """Return (3, 3) from image pixels to pixels of a picture of the ground.

@@ -11,11 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
 CELL_M = 8.0
 SPOT_M = 4.0
 KEPT_SPOTS = 4096  # vehicles may leave the roads, and the map
 # How far a hit may move a vehicle before the next lookup.
 SLACK_M = 1.0
+FINE_M, _MOST_CELLS = 0.5, 4 << 20
 
 # CityObjectLabel of the CARLA client (wire protocol section 3.5), for semantic cameras and collisions.
 TAG_BUILDING = 3
@@ -73,6 +78,42 @@ class StaticBox:
         )
 
 
+class Clearances:
+    """A raster of half a metre, or more on a large map, that gives a distance within which no box is.
+
+    Most of what moves is farther than its own size from every box, and needs no look at any of them.
+    """
+
+    def __init__(self, boxes: Sequence[StaticBox]) -> None:
+        corners = np.array([box.corners() for box in boxes] or np.zeros((1, 4, 2)))
+        low, high = corners.min(axis=1), corners.max(axis=1)
+        self._from = low.min(axis=0)
+        self.cell_m = max(FINE_M, math.sqrt(float(np.prod(high.max(axis=0) - self._from)) / _MOST_CELLS))
+        starts, ends = (((edge - self._from) / self.cell_m).astype(int) for edge in (low, high))
+        free = np.ones(ends.max(axis=0) + 1, np.uint8)
+        for (column, row), (last_column, last_row) in zip(starts.tolist(), ends.tolist(), strict=True):
+            free[column : last_column + 1, row : last_row + 1] = not boxes
+        # From cell to cell; both places may be in their cells' corners.
+        between = cv2.distanceTransform(free, cv2.DIST_L2, cv2.DIST_MASK_PRECISE) - 1.5
+        self._tenths = np.clip(10.0 * self.cell_m * between, 0.0, 255.0).astype(np.uint8)
+        self._west, self._north = self._from.tolist()
+        self._last_column, self._last_row = (size - 1 for size in free.shape)
+
+    def at(self, x: float, y: float) -> float:
+        """Return the distance (m) for a place; off the raster that of the next place on it, which is no farther."""
+        column, row = math.floor((x - self._west) / self.cell_m), math.floor((y - self._north) / self.cell_m)
+        column = 0 if column < 0 else min(column, self._last_column)
+        row = 0 if row < 0 else min(row, self._last_row)
+        return 0.1 * float(self._tenths.item(column, row))
+
+    def of(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the distances (m) for places (n,)."""
+        columns = np.minimum(np.maximum((x - self._west) / self.cell_m, 0.0), self._last_column)
+        rows = np.minimum(np.maximum((y - self._north) / self.cell_m, 0.0), self._last_row)
+        found: NDArray[np.float64] = 0.1 * self._tenths[columns.astype(np.intp), rows.astype(np.intp)]
+        return found
+
+
 class StaticIndex:
     """Boxes in a grid of 8 m cells; each box is listed in every cell that its bounding rectangle touches."""
 
@@ -85,6 +126,14 @@ class StaticIndex:
                 self._cells[cell].append(index)
         self._cells.default_factory = None
         self._around: dict[tuple[float, float, int], tuple[StaticBox, ...]] = {}
+        self._clearances: Clearances | None = None
+
+    @property
+    def clearances(self) -> Clearances:
+        """How far it is from each place to the next solid box, at least; made when first needed."""
+        if self._clearances is None:
+            self._clearances = Clearances([box for box in self.boxes if box.solid])
+        return self._clearances
 
     def at(self, x: float, y: float) -> Sequence[int]:
         """Return the ascending indices of boxes listed in a place's cell: cheaper than a rectangle."""

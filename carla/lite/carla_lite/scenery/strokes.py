@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,8 +20,8 @@ from numpy.typing import NDArray
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.meshes import StaticMesh
-from carla_lite.scenery.people import Person
-from carla_lite.scenery.projection import NEAR_M, Lens, Pose, View
+from carla_lite.scenery.people import Person, silhouettes
+from carla_lite.scenery.projection import NEAR_M, Lens, Pose, View, all_axes
 from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.sign_faces import SignFace
 from carla_lite.scenery.vehicle_meshes import BEAMS, Detail, Glow, Lights, Shape, VehicleMesh, vehicle_mesh
@@ -314,8 +315,7 @@ def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
     """Return the actors that may be in the image, and their distances (m)."""
     px, py, pz = view.pose.x, view.pose.y, view.pose.z
     (fx, fy, fz), (rx, ry, rz), _ = view.axes
-    tangent = 0.5 * view.lens.width / view.lens.focal
-    slack = math.hypot(1.0, tangent)
+    tangent, slack = view.tangent, view.slack
     farthest = _farthest_m(view.lens)
     chosen = []
     for actor in actors:
@@ -328,27 +328,24 @@ def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
     return chosen
 
 
+_placed = attrgetter("pose.x", "pose.y", "pose.z", "pose.pitch", "pose.yaw", "pose.roll", "half_height_m")
+
+
 def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, first: int) -> list[Stroke]:
     """Return people who are small in the image as flat shapes between feet and crown."""
-    px, py, pz = view.pose.x, view.pose.y, view.pose.z
-    ends, quads, colours = [], [], []
-    for *_, person in chosen:
-        pose = person.pose
-        x, y, z = pose.x, pose.y, pose.z
-        forward, right, (ux, uy, uz) = pose.axes()
-        half = person.extent[2]
-        ends.append(((x - half * ux, y - half * uy, z - half * uz), (x + half * ux, y + half * uy, z + half * uz)))
-        ahead, aside = (abs(a * (px - x) + b * (py - y) + c * (pz - z)) for a, b, c in (forward, right))
-        shape, tones = person.silhouette(ahead, aside)
-        quads.append(shape)
-        colours.append(tones)
-    seen = view.project(np.array(ends))
+    people = [person for *_, person in chosen]
+    poses = np.array([_placed(person) for person in people]).T
+    forward, right, up = all_axes(poses[3:6])
+    away = view.position[:, None] - poses[:3]
+    quads, colours = silhouettes(people, np.abs((forward * away).sum(axis=0)), np.abs((right * away).sum(axis=0)))
+    up = up * poses[6]
+    seen = view.project(np.array((poses[:3] - up, poses[:3] + up)).transpose(2, 0, 1))
     places = seen[..., :2] / np.maximum(seen[..., 2:], NEAR_M)
     foot, along = places[:, 0], places[:, 1] - places[:, 0]
     basis = np.stack([along, along[:, ::-1] * (-1.0, 1.0)], axis=1)
-    outlines = pixels_of(foot[:, None, None] + np.array(quads) @ basis[:, None])
+    outlines = pixels_of(foot[:, None, None] + quads @ basis[:, None])
     distances = np.array([distance for distance, *_ in chosen])
-    tones = daylight.hazed(np.array(colours) * daylight.unlit, distances[:, None]).tolist()
+    tones = daylight.hazed(colours * daylight.unlit, distances[:, None]).tolist()
     before = (seen[..., 2].min(axis=1) > NEAR_M).tolist()
     return [
         (key, outline, tone, first + number)

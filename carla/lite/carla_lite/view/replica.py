@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from carla_lite.actors.actor import KINDS, Identity, Vehicle
+from carla_lite.actors.crowd import Crowd
 from carla_lite.actors.sensor import TickSnapshot
 from carla_lite.actors.sensors.camera import RgbCamera
 from carla_lite.actors.signage import Signage
@@ -42,6 +43,7 @@ class Replica:
         self._signage = Signage(self.network, itertools.count(1).__next__)
         self.frame, self.elapsed_s = 0, 0.0
         self.moving: dict[int, Vehicle | Walker] = {}
+        self._crowd = Crowd()
         self.lights: list[TrafficLight] = [each for each in self._signage.signs if isinstance(each, TrafficLight)]
         self.spectator_id = int(rpc.call("get_spectator")[0])
         self.spectator = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
@@ -99,9 +101,20 @@ class Replica:
                 if isinstance(vehicle, Vehicle) and vehicle.light_state != flags:
                     vehicle.switch_lights(flags, self.elapsed_s)
         self._looks += 1
-        moving, conditions = list(self.moving.values()), Conditions(self._weather, ())
+        vehicles = [actor for actor in self.moving.values() if isinstance(actor, Vehicle)]
+        walkers = [actor for actor in self.moving.values() if isinstance(actor, Walker)]
         snapshot = TickSnapshot(
-            *(self.frame, self.elapsed_s, self.scene, self.network.geo_reference, conditions, moving, []), self._signage
+            self.frame,
+            self.elapsed_s,
+            self.scene,
+            self.network.geo_reference,
+            Conditions(self._weather, ()),
+            vehicles,
+            walkers,
+            self._crowd.hold(walkers),
+            (),
+            (),
+            self._signage,
         )
         self._camera.place = pose
         ((_, _, pixels),) = self._camera.messages(snapshot)

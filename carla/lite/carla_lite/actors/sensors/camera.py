@@ -6,7 +6,6 @@ lens share their view; those that show surfaces also share each pixel's surface 
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -18,9 +17,9 @@ from carla_lite.actors.actor import Identity, register
 from carla_lite.actors.sensor import Message, Sensor, TickSnapshot
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Camera, Drawn, Look, Pose
-from carla_lite.scenery.projection import Lens
+from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.scene import Scene
-from carla_lite.scenery.strokes import BEAM_SEEN_M, LARGEST_M, sight_m
+from carla_lite.scenery.strokes import BEAM_SEEN_M, sight_m
 from carla_lite.scenery.surfaces import FARTHEST_M, LABELS, Before, Surfaces
 from carla_lite.support import Support, approximated
 
@@ -77,14 +76,15 @@ class Viewer(Sensor):
         lens, daylight = self._camera.lens, snapshot.conditions.daylight
         by_night = daylight.lamps > 0.0
         reach_m = min(max(sight_m(lens), BEAM_SEEN_M if by_night else 0.0), _SIGHT_M)
-        near = snapshot.drawn(where, reach_m, math.inf if by_night else LARGEST_M)
+        view = View(where, lens)
+        near = snapshot.drawn(view, reach_m, all_around=by_night)
         seen: list[Drawn] = [
             figure
             for actor, figure in near
             if not (self.hangs_on(actor) and actor.surrounds(where.x, where.y, where.z))
         ]
         seen += snapshot.signage.faces(where.x, where.y, min(lens.focal, _SIGNS_M))
-        return self._camera.look(snapshot.scene, where, seen, daylight), [figure for _, figure in near]
+        return self._camera.look(snapshot.scene, view, seen, daylight), [figure for _, figure in near]
 
 
 class ImageSensor(Viewer):

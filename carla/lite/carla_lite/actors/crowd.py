@@ -1,0 +1,191 @@
+"""The walkers of a world as arrays: what moves and what is sent of all of them, a few calls for any number.
+
+Owns the columns of a walker's state, and the step of all walkers. A ``Walker`` is a view of its column. Lengths and
+angles go through ``math``, whose last bits are the same on every processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_lite.motion.physics import Ground
+from carla_lite.motion.vehicles import GRAVITY_MPS2
+from carla_lite.protocol import wire
+from carla_lite.scenery.statics import StaticIndex
+
+# Of Unreal's characters, as CARLA's are: the largest speed, and the impulse of a jump.
+TOP_SPEED_MPS = 40.96
+JUMP_MPS = 4.2
+ACCELERATION_MPS2 = 10.0
+TURN_RADPS = 2.0 * math.pi
+# Deceleration of a fallen walker that slides on asphalt.
+SLIDING_MPS2 = 6.0
+
+Floats = NDArray[np.float64]
+
+
+class Column:
+    """Elements of a walker's state, which are the rows of the crowd's array; flags are 0 or 1."""
+
+    X, Y, Z, YAW, VX, VY, VZ = range(7)
+    AX, AY = 7, 8
+    DIRECTION_X, DIRECTION_Y, DIRECTION_Z, SPEED, JUMP = range(9, 14)
+    """Its control."""
+    WANTED_X, WANTED_Y, HEADING = 14, 15, 16
+    """The velocity that the control asks for (m/s), and its direction (rad)."""
+    YAW_RATE = 17
+    LIES_S = 18
+    """Seconds that a fallen walker still lies."""
+    STRIDES_M = 19
+    """The distance walked."""
+    SENT = 20
+    """Whether a client's crowd has sent this tick's place."""
+    PHYSICS, GRAVITY = 21, 22
+    RADIUS_M, HALF_HEIGHT_M = 23, 24
+
+
+COLUMNS = Column.HALF_HEIGHT_M + 1
+# An actor's record in the world message whose last part is a walker's control (``wire.WALKER_RECORD``).
+_RECORD = np.dtype([("id", "<u4"), ("state", "u1"), ("figures", "<f4", 19), ("jump", "u1"), ("rest", "V37")])
+_DEGREES = 180.0 / math.pi
+
+
+class Member(Protocol):
+    """A walker, as its crowd needs it."""
+
+    id: int
+    state: Floats
+
+
+class Crowd:
+    """All walkers of a world, in its order."""
+
+    def __init__(self) -> None:
+        self._held: list[Member] = []
+        self.columns: Floats = np.zeros((COLUMNS, 0))
+        self._records = np.zeros(0, _RECORD)
+
+    def hold(self, walkers: Sequence[Member]) -> Floats:
+        """Return the state of these walkers (columns, n), which is theirs from now on."""
+        if self._held != walkers:
+            self._held = list(walkers)
+            self.columns = np.array([walker.state for walker in walkers]).reshape(-1, COLUMNS).T.copy()
+            for index, walker in enumerate(walkers):
+                walker.state = self.columns[:, index]
+            self._records = np.zeros(len(walkers), _RECORD)
+            self._records["id"], self._records["state"] = [walker.id for walker in walkers], wire.ACTIVE
+        return self.columns
+
+    def records(self) -> NDArray[np.uint8]:
+        """Return the walkers' records in the world message (n, bytes); valid until the next call."""
+        of, figures = self.columns, self._records["figures"]
+        figures[:, 0:3] = of[Column.X : Column.YAW].T
+        figures[:, 3] = np.where(of[Column.LIES_S] > 0.0, -90.0, 0.0)
+        figures[:, 4] = of[Column.YAW] * _DEGREES
+        figures[:, 6:9] = of[Column.VX : Column.AX].T
+        figures[:, 12:14] = of[Column.AX : Column.DIRECTION_X].T
+        figures[:, 15:19] = of[Column.DIRECTION_X : Column.JUMP].T
+        self._records["jump"] = of[Column.JUMP]
+        return self._records.view(np.uint8).reshape(-1, _RECORD.itemsize)
+
+
+def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: float | None = None) -> None:
+    """Move walkers by ``dt`` seconds, except those whose place a client's crowd has sent for this tick.
+
+    ``level`` is the height of the ground where it is the same everywhere.
+    """
+    if not of.shape[1]:
+        return
+    (x, y), (vx, vy), (ax, ay) = of[: Column.Z], of[Column.VX : Column.VZ], of[Column.AX : Column.DIRECTION_X]
+    lies_s, strides_m = of[Column.LIES_S], of[Column.STRIDES_M]
+    np.maximum(lies_s - dt, 0.0, out=lies_s)
+    own = (of[Column.SENT] == 0.0) & (of[Column.PHYSICS] != 0.0)
+    of[Column.SENT] = 0.0
+    before_x, before_y = vx.copy(), vy.copy()
+    _accelerate(of, dt, own)
+    ax[own], ay[own] = ((vx - before_x) / dt)[own], ((vy - before_y) / dt)[own]
+    strides_m += _lengths(vx, vy) * dt
+    np.add(x, vx * dt, out=x, where=own)
+    np.add(y, vy * dt, out=y, where=own)
+    moves = own & ((vx != 0.0) | (vy != 0.0))
+    for index in (moves & (statics.clearances.of(x, y) < 1.5 * of[Column.RADIUS_M])).nonzero()[0].tolist():
+        _keep_out(of[:, index], statics)
+    heights = np.where(lies_s == 0.0, of[Column.HALF_HEIGHT_M], of[Column.RADIUS_M])
+    heights += level if level is not None else list(map(ground, x.tolist(), y.tolist()))
+    _stand(of, dt, heights, own)
+
+
+def _lengths(x: Floats, y: Floats) -> Floats:
+    return np.array(list(map(math.hypot, x.tolist(), y.tolist())))
+
+
+def _accelerate(of: Floats, dt: float, own: NDArray[np.bool_]) -> None:
+    """Change the velocities towards the controls', and the yaw towards their direction."""
+    yaw, vx, vy = of[Column.YAW], of[Column.VX], of[Column.VY]
+    stands = of[Column.LIES_S] == 0.0
+    wanted = np.where(stands, of[Column.WANTED_X : Column.HEADING], 0.0)
+    missing = wanted - of[Column.VX : Column.VZ]
+    moves = missing.any(axis=0) & own
+    if moves.any():
+        which = moves.nonzero()[0]
+        dx, dy = missing[:, which]
+        most = np.where(stands[which], ACCELERATION_MPS2, SLIDING_MPS2) * dt
+        change = _lengths(dx, dy)
+        there = change <= most
+        vx[which] = np.where(there, wanted[0, which], vx[which] + dx / change * most)
+        vy[which] = np.where(there, wanted[1, which], vy[which] + dy / change * most)
+    directed = wanted.any(axis=0)
+    turn = of[Column.HEADING] - yaw
+    far = (np.abs(turn) > math.pi).nonzero()[0]
+    if len(far):
+        turn[far] = [math.remainder(one, math.tau) for one in turn[far].tolist()]
+    turn = np.minimum(np.maximum(turn, -TURN_RADPS * dt), TURN_RADPS * dt)
+    turn = np.where(directed, turn, of[Column.YAW_RATE] * dt * stands)
+    np.add(yaw, turn, out=yaw, where=own)
+
+
+def _keep_out(state: Floats, statics: StaticIndex) -> None:
+    """Slide along obstacles."""
+    x, y, z = state[: Column.YAW].tolist()
+    r, half_height_m = state[Column.RADIUS_M :].tolist()
+    for i in statics.at(x, y):
+        box = statics.boxes[i]
+        if not box.solid or z + half_height_m < box.z - box.half_height_m:
+            continue
+        dx, dy = x - box.x, y - box.y
+        along, across = dx * box.cos + dy * box.sin, dy * box.cos - dx * box.sin
+        over_x, over_y = box.half_length_m + r - abs(along), box.half_width_m + r - abs(across)
+        if over_x <= 0.0 or over_y <= 0.0:
+            continue
+        if over_x < over_y:
+            along += math.copysign(over_x, along)
+        else:
+            across += math.copysign(over_y, across)
+        x = box.x + along * box.cos - across * box.sin
+        y = box.y + along * box.sin + across * box.cos
+    state[Column.X], state[Column.Y] = x, y
+
+
+def _stand(of: Floats, dt: float, heights: Floats, own: NDArray[np.bool_]) -> None:
+    """Follow the ground, jump, or fall to it; ``heights`` are those of the bodies' centres on it (m)."""
+    z, vz, jump = of[Column.Z], of[Column.VZ], of[Column.JUMP]
+    stands = of[Column.LIES_S] == 0.0
+    on_ground = z <= heights + 1e-3
+    jumps = on_ground & (jump != 0.0) & stands & own
+    if jumps.any():
+        vz[jumps], jump[jumps], on_ground[jumps] = JUMP_MPS, 0.0, False
+    floats = of[Column.GRAVITY] == 0.0
+    falls = (~on_ground | (vz > 0.0)) & own & ~floats
+    if falls.any():
+        np.subtract(vz, GRAVITY_MPS2 * dt, out=vz, where=falls)
+    if floats.any() or falls.any():
+        np.add(z, vz * dt, out=z, where=(falls | floats) & own)
+    # Kerbs and slopes are walked down, without falling.
+    lands = ((z < heights) | (on_ground & (vz <= 0.0))) & ~floats & own
+    np.copyto(z, heights, where=lands)
+    np.copyto(vz, 0.0, where=lands)

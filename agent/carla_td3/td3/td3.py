@@ -77,14 +77,15 @@ class TD3(Algorithm):
             ``q_buffer``: overestimation shows there, not on replayed actions.
         """
         noise = self.smoothing_noise(len(batch))  # first: every try of this update sees the same noise
-        acts = (self.updates + 1) % self.config.policy_delay == 0
+        number = self.updates + 1
+        acts = number % self.config.policy_delay == 0
         if self.config.cuda_graph and not self.executor.is_dry:
             metrics = self.graphs.update(batch, noise, attempt, rate, acts)
         else:
             metrics = self.phases(batch, noise, attempt, rate, acts)
             if self.config.cuda_graph:
                 self.graphs.prepare(batch, noise, attempt)  # a dry run takes the memory of the graphs, too
-        self.updates += 1
+        self.updates = number
         return metrics
 
     def phases(self, batch: Batch, noise: Tensor, attempt: Attempt, rate: float | Tensor, acts: bool) -> Metrics:
@@ -92,6 +93,7 @@ class TD3(Algorithm):
         (f,), metrics = self.executor.minimise(
             "critic", self.critic_loss, [batch], attempt, self.bellman_target, [noise], rate
         )
+        self.updates += 1  # for reports from here on; ``update`` sets it, since a recording runs this several times
         if acts:
             inputs = [f, batch.vector, batch.privileged]
             _, means = self.executor.minimise("actor", self.actor_loss, inputs, attempt, rate=rate)

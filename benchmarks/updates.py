@@ -4,8 +4,9 @@ included.
 Each runs in its own process, as its users run it, in turns with the other, on the same episodes; the figure is the
 median of the turns' ratios. Ours also takes the vector of 53 numbers, which CnnPolicy does not, and keeps its heap as
 the learner does (``carla_td3.memory.heap``; ``--peer-keeps-heap`` gives the peer the same). ``--width half`` halves the
-convolutions of both. ``--isa`` limits both to the instructions of another processor; the row names the kernels in use.
-Run: ``python benchmarks/updates.py --batch 256 --json``.
+convolutions of both. ``--ours`` also measures updates recorded as CUDA graphs, or with losses compiled by torch.
+``--isa`` limits all to the instructions of another processor; the row names the kernels in use. Run: ``python
+benchmarks/updates.py --batch 256 --json``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -45,6 +47,16 @@ _EPISODE = 500
 Update = Callable[[], object]
 
 
+class Way(str, Enum):
+    """A way to compute our updates."""
+
+    EAGER = "eager"
+    COMPILED = "compiled"
+    """Its losses by ``torch.compile``."""
+    CAPTURED = "captured"
+    """As CUDA graphs; on the CPU the same as eager."""
+
+
 @dataclass(frozen=True)
 class _Observation:
     image: NDArray[np.uint8]  # (4, 84, 84), a road edge that wanders over noise
@@ -60,21 +72,29 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="torch threads of both.")] = os.cpu_count() or 1,
     isa: Annotated[Cap | None, typer.Option(help="No instructions of oneDNN, ATen and MKL beyond this set.")] = None,
     peer_keeps_heap: Annotated[bool, typer.Option("--peer-keeps-heap", help="Tune the peer's heap, too.")] = False,
+    ours: Annotated[
+        list[Way] | None, typer.Option(help="Ways of ours to measure, eager by default; the ratio is the first one's.")
+    ] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Of both.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure updates a second beside Stable-Baselines3."""
+    ways = ours or [Way.EAGER]
     hold_to(isa)  # the two processes read it when they import torch
     config = TD3Config(batch_size=batch, precision=precision, network=NetworkConfig(channels=CHANNELS[width]))
     sides = {
-        "ours": Side(partial(_ours, config, device), threads, keeps_heap=True),
+        **{way.value: Side(partial(_ours, config, device, way), threads, keeps_heap=True) for way in ways},
         "stable_baselines3": Side(partial(_stable_baselines, config, device), threads, peer_keeps_heap),
     }
     with tempfile.TemporaryDirectory() as directory:
         rates, held = _in_turns(sides, Path(directory), updates, repeats)
-    assert held["ours"] == held["stable_baselines3"]
-    assert isa is None or isa.startswith(held["ours"]), f"{isa} was asked for, {held['ours']} took hold"
-    ratios = [ours / theirs for ours, theirs in zip(rates["ours"], rates["stable_baselines3"], strict=True)]
+    took_hold = held["stable_baselines3"]
+    assert set(held.values()) == {took_hold}
+    assert isa is None or isa.startswith(took_hold), f"{isa} was asked for, {took_hold} took hold"
+    ratios = {
+        way.value: spread([own / theirs for own, theirs in zip(rates[way], rates["stable_baselines3"], strict=True)])
+        for way in ways
+    }
     report = {
         "what": "TD3 updates a second, sampling included, and the ratio to Stable-Baselines3 turn by turn",
         "batch": batch,
@@ -82,20 +102,21 @@ def main(
         "width": width,
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "isa": isa,
-        "took_hold": held["ours"],
+        "took_hold": took_hold,
         "threads": threads,
         "peer_keeps_heap": peer_keeps_heap,
         "updates": updates,
         "repeats": repeats,
         "updates_per_s": {name: spread(values) for name, values in rates.items()},
-        "ratio": spread(ratios),
+        "ratio": ratios[ways[0].value],
+        "ratios": ratios,
         "machine": machine("torch", "stable-baselines3", "numpy"),
     }
-    print(json.dumps(report, indent=2) if as_json else f"batch {batch} {precision} {width}: {report['ratio']}")
+    print(json.dumps(report, indent=2) if as_json else f"batch {batch} {precision} {width}: {ratios}")
 
 
-def _ours(config: TD3Config, device: str, directory: Path) -> Update:
-    replay = Replay.create(directory / "replay", capacity=_TRANSITIONS * 2)
+def _ours(config: TD3Config, device: str, way: Way, directory: Path) -> Update:
+    replay = Replay.create(directory / way.value, capacity=_TRANSITIONS * 2)
     observation: _Observation | None = None
     for step, arrived in enumerate(_observations()):
         if observation is None:
@@ -109,7 +130,10 @@ def _ours(config: TD3Config, device: str, directory: Path) -> Update:
     rng = np.random.default_rng(0)
     frames = replay.sample(config.batch_size, rng).frames.numpy()
     _assert_pixels_vary(frames.reshape(-1, frames[0, 0].size))
-    td3 = TD3(config, torch.device(device), seed=0)
+    td3 = TD3(config.model_copy(update={"cuda_graph": way is Way.CAPTURED}), torch.device(device), seed=0)
+    if way is Way.COMPILED:
+        for part in ("bellman_target", "critic_loss", "actor_loss"):
+            setattr(td3, part, torch.compile(getattr(td3, part)))
     return lambda: td3.update(replay.sample(config.batch_size, rng))
 
 

@@ -152,13 +152,17 @@ def _tests(part: Limited) -> None:
 
 
 def _updates(part: Limited) -> None:
-    """Batches and precisions of the README's table; without a GPU only enough to show that it runs."""
+    """Eager and captured updates, and compiled ones; without a GPU only enough to show that it runs."""
     quick = part.device == "cpu"
     for batch in (8,) if quick else (64, 256):
         for precision in ("float32",) if quick else ("float32", "bfloat16"):
             turns = ("--updates", "1", "--repeats", "1") if quick else ("--updates", "50", "--repeats", "5")
             which = ("--batch", str(batch), "--precision", precision, "--device", part.device)
-            part.run(f"{batch}-{precision}", "benchmarks/updates.py", *which, *turns, "--json")
+            ours = ("--ours", "eager", "--ours", "captured")
+            part.run(f"{batch}-{precision}", "benchmarks/updates.py", *which, *ours, *turns, "--json")
+    if not quick:  # by itself: it takes a C++ compiler, and may fail
+        words = ("--batch", "64", "--device", part.device, "--ours", "eager", "--ours", "compiled", "--json")
+        part.run("64-compiled", "benchmarks/updates.py", *words, "--updates", "50", "--repeats", "5")
 
 
 def _ways(part: Limited) -> None:

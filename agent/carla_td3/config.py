@@ -504,6 +504,11 @@ class TD3Config(Section):
         description="Precision of the encoder's arithmetic. auto takes bfloat16 where it is faster, else float32, and "
         "decides once per run. float16 uses a loss scale and is for GPUs without bfloat16.",
     )
+    cuda_graph: Annotated[bool, Pin.SIZE] = Field(
+        False,
+        description="On a GPU, record the kernels of an update once and launch them together. It helps small batches, "
+        "and takes memory of its own. Without effect on the CPU and with memory.offload.",
+    )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of the Gaussian noise on actions.")
     n_step: Annotated[int, Pin.MEMORY] = Field(
         1, ge=1, le=16, description="Number of rewards that a target sums before it bootstraps (n-step returns)."

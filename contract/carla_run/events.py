@@ -66,6 +66,8 @@ class AgentEvent(StrEnum):
     """The run is complete. Fields: ``steps``, ``updates``."""
     FOOTPRINT = "footprint"
     """The learner estimated its memory before it allocates. Fields: all of ``carla-td3 footprint --json``."""
+    GRAPHS_REFUSED = "graphs_refused"
+    """Updates could not be recorded as CUDA graphs (``td3.cuda_graph``), and run without. Fields: ``device``."""
     MICRO_BATCH_LOWERED = "micro_batch_lowered"
     """The last learner left no exit code, and lack of memory is a possible cause.
     Fields: ``micro_batch``, ``last_micro_batch``, ``needed_mib``, ``free_mib``.

@@ -48,6 +48,9 @@ _FLOAT16_WORKSPACE = 1.5  # the same share for float16 on the CPU, with PyTorch'
 CUDA_CONTEXT = 400 * MIB
 _CUDA_WORKSPACE = 64 * MIB
 _CUDA_HOST = 365 * MIB
+# Nor are these: cuBLAS's workspaces for the streams of warm-up and recording, the arguments of some 400 recorded
+# kernels, and the rounding of a pool that shares no block with others.
+_CUDA_GRAPHS = 96 * MIB
 _CHECKPOINT_BESIDE_TENSORS = MIB // 16  # names, generator, counters, manifest
 
 
@@ -155,10 +158,12 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int, networks: Ne
     share = _FLOAT16_WORKSPACE if unfolds else _ONEDNN_WORKSPACE
     workspace = 0 if cuda else int(share * activations)
     copies = 1 if config.replay.demonstrations is None else 2  # as the two rings give it, and joined
+    graphs = config.td3.cuda_graph and cuda and not config.memory.offload
     sampled, on_device = (batch_bytes(count, stack, privileged, config.td3.n_step) for count in (batch, rows))
     return (
         Item("sampled batch", "always", host=copies * sampled, device=cuda * on_device),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
+        *((Item("CUDA graphs and their inputs", "always", device=_CUDA_GRAPHS + sampled),) if graphs else ()),
         _placed("activations", "updating", activations, cuda),
         _placed("workspace and heap gaps", "updating", workspace, cuda),
     )

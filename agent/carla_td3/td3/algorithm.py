@@ -62,6 +62,11 @@ class Algorithm(ABC):
     def learned(self) -> Sequence[Learned]:
         """Parameters that each phase of an update steps; the first entry has the encoder."""
 
+    @property
+    def without_graphs(self) -> str:
+        """Why updates run without the CUDA graphs that were asked for; empty if they don't."""
+        return ""
+
     @abstractmethod
     def update(self, batch: Batch, attempt: Attempt = whole_batch, rate: float = 1.0) -> Metrics:
         """Make one update from a batch, and count it.

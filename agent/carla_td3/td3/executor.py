@@ -71,6 +71,8 @@ class Executor:
 
     Attributes:
         device: where losses and gradients are computed.
+        offload: parts that stay on the host.
+        place: another object after each move.
         precision: of the encoder there: float32, bfloat16 or float16.
     """
 
@@ -101,7 +103,8 @@ class Executor:
 
     def _place(self, device: torch.device, offload: Collection[Offload]) -> None:
         """Place the networks, and create optimizers with moments of 0 for them."""
-        self.device = device
+        self.device, self.offload = device, frozenset(offload)
+        self.place = object()
         self.precision = computed(self._asked_precision, device.type == "cuda")
         self.online.precision = self.target.precision = self.precision
         on_host, apart, float16 = "optimizer" in offload, "targets" in offload, self.precision == "float16"
@@ -123,7 +126,7 @@ class Executor:
         attempt: Attempt,
         label: Callable[..., Tensor] | None = None,
         label_inputs: Sequence[Rows] = (),
-        rate: float = 1.0,
+        rate: float | Tensor = 1.0,
     ) -> tuple[tuple[Tensor, ...], Metrics]:
         """Step once along the gradient of the mean loss of a batch of N rows.
 

@@ -95,13 +95,13 @@ class OffloadedAdam:
             parameter.grad = None
 
     @torch.no_grad()
-    def step(self, dry_run: bool = False, rate: float = 1.0) -> None:
+    def step(self, dry_run: bool = False, rate: float | Tensor = 1.0) -> None:
         """Make one Adam step with the present gradients. If Adam is on the host, this waits for the device.
 
         Args:
             dry_run: run every kernel and change nothing. Adam is told that there is an overflow, so it leaves weights,
                 moments and step counts unchanged.
-            rate: factor of the learning rate.
+            rate: factor of the learning rate; a tensor () if a CUDA graph is to read it anew in each launch.
         """
         if self._on_host:
             torch._foreach_copy_([_gradient(each) for each in self._stepped], list(map(_gradient, self._parameters)))
@@ -115,7 +115,7 @@ class OffloadedAdam:
         if self._on_host:
             torch._foreach_copy_(self._parameters, self._stepped, non_blocking=True)
 
-    def _adam(self, overflow: Tensor | None, rate: float) -> None:
+    def _adam(self, overflow: Tensor | None, rate: float | Tensor) -> None:
         """Step the masters by their gradients, with torch.optim.Adam's defaults; no change if ``overflow`` is 1."""
         adam(
             self._stepped,

@@ -31,6 +31,7 @@ memory, and where tensors are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -38,6 +39,7 @@ from torch.nn import functional
 
 from carla_td3.td3.algorithm import Algorithm
 from carla_td3.td3.executor import Attempt, Learned, Loss, Metrics, whole_batch
+from carla_td3.td3.graphs import Graphs
 from carla_td3.td3.imitation import imitation_loss, smoothness_loss
 from carla_td3.td3.networks import frozen
 from carla_td3.td3.replay.frames import ACTION
@@ -55,6 +57,16 @@ class TD3(Algorithm):
             Learned("actor", ("actor.",), self.config.actor_learning_rate),
         )
 
+    @cached_property
+    def graphs(self) -> Graphs:
+        """The recorded updates."""
+        return Graphs(self.executor, self.phases)
+
+    @property
+    def without_graphs(self) -> str:
+        """Why updates run without the CUDA graphs that were asked for; empty if they don't."""
+        return self.graphs.refused if self.config.cuda_graph else ""
+
     def update(self, batch: Batch, attempt: Attempt = whole_batch, rate: float = 1.0) -> Metrics:
         """One update of the critics, and of the actor and all targets every d-th time.
 
@@ -65,11 +77,24 @@ class TD3(Algorithm):
             ``q_buffer``: overestimation shows there, not on replayed actions.
         """
         noise = self.smoothing_noise(len(batch))  # first: every try of this update sees the same noise
+        number = self.updates + 1
+        acts = number % self.config.policy_delay == 0
+        if self.config.cuda_graph and not self.executor.is_dry:
+            metrics = self.graphs.update(batch, noise, attempt, rate, acts)
+        else:
+            metrics = self.phases(batch, noise, attempt, rate, acts)
+            if self.config.cuda_graph:
+                self.graphs.prepare(batch, noise, attempt)  # a dry run takes the memory of the graphs, too
+        self.updates = number
+        return metrics
+
+    def phases(self, batch: Batch, noise: Tensor, attempt: Attempt, rate: float | Tensor, acts: bool) -> Metrics:
+        """Update the critics, and with ``acts`` the actor and all targets; return what ``update`` returns."""
         (f,), metrics = self.executor.minimise(
             "critic", self.critic_loss, [batch], attempt, self.bellman_target, [noise], rate
         )
-        self.updates += 1
-        if self.updates % self.config.policy_delay == 0:
+        self.updates += 1  # for reports from here on; ``update`` sets it, since a recording runs this several times
+        if acts:
             inputs = [f, batch.vector, batch.privileged]
             _, means = self.executor.minimise("actor", self.actor_loss, inputs, attempt, rate=rate)
             self.executor.update_targets(self.config.tau, attempt)

@@ -84,7 +84,7 @@ class Learner:
         self._last_pacing: Pacing | None = None
         self.checkpoint: str | None = None
         """Name of the last checkpoint, ``step-…``; None before the first."""
-        self._logged_precision = False
+        self._logged_precision = self._logged_graphs = False
         self._log_precision()
         if checkpoint.exists(run.path):
             self._restore()
@@ -192,6 +192,7 @@ class Learner:
         batch = self._batches.draw(self._replay, self.updates)
         self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
         self._losses.add(self._algorithm.update(batch, self._recovery.attempt, rate))
+        self._log_graphs()
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms
         self.update_ms = round(before + _SMOOTHING * (took_ms - before), 3)
@@ -254,6 +255,12 @@ class Learner:
         if sentence and not self._logged_precision:
             self._logged_precision = True
             self._events.append("precision", sentence, asked=asked, computed=computed, device=str(self.device))
+
+    def _log_graphs(self) -> None:
+        """Log once that updates run without the CUDA graphs that were asked for."""
+        if self._algorithm.without_graphs and not self._logged_graphs:
+            self._logged_graphs = True
+            self._events.append("graphs_refused", self._algorithm.without_graphs, device=str(self.device))
 
     def _log_shortage(self, shortage: Shortage) -> None:
         account = asdict(shortage)

@@ -22,7 +22,7 @@ SMALL = TD3Config(network=NARROW, batch_size=SIZE, policy_delay=1)
 def before_each_step(optimizer: OffloadedAdam, do: Callable[[], None]) -> None:
     step = optimizer._adam
 
-    def watched(overflow: Tensor | None, rate: float) -> None:
+    def watched(overflow: Tensor | None, rate: float | Tensor) -> None:
         do()
         step(overflow, rate)
 

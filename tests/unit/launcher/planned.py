@@ -22,6 +22,7 @@ BASE: dict[str, Any] = {
     "device": "cuda",
     "td3.batch_size": 256,
     "td3.micro_batch": None,
+    "td3.cuda_graph": False,
     "memory.offload": [],
     "environment.camera.width": 84,
     "environment.camera.height": 84,
@@ -37,23 +38,25 @@ BASE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """An agent: MiB of its networks, of their optimizer, of a row in an update, and of its processes."""
+    """An agent: MiB of its networks, of their optimizer, a row in an update, its processes, and CUDA graphs."""
 
     networks: float = 40.0
     optimizer: float = 20.0
     row: float = 0.25
     processes: float = 450.0
+    graphs: float = 0.0
 
     def __call__(self, variants: Sequence[Values]) -> list[Sizes]:
         return [self.one(values) for values in variants]
 
     def one(self, values: Values) -> Sizes:
-        full = {**BASE, **values}
+        full = {**BASE, "td3.cuda_graph": self.graphs > 0, **values}
         if full["environment.camera.width"] != 84:
             return Sizes(values, refusal="`environment.camera.width` is 64; it must be 84.")
         cuda, offloaded = full["device"] == "cuda", bool(full["memory.offload"])
         rows = min(full["td3.batch_size"], full["td3.micro_batch"] or full["td3.batch_size"])
         update = self.networks + self.row * rows + (0 if offloaded and cuda else self.optimizer)
+        update += self.graphs if full["td3.cuda_graph"] and cuda and not offloaded else 0
         ram = self.processes + 45 * full["evaluation.video"] + (300 if cuda else update)
         mib = {
             PoolKind.VRAM: CONTEXT_MIB + update if cuda else 0.0,

@@ -196,6 +196,16 @@ def test_of_a_figure_of_its_own_only_what_the_agent_did_not_see_is_unseen() -> N
     assert [step.unseen_mib[PoolKind.VRAM] for step in found] == [8, 8 + 24, 8 + 24 + 32]
 
 
+def test_cuda_graphs_are_given_up_before_all_else() -> None:
+    base = AGENT.present({**BASE, "td3.cuda_graph": True})
+    first = build_ladder(ALL, base, simulator("Epic"), Rule(graphs=96.0))[PoolKind.VRAM][0]
+    assert (first.rung, first.values, first.frees_mib[PoolKind.VRAM]) == (
+        "no_cuda_graph",
+        {"td3.cuda_graph": False},
+        96,
+    )
+
+
 def test_coarser_quality_frees_the_difference_of_carla_s_peaks() -> None:
     (step,) = named(ladder_of(PoolKind.VRAM), "carla_low")
     assert step.quality == "Low"
@@ -207,6 +217,7 @@ def test_coarser_quality_frees_the_difference_of_carla_s_peaks() -> None:
     [
         ("agent_cpu", PoolKind.VRAM, {"device": "cpu"}),
         ("offload", PoolKind.VRAM, {"device": "cpu"}),
+        ("no_cuda_graph", PoolKind.VRAM, {}),
         ("micro_batches", PoolKind.VRAM, {"td3.micro_batch": 1}),
         ("micro_batches", PoolKind.VRAM, {"device": "cpu"}),
         ("micro_batches", PoolKind.RAM, {}),

@@ -29,8 +29,8 @@ from carla_lite.motion.physics import (
 )
 from carla_lite.motion.vehicles import GRAVITY_MPS2, VehicleModel
 
-FEW = 14
-"""So many moving vehicles are as fast one by one."""
+FEW = 40
+"""So many moving vehicles are as fast one by one, in a server that waits for its client between ticks."""
 
 Floats = NDArray[np.float64]
 _state = attrgetter(

@@ -5,7 +5,8 @@ Each runs in its own process, as its users run it, in turns with the other, on t
 median of the turns' ratios. Ours also takes the vector of 53 numbers, which CnnPolicy does not, and keeps its heap as
 the learner does (``carla_td3.memory.heap``; ``--peer-keeps-heap`` gives the peer the same). ``--width half`` halves the
 convolutions of both. ``--ours`` also measures updates recorded as CUDA graphs, or with losses compiled by torch.
-``--isa`` limits all to the instructions of another processor; the row names the kernels in use. Run: ``python
+On a busy machine, the processor time of an update with ``--threads 1`` says more than the rates. ``--isa`` limits all
+to the instructions of another processor; the row names the kernels in use. Run: ``python
 benchmarks/updates.py --batch 256 --json``.
 """
 
@@ -87,7 +88,7 @@ def main(
         "stable_baselines3": Side(partial(_stable_baselines, config, device), threads, peer_keeps_heap),
     }
     with tempfile.TemporaryDirectory() as directory:
-        rates, held = _in_turns(sides, Path(directory), updates, repeats)
+        rates, spent, held = _in_turns(sides, Path(directory), updates, repeats)
     took_hold = held["stable_baselines3"]
     assert set(held.values()) == {took_hold}
     assert isa is None or isa.startswith(took_hold), f"{isa} was asked for, {took_hold} took hold"
@@ -108,6 +109,7 @@ def main(
         "updates": updates,
         "repeats": repeats,
         "updates_per_s": {name: spread(values) for name, values in rates.items()},
+        "processor_ms_an_update": {name: spread(values) for name, values in spent.items()},
         "ratio": ratios[ways[0].value],
         "ratios": ratios,
         "machine": machine("torch", "stable-baselines3", "numpy"),
@@ -223,9 +225,10 @@ class Side:
 
 def _in_turns(
     sides: dict[str, Side], directory: Path, count: int, repeats: int
-) -> tuple[dict[str, list[float]], dict[str, str]]:
+) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, str]]:
     spawn = multiprocessing.get_context("spawn")
     rates: dict[str, list[float]] = {name: [] for name in sides}
+    spent: dict[str, list[float]] = {name: [] for name in sides}
     with contextlib.ExitStack() as stack:
         pipes, held = {}, {}
         for name, side in sides.items():
@@ -239,12 +242,14 @@ def _in_turns(
         for _ in counted(range(repeats), "turn"):
             for name, pipe in pipes.items():
                 pipe.send(count)
-                rates[name].append(pipe.recv())
-    return rates, held
+                rate, used_ms = pipe.recv()
+                rates[name].append(rate)
+                spent[name].append(used_ms)
+    return rates, spent, held
 
 
 def _serve(side: Side, directory: Path, pipe: Connection) -> None:
-    """Report ATen's configuration; then make as many updates as each request asks for, and answer with their rate."""
+    """Report ATen's configuration; then make the updates of each request, and answer with rate and processor ms."""
     torch.set_num_threads(side.threads)
     if side.keeps_heap:
         heap.keep()
@@ -255,12 +260,12 @@ def _serve(side: Side, directory: Path, pipe: Connection) -> None:
     with contextlib.suppress(EOFError):
         while True:
             count = pipe.recv()
-            start = time.perf_counter()
+            start, used_s = time.perf_counter(), time.process_time()
             for _ in range(count):
                 update()
             if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 torch.cuda.synchronize()
-            pipe.send(count / (time.perf_counter() - start))
+            pipe.send((count / (time.perf_counter() - start), 1000 * (time.process_time() - used_s) / count))
 
 
 if __name__ == "__main__":

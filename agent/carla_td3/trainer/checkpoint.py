@@ -35,13 +35,14 @@ from carla_run.files import read_whole, sync, write_synced
 from carla_run.readers import inner
 from carla_run.sealed import is_damaged, sealed
 from carla_td3.config import AgentConfig
+from carla_td3.exits import is_out_of_memory
 from carla_td3.pins import legacy_values
 
 _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
 _PATTERN = "step-*"
 _BROKEN = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
-    *(RuntimeError, StopIteration, MemoryError, safetensors.SafetensorError),
+    *(RuntimeError, StopIteration, safetensors.SafetensorError),
 )
 """What reading a broken file raises."""
 
@@ -190,6 +191,7 @@ def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
         manifest["architecture"] = dict(manifest["architecture"])
         return Checkpoint(path, int(manifest["step"]), tensors, dict(json.loads(values)), manifest, skipped)
     except _BROKEN as error:
+        _require_memory(error)
         raise CheckpointError(f"{path}: can't be read ({_reason(error)}); delete it to use an older one.") from None
 
 
@@ -210,6 +212,7 @@ def _require_fit(checkpoint: Checkpoint, try_it: Callable[[Checkpoint], object] 
         if try_it is not None:
             try_it(checkpoint)
     except _BROKEN as error:
+        _require_memory(error)
         reason = str(error) if type(error) is ValueError else _reason(error)
         raise CheckpointError(
             f"{checkpoint.path}: doesn't fit the networks ({reason}); delete it to use an older one."
@@ -240,6 +243,12 @@ def _scores(root: Path) -> dict[Path, float]:
         with contextlib.suppress(*_BROKEN):
             scores[path] = float(json.loads(read_whole(path / _MANIFEST))["score"])
     return scores
+
+
+def _require_memory(error: BaseException) -> None:
+    """Raise the error again if memory ran out: the checkpoint may be whole, and an older one would lose steps."""
+    if is_out_of_memory(error):
+        raise error
 
 
 def _not_finite(tensors: Mapping[str, Tensor]) -> str | None:

@@ -24,7 +24,7 @@ from carla_td3 import config
 from carla_td3.run_directory import prepare, save_config
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.checkpoint import CheckpointError
-from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.learner import Learner, architecture
 from carla_td3.trainer.pacing import Counters
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
@@ -212,3 +212,14 @@ def test_a_tebibyte_of_values_is_not_read(run: RunPaths, name: str) -> None:
     with (run.checkpoints / "step-000000009" / name).open("r+b") as file:
         file.truncate(1 << 40)
     assert "File too large" in skipped(run)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_checkpoint_that_memory_is_too_short_for_is_not_passed_over(run: RunPaths, error: Exception) -> None:
+    """It may be whole, and an older one would lose the steps in between."""
+
+    def too_large(_: checkpoint.Checkpoint) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        checkpoint.load(run.path, architecture(TINY), too_large)

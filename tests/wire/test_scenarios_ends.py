@@ -35,7 +35,7 @@ def test_a_simulator_that_crashes_silently_ran_out_of_memory_on_a_full_card_and_
     def crash(times: int) -> str:
         """Have CARLA hold its memory of the card, and end it by a fault; return what the launcher puts it down to."""
         run.until(lambda: len(run.events("simulator_healthy")) == times)
-        pid = run.state["simulator"]["pid"]
+        pid = run.events("simulator_started")[-1]["pid"]
         card.hold(pid, CARLA_MIB, "G")
         run.until(lambda: run.timeline()[-1]["pools"]["vram:0"]["owners"].get("simulator") == CARLA_MIB)
         os.kill(pid, signal.SIGSEGV)

@@ -114,7 +114,7 @@ def test_16_processes_of_which_the_driver_tells_nothing_are_owners_all_the_same(
     run = carla_on(launch, tmp_path, card, "--device", "cpu")
     run.until(lambda: bool(run.events("simulator_started")))
     card.unlisted_mib = 4813
-    card.hold(run.state["simulator"]["pid"], None, "G")
+    card.hold(run.events("simulator_started")[-1]["pid"], None, "G")
     run.until_training()
     run.until(lambda: bool(vram_of_simulator(run)))
     assert vram_of_simulator(run)[-1] == pytest.approx(4813)
@@ -161,7 +161,7 @@ def test_policy_restart_simulator_alone_is_obeyed(launch: Launch, tmp_path: Path
     """Under pressure by a CARLA that grew: it is restarted, the agent goes on as it was."""
     run = carla_on(launch, tmp_path, card, "--policy", "restart_simulator", "--device", "cpu")
     run.until(lambda: bool(run.events("simulator_started")))
-    pid = run.state["simulator"]["pid"]
+    pid = run.events("simulator_started")[-1]["pid"]
     card.hold(pid, 4813, "G")
     run.until_training()
     agent = run.beat["pid"]
@@ -170,7 +170,7 @@ def test_policy_restart_simulator_alone_is_obeyed(launch: Launch, tmp_path: Path
     run.until(lambda: bool(run.events("simulator_restart")))
     card.release(pid)
     run.until(lambda: len(run.events("simulator_started")) == 2)
-    card.hold(run.state["simulator"]["pid"], 4813, "G")
+    card.hold(run.events("simulator_started")[-1]["pid"], 4813, "G")
     run.until(lambda: run.state["state"] == "running")
     run.until_stepping()
     assert [row["rung"] for row in run.events("rung_taken")] == ["restart_simulator"]

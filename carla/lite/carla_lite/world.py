@@ -33,7 +33,7 @@ from carla_lite.actors.walkers import Walker
 from carla_lite.blueprints.catalogue import CATALOGUE, SPECTATOR, find
 from carla_lite.blueprints.sensors import REFUSED
 from carla_lite.maps import LAYERED_SUFFIX, Maps
-from carla_lite.motion import collisions, fleet
+from carla_lite.motion import collisions, physics
 from carla_lite.motion.physics import AIRBORNE_M, Body
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.options import DEFAULTS, WorldOptions
@@ -266,13 +266,12 @@ class World:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare(delta_s)
-        ground, level = self.network.ground, self.network.level
-        fleet.advance_all([vehicle.body for vehicle in self.vehicles], physics_s, ground, level)
-        for vehicle in self.vehicles:
+            physics.advance(vehicle.body, physics_s, self.network.ground)
             vehicle.speed_limit_kmh = self.limits.at(vehicle.body.x, vehicle.body.y)
         self.signage.tell(self.vehicles, self.elapsed_s)
         if self.walkers:
-            crowd.step(self._crowd.hold(self.walkers), physics_s, ground, self.scene.statics, level)
+            people, network = self._crowd.hold(self.walkers), self.network
+            crowd.step(people, physics_s, network.ground, self.scene.statics, network.level)
             for gone in [walker.id for walker in self.walkers if walker.is_gone]:
                 self.destroy(gone)
         collided = self._collide()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from carla_run.files import read_whole
+from carla_run.files import read_whole, write_synced
 from carla_run.formats import FormatError
 from carla_run.sealed import is_damaged, sealed, unsealed
 from carla_td3.td3.replay.layout import Layout, ReplayError
@@ -62,9 +61,10 @@ def write(directory: Path, layout: Layout) -> None:
     Raises:
         OSError: it can't be written, and the earlier ring stays in use.
     """
-    _store(directory / META, _contents(layout)[META])
+    contents = _contents(layout)
+    _store(directory / META, contents[META])
     with contextlib.suppress(OSError):
-        _store(directory / COPY, _contents(layout)[COPY])
+        _store(directory / COPY, contents[COPY])
 
 
 def mend(directory: Path, layout: Layout) -> None:
@@ -82,10 +82,7 @@ def _contents(layout: Layout) -> dict[str, bytes]:
 
 def _store(path: Path, content: bytes) -> None:
     temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(temporary, content)
     temporary.replace(path)
 
 

@@ -50,7 +50,7 @@ class Column:
 
 
 COLUMNS = Column.HALF_HEIGHT_M + 1
-# An actor's record in the world message whose last part is a walker's control (``wire.WALKER_RECORD``).
+# Actor record of 119 bytes, as ``wire`` has the others'; its last part is a walker's control: direction, speed, jump.
 _RECORD = np.dtype([("id", "<u4"), ("state", "u1"), ("figures", "<f4", 19), ("jump", "u1"), ("rest", "V37")])
 _DEGREES = 180.0 / math.pi
 

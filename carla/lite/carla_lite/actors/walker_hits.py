@@ -123,15 +123,14 @@ def _meet(body: Body, walker: Walker) -> tuple[float, float, float] | None:
     x, y, _, _, walker_vx, walker_vy, walker_vz, *_ = state
     if state[Column.PHYSICS]:
         walker.state[:2] = x + nx * depth, y + ny * depth
-    vx, vy, vz = body.world_velocity()
+    vx, vy, _ = body.world_velocity()
     closing = (vx - walker_vx) * nx + (vy - walker_vy) * ny
     if closing <= 0.0:
         return None
     inverse = 1.0 / walker.mass_kg + (1.0 / body.model.mass_kg if body.simulate_physics else 0.0)
     size = closing / inverse
     if body.simulate_physics:
-        mass = body.model.mass_kg
-        body.set_world_velocity(vx + -size * nx / mass, vy + -size * ny / mass, vz + 0.0 / mass)
+        body.push((-size * nx, -size * ny, 0.0))
     change = size / walker.mass_kg
     velocity = walker_vx + change * nx, walker_vy + change * ny
     if vx * nx + vy * ny > FALLS_FROM_MPS:

@@ -28,8 +28,6 @@ WORLD_HEAD = struct.Struct("<QdfiiiI")
 """Episode, wall clock, delta, map origin, state flags; flags other than 0 can abort the client (section 3.4)."""
 VEHICLE_RECORD = struct.Struct("<IB15f3fBBBifBBIB24x")
 """Actor record of 119 bytes: id, state, transform, velocity, angular velocity, acceleration, vehicle part."""
-WALKER_RECORD = struct.Struct("<IB15f4fB37x")
-"""Actor record of 119 bytes whose last part is a walker's control: direction, speed, jump."""
 PLAIN_RECORD = struct.Struct("<IB6f90x")
 """Actor record of sensors and the spectator: 119 bytes with an empty last part."""
 _TOKEN = struct.Struct("<IHBB16x")

@@ -63,6 +63,16 @@ class FurtherSimulators:
         """Return the ids of all their processes now."""
         return frozenset(pid for each in self._all for pid in each.program.pids())
 
+    @property
+    def are_up(self) -> bool:
+        """Return whether none of them starts or waits for its restart."""
+        return not any(each.program.state in (ProgramState.STARTING, ProgramState.BACKING_OFF) for each in self._all)
+
+    def restart(self, cause: str) -> None:
+        """End those that run; the next look starts them again."""
+        for each in self._all:
+            self._drop(each, cause)
+
     def look(self, seen: Observation, quality: str | None, count: int) -> None:
         """Look at each once per interval: start those that are due, end those that aren't needed or have failed.
 

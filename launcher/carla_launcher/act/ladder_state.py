@@ -269,7 +269,8 @@ class LadderState:
         if (context := context_mib(seen)) and not self._journal.state.agent_figures_doubted:
             self._journal.change(agent_context_mib=context)
         beat = seen.agent.beat
-        if not self._fresh_known and beat is not None and beat.phase in ("collecting", "updating"):
+        all_up = seen.further is not None
+        if all_up and not self._fresh_known and beat is not None and beat.phase in ("collecting", "updating"):
             self._fresh_known = True
         if simulator_age_s > self._config.simulator.restarts.stable_after_s + self._config.memory.slope_window_s:
             self.keep_simulator_peak()

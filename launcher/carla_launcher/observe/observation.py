@@ -136,9 +136,14 @@ class AgentSeen:
 
 @dataclass(frozen=True)
 class Observation:
-    """Everything observed at ``time_s``, of a clock that stops while the machine is suspended."""
+    """Everything observed at ``time_s``, of a clock that stops while the machine is suspended.
+
+    Attributes:
+        further: processes of the simulators from the second on; None while one of them starts or is down.
+    """
 
     time_s: float
     memory: Reading
     simulator: SimulatorSeen
     agent: AgentSeen
+    further: frozenset[int] | None = frozenset()

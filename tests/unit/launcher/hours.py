@@ -83,7 +83,8 @@ def hang_agent(machine: Machine) -> None:
 
 
 def leak(machine: Machine, role: Role, low_mib_min: float, high_mib_min: float) -> None:
-    machine.leak_mib_s[role] = machine.rng.uniform(low_mib_min, high_mib_min) / 60
+    if program := machine.one(role):
+        program.leak_mib_s = machine.rng.uniform(low_mib_min, high_mib_min) / 60
 
 
 def jump(machine: Machine) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from carla_launcher import config
-from carla_launcher.act.effects import Effects, Forecast, State
+from carla_launcher.act.effects import Effects, Forecast, State, Watched
 from carla_launcher.act.journal import Journal
 from carla_launcher.act.launcher_state import LauncherState, read_previous
 from carla_launcher.act.run import Run
@@ -87,6 +87,7 @@ class Program:
     overrides: dict[str, Any]
     ended: Ended | None = None
     grown_mib: float = 0.0
+    leak_mib_s: float = 0.0
     stuck: bool = False
     gave_way: str = ""
     driven_s: float = 0.0
@@ -152,6 +153,7 @@ class World:
 
     run: RunPaths
     external: bool = False
+    simulators: int = 1
     config: LauncherConfig = LIMITS
     ladder: Ladder = field(default_factory=lambda: LADDER)
     quality: str | None = "Epic"
@@ -220,6 +222,7 @@ class World:
             stop=self.stop,  # type: ignore[arg-type]
             say=self.said.append,
             expect=self.planned.update,
+            further=tuple(self.watched(number) for number in range(1, self.simulators)),
         )
         needs = self.needs or (lambda values: needs_by(self.ladder, self.agent_mib, values))
         forecast = Forecast(
@@ -233,8 +236,12 @@ class World:
         )
         simulator = Elsewhere() if self.external else CarlaLite() if self.quality is None else Carla()
         spec = RunSpec(self.run, simulator, 2000, cards=self.cards, resume=before is not None)
-        spec = replace(spec, step_before=self.step_before)
+        spec = replace(spec, step_before=self.step_before, simulators=self.simulators)
         self.supervisor = Supervisor(Run(spec, self.config, effects, self.journal), forecast)
+
+    def watched(self, number: int) -> Watched:
+        """Return what looks at one further simulator."""
+        raise NotImplementedError(f"simulator {number}: a plain world has one")
 
     # The launcher's death
 

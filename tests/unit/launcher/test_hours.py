@@ -12,13 +12,13 @@ from carla_launcher.act.runtime import Role
 from carla_launcher.observe.pools import PoolKind
 from carla_run.paths import RunPaths
 from tests.unit.launcher.hours import HOUR_S, Sweep, jump, live
-from tests.unit.launcher.machine import Machine, agent_mib
+from tests.unit.launcher.machine import Kind, Machine, agent_mib
 
 SEEDS_A_TEST = 2
 
 
-def settled(tmp_path: Path) -> Machine:
-    machine = Machine(RunPaths(tmp_path / "run"))
+def settled(tmp_path: Path, seed: int = 0) -> Machine:
+    machine = Machine(RunPaths(tmp_path / "run"), seed=seed)
     machine.steps_while(lambda: machine.supervisor.state is not State.RUNNING, at_most=500)
     machine.steps_for(120)
     return machine
@@ -42,7 +42,7 @@ def test_free_memory_that_swings_about_the_threshold_for_half_an_hour_changes_on
 
 def test_a_leak_of_20_mib_a_minute_is_ended_a_minute_before_exhaustion_at_an_episodes_end(tmp_path: Path) -> None:
     machine = settled(tmp_path)
-    machine.leak_mib_s[Role.SIMULATOR] = 20 / 60
+    machine.last(Role.SIMULATOR).leak_mib_s = 20 / 60
     machine.steps_while(lambda: not machine.events("simulator_restart"), at_most=20_000)
     (restart,) = machine.events("simulator_restart")
     (drain,) = machine.events("draining")
@@ -54,6 +54,26 @@ def test_a_leak_of_20_mib_a_minute_is_ended_a_minute_before_exhaustion_at_an_epi
     machine.steps_for(300)
     assert machine.supervisor.state is State.RUNNING
     assert len(machine.events("simulator_restart")) == 1
+
+
+def test_a_leak_in_either_of_two_simulators_is_ended_by_one_restart_of_both(tmp_path: Path) -> None:
+    machine = settled(tmp_path, Kind.TWO_SIMULATORS.value)
+    first, second = machine.living(Role.SIMULATOR)
+    second.leak_mib_s = 20 / 60
+    machine.steps_while(lambda: not machine.events("simulator_restart"), at_most=20_000)
+    machine.steps_for(600)
+    assert machine.supervisor.state is State.RUNNING
+    assert len(machine.events("simulator_restart")) == 1
+    assert [each.start.number for each in machine.living(Role.SIMULATOR)] == [0, 1]
+    assert not {first.pid, second.pid} & {each.pid for each in machine.living(Role.SIMULATOR)}
+
+
+def test_a_second_simulator_s_end_is_no_finding_about_memory(tmp_path: Path) -> None:
+    machine = settled(tmp_path, Kind.TWO_SIMULATORS.value)
+    machine.living(Role.SIMULATOR)[1].end(139)
+    machine.steps_for(1200)
+    assert len(machine.living(Role.SIMULATOR)) == 2
+    assert {row["diagnosis"] for row in machine.events("finding")} == {"simulator_crash"}
 
 
 def timeline(machine: Machine) -> list[dict[str, Any]]:

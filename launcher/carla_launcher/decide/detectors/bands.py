@@ -79,9 +79,10 @@ class BandDetector:
             if beat.phase in PHASES:
                 phases[OwnerKind.AGENT] = PHASES[beat.phase]
         # A simulator without a driving agent holds less than it will with the first camera.
-        if seen.simulator.running and seen.simulator.healthy and phases.get(OwnerKind.AGENT) in DRIVING:
+        is_up = seen.simulator.running and seen.simulator.healthy and seen.further is not None
+        if is_up and phases.get(OwnerKind.AGENT) in DRIVING:
             phases[OwnerKind.SIMULATOR] = ""
-            self._note(OwnerKind.SIMULATOR, seen.simulator.pid)
+            self._note(OwnerKind.SIMULATOR, (seen.simulator.pid, seen.further))
         for band in (self._bands[key] for key in self._bands if phases.get(key[1]) != self._phase.get(key[1])):
             band.window.clear()
         self._phase = phases

@@ -63,10 +63,12 @@ class FurtherSimulators:
         """Return the ids of all their processes now."""
         return frozenset(pid for each in self._all for pid in each.program.pids())
 
-    @property
-    def are_up(self) -> bool:
-        """Return whether none of them starts or waits for its restart."""
-        return not any(each.program.state in (ProgramState.STARTING, ProgramState.BACKING_OFF) for each in self._all)
+    def up(self) -> tuple[int, ...] | None:
+        """Return the process ids of those that are up; None while one of them starts."""
+        programs = [each.program for each in self._all]
+        if any(program.state is ProgramState.STARTING for program in programs):
+            return None
+        return tuple(program.child.pid for program in programs if program.is_up and program.child is not None)
 
     def restart(self, cause: str) -> None:
         """End those that run; the next look starts them again."""

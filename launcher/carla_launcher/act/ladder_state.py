@@ -65,6 +65,7 @@ class LadderState:
         self._changed_s = float("-inf")
         self._fresh_mib: dict[PoolKind, float] = {}
         self._fresh_known = False
+        self._up = 1
         self._young_mib: dict[PoolKind, float] = {}
         self._doubted = False
         self._saved_s = float("-inf")
@@ -89,7 +90,7 @@ class LadderState:
             self._forecast.needs,
             seen.memory,
             self._config.memory.reserve_mib,
-            self._fresh_mib,
+            {kind: mib * self._up for kind, mib in self._fresh_mib.items()},
             self._spec.simulator.ours,
             self._spec.cards,
         )
@@ -252,28 +253,31 @@ class LadderState:
         self._journal.event(LauncherEvent.VERIFIED, incident=incident, free_mib=free, held_mib=held)
 
     def measure(self, seen: Observation) -> None:
-        """Measure the simulator's watermark, and its memory when it is fresh and the agent drives in it.
+        """Measure one simulator's watermark, and its memory when it is fresh and the agent drives in it.
 
         The watermark is that of its first minutes, since later growth is a leak that later runs must not plan with. It
         is saved once a leak in these minutes would have been found.
         """
-        simulator_age_s = self._run.simulator.up_for_s(self._run.now_s)
-        young = simulator_age_s <= self._config.simulator.restarts.stable_after_s
-        for kind in (PoolKind.VRAM, PoolKind.RAM):
-            held = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
-            if young:
-                self._young_mib[kind] = max(held / self.simulators, self._young_mib.get(kind, 0.0))
-            if not self._fresh_known and held > 0:
-                self._fresh_mib[kind] = held
+        age_s = self._run.simulator.up_for_s(self._run.now_s)
+        if seen.further is not None:  # the memory of one that starts still grows
+            self._up = 1 + len(seen.further)
+            self._measure_simulators(seen, age_s <= self._config.simulator.restarts.stable_after_s)
         self._measure_command(seen)
         if (context := context_mib(seen)) and not self._journal.state.agent_figures_doubted:
             self._journal.change(agent_context_mib=context)
-        beat = seen.agent.beat
-        all_up = seen.further is not None
-        if all_up and not self._fresh_known and beat is not None and beat.phase in ("collecting", "updating"):
-            self._fresh_known = True
-        if simulator_age_s > self._config.simulator.restarts.stable_after_s + self._config.memory.slope_window_s:
+        if age_s > self._config.simulator.restarts.stable_after_s + self._config.memory.slope_window_s:
             self.keep_simulator_peak()
+
+    def _measure_simulators(self, seen: Observation, young: bool) -> None:
+        for kind in (PoolKind.VRAM, PoolKind.RAM):
+            one_mib = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0) / self._up
+            if young:
+                self._young_mib[kind] = max(one_mib, self._young_mib.get(kind, 0.0))
+            if not self._fresh_known and one_mib > 0:
+                self._fresh_mib[kind] = one_mib
+        beat = seen.agent.beat
+        drives = beat is not None and beat.phase in ("collecting", "updating")
+        self._fresh_known = self._fresh_known or drives
 
     def _measure_command(self, seen: Observation) -> None:
         """Keep the most that the program held with the values that hold, where nothing else says what it takes."""
@@ -343,8 +347,7 @@ class LadderState:
 
     def blocking_foreign_process(self, seen: Observation) -> Finding | None:
         """Return a finding if a foreign process took the memory that a new simulator needs; otherwise None."""
-        one = {kind: mib / self.simulators for kind, mib in self._fresh_mib.items()}
-        return taken_from_simulator(one, seen.memory, self._effects.holders, self._spec.cards)
+        return taken_from_simulator(self._fresh_mib, seen.memory, self._effects.holders, self._spec.cards)
 
     def may_restore(self, seen: Observation, findings: tuple[Finding, ...]) -> bool:
         """Return whether the hold time is over in which memory sufficed without the last step."""

@@ -49,9 +49,8 @@ class Monitor:
     def look(self) -> Observation:
         """Observe now, and update ``findings``."""
         run = self._run
-        further = run.further.pids()
-        seen = self._effects.observer.look(run.now_s, run.simulator.child, run.agent.child, further)
-        seen = replace(seen, further=further if run.further.are_up else None)
+        seen = self._effects.observer.look(run.now_s, run.simulator.child, run.agent.child, run.further.pids())
+        seen = replace(seen, further=run.further.up())
         self._looked_s, self._seen, self.fresh = run.now_s, seen, True
         self._found_now = ""
         self._look_at_cards(seen.memory)

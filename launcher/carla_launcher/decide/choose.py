@@ -122,7 +122,7 @@ class Context(LadderPosition):
     Attributes:
         reading: all pools now.
         reserve_mib: memory that is kept free in each pool.
-        fresh_mib: memory of a simulator just after its start, by kind; a restart frees what it holds beyond that.
+        fresh_mib: memory of the simulators just after their start, by kind; a restart frees what they hold beyond that.
         simulator_ours: the launcher can restart the simulator.
         cards: GPUs of simulator and agent; a program frees VRAM on its own GPU only.
     """

@@ -139,11 +139,11 @@ class Observation:
     """Everything observed at ``time_s``, of a clock that stops while the machine is suspended.
 
     Attributes:
-        further: processes of the simulators from the second on; None while one of them starts or is down.
+        further: process ids of the simulators from the second on that are up; None while one of them starts.
     """
 
     time_s: float
     memory: Reading
     simulator: SimulatorSeen
     agent: AgentSeen
-    further: frozenset[int] | None = frozenset()
+    further: tuple[int, ...] | None = ()

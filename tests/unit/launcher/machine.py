@@ -139,6 +139,7 @@ class Machine(World):
     simulator_hangs: bool = False
     next_start_sticks: bool = False
     next_start_is_slow: bool = False
+    never_starts: int | None = None
     slow: set[int] = field(default_factory=set)
     ticks: list[float] = field(default_factory=list)
     driver_fails_until_s: float = 0.0
@@ -258,6 +259,8 @@ class Machine(World):
         program = super().start(start)
         if start.role is Role.SIMULATOR:
             self.simulator_hangs &= start.number > 0
+            if start.number == self.never_starts:
+                program.end(69)
             program.stuck, self.next_start_sticks = self.next_start_sticks, False
             self.slow |= {program.pid} if self.next_start_is_slow else set()
             self.next_start_is_slow = False

@@ -286,7 +286,7 @@ def test_other_micro_batches_are_measured_anew() -> None:
     assert not diagnosed(map(look, seconds(400)))
 
 
-def of_two(held_mib: Callable[[float], float], second: Callable[[float], frozenset[int] | None]) -> Series:
+def of_two(held_mib: Callable[[float], float], second: Callable[[float], tuple[int, ...] | None]) -> Series:
     """Return a run of two simulators that hold so much together, the second with these processes."""
     series = holding(agent=1200, simulator=held_mib)
     return lambda time_s: replace(series(time_s), further=second(time_s))
@@ -298,13 +298,13 @@ def test_two_simulators_of_which_one_is_started_again_or_ended_are_measured_anew
             return 4000.0
         return 2000.0 + 20.0 * min(100.0, time_s - 200) if time_s < 500 else 2000.0
 
-    def second(time_s: float) -> frozenset[int] | None:
+    def second(time_s: float) -> tuple[int, ...] | None:
         if 200 <= time_s < 300:
             return None
-        return frozenset() if time_s >= 500 else frozenset({101 if time_s < 200 else 102})
+        return () if time_s >= 500 else (101 if time_s < 200 else 102,)
 
     assert not diagnosed(map(of_two(held_mib, second), seconds(700)))
-    assert causes(diagnosed(map(of_two(held_mib, lambda _: frozenset({101})), seconds(700)))) == {Cause.OUT_OF_BAND}
+    assert causes(diagnosed(map(of_two(held_mib, lambda _: (101,)), seconds(700)))) == {Cause.OUT_OF_BAND}
 
 
 # No figures

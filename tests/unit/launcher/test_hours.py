@@ -76,6 +76,19 @@ def test_a_second_simulator_s_end_is_no_finding_about_memory(tmp_path: Path) -> 
     assert {row["diagnosis"] for row in machine.events("finding")} == {"simulator_crash"}
 
 
+def test_a_leak_is_ended_while_the_second_simulator_can_t_be_started(tmp_path: Path) -> None:
+    machine = settled(tmp_path, Kind.TWO_SIMULATORS.value)
+    first, second = machine.living(Role.SIMULATOR)
+    machine.never_starts = 1
+    second.end(139)
+    first.leak_mib_s = 300 / 60
+    machine.steps_while(lambda: not machine.events("simulator_restart"), at_most=2000)
+    machine.steps_for(120)
+    assert "leak" in {row["diagnosis"] for row in machine.events("finding")}
+    assert len(machine.events("simulator_restart")) == 1
+    assert not machine.events("rung_taken")
+
+
 def timeline(machine: Machine) -> list[dict[str, Any]]:
     from carla_run.readers import read_lines
 

@@ -95,7 +95,7 @@ class LeakDetector:
 def _watched(seen: Observation) -> set[OwnerKind]:
     """Return the owners whose memory should be flat; that of a starting program isn't."""
     watched = set()
-    if seen.simulator.running and seen.simulator.healthy and seen.further is not None:
+    if seen.simulator.running and seen.simulator.healthy:
         watched.add(OwnerKind.SIMULATOR)
     if seen.agent.running and seen.agent.beat is not None and seen.agent.beat.phase != "starting":
         watched.add(OwnerKind.AGENT)

@@ -282,6 +282,34 @@ def test_a_checkpoint_with_which_it_crashes_twice_at_once_is_set_aside(tmp_path:
     assert "c-2 set aside: the agent couldn't start from it" in (launched.run / "report.md").read_text()
 
 
+EARLY = """
+import pathlib, sys, time
+begun, saved = pathlib.Path("begun"), pathlib.Path("c-1")
+for step in range(1001, 1005):
+    print("step", step, flush=True)
+    time.sleep(0.5)
+if sys.argv[1:] == ["--load", str(saved.absolute())]: sys.exit()
+(saved if begun.exists() else begun).touch()
+sys.exit(1)
+"""
+
+
+def test_before_its_first_checkpoint_it_begins_from_the_start(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(
+        "{resume: {words: [--load, '{checkpoint}'], checkpoint: c-*}, alive: {log: 'step (\\d+)', within_s: 60}}"
+    )
+    launched = Launched(tmp_path)
+    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
+    soon = own_limits(tmp_path, {**PATIENT_S, "agent.restarts.budget": 2})
+    launched.run_command(*options, *soon, "--", sys.executable, "-c", EARLY)
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    begins, resumes = (output.find(f"restarted and {how}") for how in ("begins from the start", "resumes from its"))
+    assert 0 < begins < resumes, output
+    all_steps, few = (row["steps_lost"] for row in launched.events("stood_still"))
+    assert all_steps > 1000 > few
+
+
 LOUD = "import os\nfor _ in range(16384): os.write(1, (b'x' * 63 + b'\\n') * 1024)\nos.write(1, b'step 1\\n')"
 
 

@@ -77,6 +77,11 @@ class Command:
         fit = {each: time_s for each, time_s in written.items() if not any(part.endswith(UNFIT) for part in each.parts)}
         return [each for each in sorted(fit, key=fit.__getitem__, reverse=True) if fit[each] >= since_s]
 
+    def resumes(self, since_s: float) -> bool:
+        """Return whether a start continues: there is a way to, and a checkpoint since then if it needs one."""
+        how = self.file.resume
+        return how is not None and (not how.checkpoint or bool(self.checkpoints(since_s)))
+
     def value(self, key: str) -> Any:
         """Return what a key is without any rung; None where nothing says it."""
         setting = self.file.settings.get(key, Setting(word=f"--{key}"))

@@ -254,6 +254,7 @@ class Run:
         self.enter(State.WARMING)
         self.write_overrides()
         self.agent.forget()
+        self.standstills.resumes = self.spec.resumes  # before it can write its first checkpoint
         self.agent.start(self.now_s, resume=resume)
         self.agent.mark_up(self.now_s)
         self.drained = self.warm = False

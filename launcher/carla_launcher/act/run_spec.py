@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from carla_launcher.act.command import Command
+from carla_launcher.act.command import Command, began_s
 from carla_launcher.act.container_words import container_of
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.health import Address
@@ -74,8 +74,8 @@ class RunSpec:
 
     @property
     def resumes(self) -> bool:
-        """Return whether a program that is started again goes on from a checkpoint."""
-        return self.command is None or self.command.file.resume is not None
+        """Return whether a program that is started again now goes on from a checkpoint."""
+        return self.command is None or self.command.resumes(began_s(self.run.launcher_events))
 
     @property
     def wants_fresh_simulator(self) -> bool:

@@ -26,15 +26,17 @@ class Standstills:
     """The standstills of one run's training.
 
     Args:
-        resumes: a program that is started again goes on from a checkpoint. Each start of another repeats all steps.
+        resumes: as the attribute.
 
     Attributes:
+        resumes: the present program went on from a checkpoint. A start of another repeats all steps.
         over: the run is about to end, so no new standstill begins.
     """
 
     def __init__(self, journal: Journal, resumes: bool = True) -> None:
         self.over = False
-        self._journal, self._resumes = journal, resumes
+        self.resumes = resumes
+        self._journal = journal
         self._agent = 0.0
         self._first: Heartbeat | None = None
         self._last: Heartbeat | None = None
@@ -104,7 +106,7 @@ class Standstills:
         first = self._first
         had, has = (standstill.step, standstill.updates), (standstill.step, standstill.updates)
         if self._agent != standstill.agent and first is not None:
-            has = first.step if self._resumes else 0, first.updates
+            has = first.step if self.resumes else 0, first.updates
         elif "agent" in standstill.down:
             has = None, None
         lost = [None if a is None or b is None else max(0, a - b) for a, b in zip(had, has, strict=True)]

@@ -75,6 +75,7 @@ def test_only_its_own_placeholders_are_filled_in_and_resume_words_added() -> Non
     assert other.start(True, {}, PLACES, Path())[0] == ("again",)
     by_itself = command("train", resume={"words": []})
     assert by_itself.start(True, {}, PLACES, Path())[0] == ("train",)
+    assert (by_itself.resumes(0), command("train").resumes(0)) == (True, False)
 
 
 def test_it_resumes_from_the_newest_checkpoint_of_this_run(tmp_path: Path) -> None:
@@ -86,6 +87,7 @@ def test_it_resumes_from_the_newest_checkpoint_of_this_run(tmp_path: Path) -> No
         path.touch()
         os.utime(path, (time_s, time_s))
 
+    assert (asked.resumes(100), asked.resumes(201)) == (True, False)
     newest, other = asked.checkpoints(since_s=100)
     assert [each.name for each in (newest, other)] == ["2.zip", "1.zip"]
     assert asked.start(True, {}, {**PLACES, "checkpoint": str(newest)}, tmp_path)[0] == ("train", "--load", str(newest))

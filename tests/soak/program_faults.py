@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -104,22 +105,37 @@ class StruckRun(Launched):
 
     def until_driven(self, steps: int) -> int:
         """Wait until the present process of the program has shown that it made so many steps; return the last one."""
-        seen: list[int] = []
-        pid = 0
+        first = last = self._next((0, 0))
+        while last[1] < first[1] + steps:
+            last = self._next(last)
+            if last[0] != first[0]:
+                first = last
+        self._first = first[1]
+        return last[1]
 
-        def driven() -> bool:
-            nonlocal pid
+    def _next(self, last: tuple[int, int]) -> tuple[int, int]:
+        """Return process id and step once they are others: a slow training is waited for step by step."""
+        now = last
+
+        def moved() -> bool:
+            nonlocal now
             beat = self.beat
-            if beat.get("phase") != "updating" or beat["pid"] != self._pid("agent") or beat["pid"] == self._struck:
-                return False
-            if beat["pid"] != pid:
-                pid, seen[:] = beat["pid"], []
-            seen.append(int(beat["step"]))
-            return seen[-1] >= seen[0] + steps
+            if beat.get("phase") == "updating" and self._struck != beat["pid"] == self._pid("agent"):
+                now = (beat["pid"], int(beat["step"]))
+            return now != last
 
-        self.until(driven)
-        self._first = seen[0]
-        return seen[-1]
+        self.until(moved)
+        return now
+
+    def output(self) -> str:
+        """Return all output once the launcher has ended, however long that takes a program that makes steps."""
+        while True:
+            step = self.beat.get("step")
+            try:
+                return super().output()
+            except subprocess.TimeoutExpired:
+                if self.beat.get("step") == step:
+                    raise
 
     @property
     def first(self) -> int | None:

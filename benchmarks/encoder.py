@@ -10,14 +10,16 @@ for ``driving.py``, to measure the worth of a teacher on the same rows. Finished
 --keep-rows`` trained them.
 
 The figures: R² (1 perfect, 0 no better than the mean, below 0 worse), for red against green lights the area under the
-ROC curve (0.5 chance, 1 perfect), and the pedal where the expert brakes.
+ROC curve (0.5 chance, 1 perfect), and the pedal where the expert brakes. ``person`` is the area for the pedal where the
+expert, on the move, brakes for a person and for nothing else, against a free road. ``person_braked`` is the share of
+those rows where the policy brakes harder than in all but a twentieth of the free ones.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +51,9 @@ BATCH, BATCHES = 128, 24
 """Rows in a batch of the evaluation, and number of batches."""
 BRAKES = -0.1
 """The expert brakes if its pedal is below this."""
+MOVES, CAR_NEAR, SIGN_NEAR = 0.2, 0.6, 0.5
+"""Privileged numbers from which the car moves (2 m/s), and a car (24 m) or stop sign (30 m) is no free road."""
+FALSE_ALARMS = 0.05
 
 
 @dataclass(frozen=True)
@@ -143,12 +148,26 @@ def figures(rows: Seen) -> dict[str, float]:
         found = {name: determination(told[name], known[name]) for name in TOLD}
         found["red_from_green"] = area(looks_green[green], looks_green[red])
     brakes = known["expert_pedal"] < BRAKES
+    for_person, free = before_person(known)
+    pedal = rows.acted[:, 1]
+    braked = pedal[for_person] < np.quantile(pedal[free], FALSE_ALARMS) if free.any() else for_person[:0]
     return {
         **found,
+        "person": area(-pedal[for_person], -pedal[free]),
+        "person_braked": float(braked.mean()) if len(braked) else float("nan"),
         "pedal": determination(rows.acted[:, 1], known["expert_pedal"]),
         "pedal_where_expert_brakes": float(rows.acted[brakes, 1].mean()),
         "expert_there": float(known["expert_pedal"][brakes].mean()),
     }
+
+
+def before_person(known: Mapping[str, NDArray[np.float32]]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return masks (n,): the moving car's expert brakes for a person only, and the road is free."""
+    other = (known["lead_near"] > CAR_NEAR) | (known["light_red"] > 0) | (known["light_yellow"] > 0)
+    other |= (known["sign_near"] > SIGN_NEAR) | (known["crossing_near"] > 0)
+    undisturbed = (known["speed"] > MOVES) & ~other
+    person = known["walker_near"] > 0
+    return undisturbed & person & (known["expert_pedal"] < BRAKES), undisturbed & ~person & (known["expert_pedal"] > 0)
 
 
 def determination(told: NDArray[np.float32], known: NDArray[np.float32]) -> float:

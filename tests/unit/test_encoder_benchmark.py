@@ -8,6 +8,8 @@ import encoder
 import numpy as np
 import pytest
 
+from carla_td3.env import privileged
+
 
 def test_the_coefficient_of_determination_is_one_of_the_truth_and_none_of_its_mean() -> None:
     known = np.array([0.0, 1.0, 3.0], np.float32)
@@ -23,3 +25,22 @@ def test_the_area_is_the_chance_that_one_is_above_the_other_ties_counted_half() 
     pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in more for b in less]
     assert encoder.area(more, less) == pytest.approx(np.mean(pairs))
     assert math.isnan(encoder.area(more, less[:0]))
+
+
+def test_braking_for_a_person_is_told_from_a_free_road_and_from_other_reasons_to_brake() -> None:
+    plain = dict.fromkeys(privileged.NAMES, 0.0) | {"speed": 0.5}
+    braking, driving = {"expert_pedal": -0.5}, {"expert_pedal": 0.3}
+    near = {"walker_near": 1.0}
+    rows = [
+        near | braking,
+        driving,
+        near | driving,
+        braking,
+        *(near | braking | other for other in ({"speed": 0.0}, {"light_red": 0.75}, {"lead_near": 0.7})),
+        *(near | braking | other for other in ({"sign_near": 0.6}, {"crossing_near": 0.1}, {"light_yellow": 1.0})),
+    ]
+    known = np.array([list((plain | row).values()) for row in rows], np.float32)
+    for_person, free = encoder.before_person(dict(zip(privileged.NAMES, known.T, strict=True)))
+    assert [*np.flatnonzero(for_person), *np.flatnonzero(free)] == [0, 1]
+    found = encoder.figures(encoder.Seen(None, known, np.stack((known[:, 0], known[:, -1]), axis=1)))
+    assert (found["person"], found["person_braked"]) == (1.0, 1.0)

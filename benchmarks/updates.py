@@ -142,7 +142,7 @@ def _ours(config: TD3Config, device: str, way: Way, directory: Path) -> Update:
 def _stable_baselines(config: TD3Config, device: str, _: Path) -> Update:
     """Its defaults (one NatureCNN each for actor and critics), its replay buffer, one copy of each observation."""
     channels = config.network.channels
-    narrow = {"features_extractor_class": _NarrowCNN, "features_extractor_kwargs": {"channels": channels}}
+    narrow = {"features_extractor_class": NarrowCNN, "features_extractor_kwargs": {"channels": channels}}
     model = stable_baselines3.TD3(
         "CnnPolicy",
         _ImageEnv(),
@@ -172,7 +172,7 @@ def _stable_baselines(config: TD3Config, device: str, _: Path) -> Update:
     return lambda: model.train(gradient_steps=1, batch_size=config.batch_size)
 
 
-class _NarrowCNN(NatureCNN):
+class NarrowCNN(NatureCNN):
     """NatureCNN with other channels."""
 
     def __init__(self, space: gymnasium.spaces.Box, channels: Sequence[int], features_dim: int = 512) -> None:

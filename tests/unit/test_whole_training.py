@@ -1,13 +1,20 @@
-"""When a training reaches a return for good, and what the ratio of two such times is where one never did."""
+"""When a training reaches a return for good, the ratio of two such times where one never did, and the peer's values."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
+from carla_td3 import config as configuration
+from carla_td3.env import observation
+
 pytest.importorskip("stable_baselines3")
-from whole_training import CLOCKS, Bound, Goal, Ratio, Reached, compared, median, ratio, shown, time_to
+from whole_training import CLOCKS, Bound, Goal, Ratio, Reached, compared, median, peer_model, ratio, shown, time_to
 
 GOAL = Goal(reward=100.0, route_completion=0.9)
 END = 12.0
@@ -89,3 +96,35 @@ def test_sides_are_compared_by_the_seeds_that_both_have() -> None:
 
 def test_a_bound_is_named() -> None:
     assert [shown(each) for each in (Ratio(0.2), Ratio(0.2, AT_MOST), None)] == ["0.20", "at most 0.20", "unknown"]
+
+
+CONFIG = configuration.load(Path("quick"))
+
+
+class Spaces(gymnasium.Env[Any, Any]):
+    """Only its spaces are asked for."""
+
+    observation_space = observation.space(CONFIG.environment.camera)
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+
+def test_the_peer_has_the_widths_and_the_pace_of_the_configuration() -> None:
+    model, network = peer_model(CONFIG, Spaces(), warmed=False), CONFIG.td3.network
+    wanted = [network.features + observation.VECTOR_SIZE, *network.hidden]
+    for part, more in ((model.actor.mu, 0), (model.critic.qf0, 2)):
+        widths = [layer.in_features for layer in part if hasattr(layer, "in_features")]
+        assert widths == [wanted[0] + more, *wanted[1:]]
+    convolutions = model.actor.features_extractor.extractors["image"].cnn
+    assert tuple(each.out_channels for each in convolutions if hasattr(each, "out_channels")) == network.channels
+    assert model.gradient_steps / model.train_freq.frequency == CONFIG.training.updates_per_step
+
+
+@pytest.mark.parametrize(("warmed", "pedal"), [(True, 0.5), (False, 0.0)])
+def test_only_our_warm_up_moves_the_peers_car(warmed: bool, pedal: float) -> None:
+    model = peer_model(CONFIG, Spaces(), warmed)
+    model._last_obs = {"vector": np.zeros((1, observation.VECTOR_SIZE), np.float32)}
+    model.action_space.seed(0)
+    drawn = []
+    for model.num_timesteps in range(400):
+        drawn.append(model._sample_action(400)[0][0, 1])
+    assert np.mean(drawn) == pytest.approx(pedal, abs=0.15)

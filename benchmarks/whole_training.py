@@ -178,7 +178,7 @@ def main(
     return_share: Annotated[float, typer.Option(help="The goal's return, of the PID driver's.")] = 0.9,
     completion: Annotated[float, typer.Option(max=1, help="The goal's route completion.")] = 0.9,
     runs: Annotated[Path, typer.Option(help="Folder of the trainings.")] = Path("runs/whole-training"),
-    out: Annotated[Path, typer.Option(help="File of the results.")] = HERE.parent / "results" / "whole_training.json",
+    out: Annotated[Path, typer.Option(help="File of the results.")] = Path("benchmarks/results/whole_training.json"),
     peer: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure the minutes of whole trainings until the same return."""
@@ -198,7 +198,9 @@ def main(
             folder = runs / side / f"seed-{seed}"
             own = {**given, **OURS.get(side, {}), "seed": int(seed)}
             found[side][seed] = measured(side, folder, config, own, asked)
-            write_report(report(found, asked, return_share, completion), out)
+            results = report(found, asked, return_share, completion)
+            write_whole(out, json.dumps(results, indent=1) + "\n")
+    print_summary(results)
     sys.stdout.flush()
     os._exit(0)  # the client can abort a process that leaves in order
 
@@ -500,9 +502,8 @@ def shown(found: Ratio | None) -> str:
     return f"{found.value:.2f}" if found.bound is Bound.EXACT else f"{found.bound.value} {found.value:.2f}"
 
 
-def write_report(found: Mapping[str, Any], out: Path) -> None:
-    """Write the results, and print the times and ratios."""
-    write_whole(out, json.dumps(found, indent=1) + "\n")
+def print_summary(found: Mapping[str, Any]) -> None:
+    """Print the times and the ratios of a report."""
     for side, seeds in found["trainings"].items():
         for seed, each in seeds.items():
             time = each["reached"]["minutes"]

@@ -20,6 +20,8 @@ side            what it is
 ``ours-plain``  ours until the time limit, without those of its additions that can be turned off (``PLAIN``); the
                 one encoder for actor and critics, and the normalisation in its networks, can't be
 ``sb3-warmed``  ``sb3`` with our warm-up, whose actions move the car
+``sb3-slower``  ``sb3-warmed`` with a tenth of the learning rates (``SLOWER``): with those of ``quick`` its actor
+                was seen to take one action everywhere, at the flat ends of its tanh, for 1 500 updates
 =============== ========================================================================================================
 
 Each of ours is compared with each of theirs, seed by seed. Finished trainings are skipped: the same command resumes,
@@ -94,8 +96,11 @@ PLAIN = {
     "training.total_steps": 50_000,  # beyond the time limit: nothing is annealed, so the end is no part of it
 }
 OURS: dict[str, dict[str, Any]] = {"ours": {}, "ours-plain": PLAIN}
-THEIRS = {"sb3": False, "sb3-warmed": True}
-"""Whether our actions drive during the warm-up."""
+SLOWER = {"td3.actor_learning_rate": 1e-4, "td3.critic_learning_rate": 1e-4}
+THEIRS: dict[str, dict[str, Any]] = {"sb3": {}, "sb3-warmed": {}, "sb3-slower": SLOWER}
+WARMED = ("sb3-warmed", "sb3-slower")
+SIDES = {**OURS, **THEIRS}
+"""Settings of each side over the common ones."""
 FIGURES = ("reward", "route_completion", "success", "mean_speed_mps", "jerk_mps3")
 HERE = Path(__file__).resolve()
 
@@ -168,7 +173,7 @@ def median(ratios: Sequence[Ratio | None]) -> Ratio | None:
 
 
 def main(
-    sides: Annotated[str, typer.Option(help=f"Of {', '.join((*OURS, *THEIRS))}; commas between.")] = "ours,sb3",
+    sides: Annotated[str, typer.Option(help=f"Of {', '.join(SIDES)}; commas between.")] = "ours,sb3",
     seeds: Annotated[str, typer.Option(help="Seeds, all sides of the first one first; commas between.")] = "0,1,2",
     config: Annotated[Path, typer.Option(help="Agent configuration of all sides.")] = Path("quick"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE over it; repeat it.")] = None,
@@ -183,10 +188,10 @@ def main(
 ) -> None:
     """Measure the minutes of whole trainings until the same return."""
     chosen = sides.split(",")
-    if unknown := {*chosen} - {*OURS, *THEIRS}:
-        raise SystemExit(f"--sides {', '.join(sorted(unknown))}: unknown; there are {', '.join((*OURS, *THEIRS))}.")
+    if unknown := {*chosen} - {*SIDES}:
+        raise SystemExit(f"--sides {', '.join(sorted(unknown))}: unknown; there are {', '.join(SIDES)}.")
     if peer is not None:
-        train_peer(peer, every, THEIRS[sides])
+        train_peer(peer, every, warmed=sides in WARMED)
         return
     torch.set_num_threads(1)  # of the evaluations, as in a collector
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that trainings end in order
@@ -196,7 +201,7 @@ def main(
     for seed in seeds.split(","):
         for side in chosen:
             folder = runs / side / f"seed-{seed}"
-            own = {**given, **OURS.get(side, {}), "seed": int(seed)}
+            own = {**given, **SIDES[side], "seed": int(seed)}
             found[side][seed] = measured(side, folder, config, own, asked)
             results = report(found, asked, return_share, completion)
             write_whole(out, json.dumps(results, indent=1) + "\n")

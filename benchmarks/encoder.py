@@ -7,7 +7,7 @@ checkpoint predicts them, and those of its own rows. With ``--updates 1000,5000`
 of the run and its demonstrations, drawn uniformly, and measured on the way. That separates the effect of the rows from
 the effect of the order in which the run met them. ``--set`` changes the learner; ``--keep`` saves it as a checkpoint
 for ``driving.py``, to measure the worth of a teacher on the same rows. Finished runs have rows only if ``learning.py
---keep-rows`` trained them.
+--keep-rows`` trained them; without rows, as of a kept policy, only the judged ones are predicted.
 
 The figures: R² (1 perfect, 0 no better than the mean, below 0 worse), for red against green lights the area under the
 ROC curve (0.5 chance, 1 perfect), and the pedal where the expert brakes. ``person`` is the area for the pedal where the
@@ -35,11 +35,13 @@ from rich.table import Table
 
 from carla_run.paths import RunPaths
 from carla_td3 import config as configuration
+from carla_td3.cli import evaluation
 from carla_td3.cli.options import parsed
 from carla_td3.config import AgentConfig
 from carla_td3.env import privileged
 from carla_td3.memory import heap
 from carla_td3.td3.algorithm import Algorithm, configured
+from carla_td3.td3.networks import Networks, Policy
 from carla_td3.td3.replay.sampling import Source
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.batches import Batches, demonstrations
@@ -47,7 +49,7 @@ from carla_td3.trainer.learner import architecture
 from carla_td3.trainer.pacing import learning_rate_factor
 
 TOLD = ("lead_near", "light_red", "light_green", "walker_near", "target_speed")
-BATCH, BATCHES = 128, 24
+BATCH, BATCHES = 128, 90
 """Rows in a batch of the evaluation, and number of batches."""
 BRAKES = -0.1
 """The expert brakes if its pedal is below this."""
@@ -90,11 +92,12 @@ def main(
     config = configuration.load(paths.config, parsed(settings or ()))
     if keep is not None and not updates:
         raise SystemExit(f"--keep {keep}: keeps a new learner; give its numbers of updates with --updates.")
-    rings = {"own": rows_of(run, config), "judged": rows_of(judged, config)}
+    rings = {"own": rows_of(run, config)} if paths.replay.exists() else {}
+    rings["judged"] = rows_of(judged, config)
     learner = configured(config, torch.device("cpu"))
     found = []
-    for made in trained(learner, config, rings["own"], updates) if updates else kept(learner, config, paths):
-        found += [{"updates": made, "rows": name, **figures(seen(learner, ring))} for name, ring in rings.items()]
+    for made, policy in trained(learner, config, rings["own"], updates) if updates else kept(learner, config, paths):
+        found += [{"updates": made, "rows": name, **figures(seen(policy, ring))} for name, ring in rings.items()]
     if keep is not None:
         outlive(config, learner.online, RunPaths(keep))
     report = {"machine": machine("torch", "numpy"), "command": "python " + " ".join(sys.argv), "found": found}
@@ -107,31 +110,38 @@ def rows_of(folder: Path, config: AgentConfig) -> Source:
     return demonstrations(config.model_copy(update={"replay": shown}))
 
 
-def kept(learner: Algorithm, config: AgentConfig, run: RunPaths) -> Iterator[int]:
-    """Load the run's newest checkpoint; yields its updates."""
+def kept(learner: Algorithm, config: AgentConfig, run: RunPaths) -> Iterator[tuple[int, Policy]]:
+    """Load the run's newest checkpoint; yields its updates and policy. Of a kept policy the updates are 0."""
+    if not run.replay.exists():
+        policy = evaluation.trained(run.path).policy
+        assert policy is not None
+        yield 0, policy
+        return
     learner.load_state(checkpoint.load(run.path, architecture(config)).tensors)
-    yield learner.updates
+    yield learner.updates, learner.online
 
 
-def trained(learner: Algorithm, config: AgentConfig, own: Source, updates: str) -> Iterator[int]:
-    """Train on the run's rows and its demonstrations as a training would that ends with the last mark; yields marks."""
+def trained(learner: Algorithm, config: AgentConfig, own: Source, updates: str) -> Iterator[tuple[int, Policy]]:
+    """Train on the run's rows and its demonstrations as a training would that ends with the last mark; yields marks,
+    and the policy then.
+    """
     marks = sorted(int(text) for text in updates.split(","))
     batches = Batches(config)
     for done in counted(range(marks[-1]), "update"):
         learner.update(batches.draw(own, done), rate=learning_rate_factor(config.training.annealing, done, marks[-1]))
         if done + 1 in marks:
-            yield done + 1
+            yield done + 1, learner.online
 
 
 @torch.inference_mode()
-def seen(learner: Algorithm, ring: Source) -> Seen:
+def seen(policy: Policy, ring: Source) -> Seen:
     """Return some rows of a ring, the same at each call."""
-    online, parts = learner.online, []
+    head, parts = policy.auxiliary if isinstance(policy, Networks) else None, []
     for number in range(BATCHES):
         batch = ring.sample(BATCH, np.random.default_rng(number))
-        f = online.features(batch.frames[:, : online.stack.frames], batch.privileged)
-        told = [] if online.auxiliary is None else [online.auxiliary(f)]
-        parts.append((online.actor(f, batch.vector), batch.privileged, *told))
+        f = policy.features(batch.frames[:, : policy.stack.frames], batch.privileged)
+        told = [] if head is None else [head(f)]
+        parts.append((policy.actor(f, batch.vector), batch.privileged, *told))
     acted, known, *tell = (torch.cat(part).float().numpy() for part in zip(*parts, strict=True))
     return Seen(tell[0] if tell else None, known, acted)
 

@@ -157,7 +157,12 @@ def test_a_simulator_that_takes_200_s_to_come_back_is_started_once_and_the_run_g
     began, healthy = (launched.events(name)[-1]["time"] for name in ("simulator_starts", "simulator_healthy"))
     assert healthy - began >= 200
     # The agent's own patience, 120 s, is over before: it saves, and the launcher starts it again beside the simulator.
-    assert [row["exit_code"] for row in launched.events("agent_ended")] == [Exit.NO_SIMULATOR]
+    (ended,) = launched.events("agent_ended")
+    assert (ended["exit_code"], ended["incident"]) == (
+        Exit.NO_SIMULATOR,
+        launched.events("simulator_restart")[0]["incident"],
+    )
+    assert launched.state["agent_failures"] == 0, "it isn't the agent that failed"
     launched.stop()
     assert witness.problems() == []
 

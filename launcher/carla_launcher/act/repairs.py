@@ -53,10 +53,15 @@ class RunOverError(Exception):
 
 
 class Repairs:
-    """The repairs of a run."""
+    """The repairs of a run.
+
+    Attributes:
+        ever_healthy: the run has had a simulator that answers and ticks.
+        agent_ended_waiting: the agent ended before the simulator that it waited for was up.
+    """
 
     def __init__(self, run: Run, monitor: Monitor, ladder: LadderState) -> None:
-        self.ever_healthy = False
+        self.ever_healthy = self.agent_ended_waiting = False
         self._run, self._monitor, self._ladder = run, monitor, ladder
         self._config, self._journal, self._say = run.config, run.journal, run.say
         self._agent_stopped = False  # stopped for a step that was taken because the simulator couldn't start
@@ -136,6 +141,7 @@ class Repairs:
                 break
             yield from self._start_failed(failed)
         self.ever_healthy = True
+        self.agent_ended_waiting = self._run.agent.ended is not None
         self._ladder.reset_simulator_figures(fresh)
         seen = self._monitor.look()
         self._monitor.fresh = False  # this look is handled, and the one before was of another simulator
@@ -196,7 +202,7 @@ class Repairs:
             self._run.start_agent(resume)
         except StartError as error:
             raise RunOverError(Ending(Exit.BAD_CONFIG, str(error))) from error
-        self._agent_stopped = False
+        self._agent_stopped = self.agent_ended_waiting = False
         self._journal.unverified = self._journal.state.incident
         self._journal.change(agent_figures_doubted="")
         self._monitor.fresh = False  # the last observation is of the agent before
@@ -256,7 +262,8 @@ class Repairs:
         """Return the cause of a failed start by log or kernel, else that the simulator wasn't ready."""
         last_words, code = self._run.simulator.last_output().rstrip("."), failed.exit_code
         said = f": {last_words}" if last_words else ""
-        known = (*policy.FATAL, *policy.SIMULATOR_FAILED)
+        # That it isn't ready is what the agent says, if it waited in vain.
+        known = {*policy.FATAL, *policy.SIMULATOR_FAILED} - {Cause.SIMULATOR_NOT_READY}
         finding = next((each for each in policy.gravest(self._monitor.findings) if each.cause in known), failed)
         hint = f"; {vulkan.NO_REASON}" if self._ended_without_reason(finding, code) else ""
         return dataclasses.replace(finding, sentence=finding.sentence + said + hint, exit_code=code)

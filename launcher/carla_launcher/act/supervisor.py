@@ -192,6 +192,10 @@ class Supervisor:
         failed = [each for each in policy.gravest(self._monitor.findings) if each.cause in causes]
         if not self._run.spec.reconnects and not ended.done and (failed or not over):
             failed = (yield from self._simulator_failed_first(ended)) or failed
+        no_simulator = self._exits.get(ended.code) is End.NO_SIMULATOR
+        in_vain = no_simulator and not failed and self._repairs.agent_ended_waiting
+        if in_vain:
+            failed = [each for each in self._monitor.findings if each.cause is Cause.SIMULATOR_NOT_READY]
         incident = failed[0].incident if failed else ""
         self._journal.event(
             LauncherEvent.AGENT_ENDED, incident=incident, exit_code=ended.code, oom_killed=ended.oom_killed
@@ -201,7 +205,7 @@ class Supervisor:
             self._journal.handle(named[0].incident if named else "")
             code = Exit.BAD_CONFIG if named and over.code == Exit.FINISHED else over.code
             raise RunOverError(Ending(code, named[0].sentence if named else over.reason))
-        if self._exits.get(ended.code) is End.NO_SIMULATOR and not self._run.spec.simulator.ours:
+        if no_simulator and not self._run.spec.simulator.ours:
             reason = "the agent found no simulator in time"
             raise RunOverError(Ending(Exit.NO_SIMULATOR, reason))
         if not failed:
@@ -209,10 +213,12 @@ class Supervisor:
                 Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent")
             )
             failed = [self._monitor.findings[-1]]
-        decision = self._repairs.decide(failed[0], self._monitor.last)
-        if isinstance(decision, RestartAgent) and self._may_be_its_checkpoint(failed[0], ended):
-            self._run.checkpoints.crashed(failed[0].incident)
-        yield from self._repairs.perform(decision, failed[0].incident)
+        # An agent that waited in vain hasn't failed: it saved, and resumes beside the simulator.
+        found, seen = failed[0], self._monitor.last
+        decision = RestartAgent(found.sentence) if in_vain else self._repairs.decide(found, seen)
+        if isinstance(decision, RestartAgent) and self._may_be_its_checkpoint(found, ended):
+            self._run.checkpoints.crashed(found.incident)
+        yield from self._repairs.perform(decision, found.incident)
 
     def _may_be_its_checkpoint(self, finding: Finding, ended: Ended) -> bool:
         """Return whether an agent may have crashed for its checkpoint: by itself, at a start from it."""

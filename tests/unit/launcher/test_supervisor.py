@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from carla_launcher.act.run import WAITING_S
 from carla_launcher.act.runtime import Role
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.health import Health
+from carla_launcher.observe.observation import Observation
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
-from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
+from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World, plainly
 
 BUDGET = LIMITS.simulator.restarts
 
@@ -283,6 +285,44 @@ def test_agent_without_simulator_restarts_with_it(world: World) -> None:
     world.last(Role.AGENT).end(69)
     world.steps_until(State.RUNNING)
     assert world.diary == ["start simulator", "start agent", "start simulator", "start agent"]
+
+
+def found_no_simulator(seen: Observation) -> tuple[Finding, ...]:
+    """Diagnose as the detectors do: an agent that found no simulator says so of the simulator."""
+    agent = seen.agent.ended
+    words = "the agent found no simulator in time (exit code 69)"
+    late = Finding(Cause.SIMULATOR_NOT_READY, words, owner="agent", exit_code=69)
+    others = plainly(replace(seen, agent=replace(seen.agent, ended=None)))
+    return (*others, late) if agent is not None and not agent.planned else others
+
+
+def test_agent_that_waited_in_vain_has_not_failed(world: World) -> None:
+    world.diagnose = found_no_simulator
+    world.steps_until(State.RUNNING)
+    world.last(Role.SIMULATOR).end(139)
+    world.health = lambda: DEAD
+    world.steps_until(State.STARTING_SIMULATOR)
+    world.last(Role.AGENT).end(69)
+    world.steps_until(State.BACKOFF)
+    world.health = lambda: HEALTHY
+    world.steps_until(State.RUNNING)
+    assert (world.journal.state.agent_failures, world.journal.state.agent_restarts) == (0, 1)
+    assert "isn't ready after" in world.events("simulator_failed")[0]["cause"], "the simulator, not its agent"
+    (restart,) = world.events("agent_restart")
+    assert restart["cause"].startswith("the agent found no simulator in time")
+    assert restart["incident"] == world.events("simulator_restart")[0]["incident"]
+    assert Cause.AGENT_CRASH.value not in {row["diagnosis"] for row in world.events("finding")}
+    assert world.diary[-2:] == ["start simulator", "start agent"]
+
+
+def test_agent_that_finds_no_simulator_beside_one_spends_its_budget(world: World) -> None:
+    world.diagnose = found_no_simulator
+    while world.supervisor.state is not State.STOPPED:
+        if world.supervisor.state is State.RUNNING:
+            world.last(Role.AGENT).end(69)
+        world.step()
+    assert world.code() == Exit.BUDGET_SPENT
+    assert world.diary.count("start agent") == 1 + LIMITS.agent.restarts.budget
 
 
 def test_launcher_error_leaves_no_process(world: World) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 import typer
 from driving import Group, checkpoints_in, driven_before, end_with_parent, environment_of, left_to_drive
+from measuring import leave
 from rich.console import Console
 from rich.table import Table
 
@@ -339,8 +339,7 @@ def work(group: Group) -> None:
             except (BlockedStart, SimulatorLost) as why:
                 found = {"end": None, "why": str(why)}
             lines.append({**group.key(number), **found})
-    sys.stdout.flush()
-    os._exit(0)
+    leave()
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> Table:

@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import json
 import multiprocessing
-import os
 import signal
 import sys
 import time
@@ -32,7 +31,7 @@ import torch
 import typer
 from lite_server import lite_server
 from matplotlib.figure import Figure
-from measuring import machine
+from measuring import leave, machine
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -253,8 +252,7 @@ def work(group: Group) -> None:
                 figures = {"end": None, "why": str(blocked)}
             figures["name"] = figures.pop("route", None)
             lines.append({**group.key(number), **figures})
-    sys.stdout.flush()
-    os._exit(0)
+    leave()
 
 
 def film(groups: Sequence[Group], route: int, path: Path) -> None:
@@ -281,8 +279,7 @@ def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummar
         }
         length = {"min_seconds": FILM_S, "max_seconds": FILM_S}
         told.put(completed(record(env, own, [kept[route]], path, title=group.driver, options=options, **length)))
-    sys.stdout.flush()
-    os._exit(0)
+    leave()
 
 
 @contextlib.contextmanager

@@ -10,10 +10,8 @@ the first 5 % of the ticks by more than ``--bound-mib``. The server caches views
 from __future__ import annotations
 
 import json
-import os
 import queue
 import random
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -21,8 +19,8 @@ from typing import Annotated, Any
 import carla
 import numpy as np
 import typer
-from lite_server import lite_process, synchronous
-from measuring import machine, rss_mib
+from lite_server import front_camera, lite_process, sensor, synchronous
+from measuring import leave, machine, rss_mib
 
 _DELTA_S = 0.1
 _WAIT_S = 20.0
@@ -71,8 +69,9 @@ class _Traffic:
     def __init__(self, world: carla.World, count: int, seed: int) -> None:
         self._world, self._rng = world, random.Random(seed)
         self._places = world.get_map().get_spawn_points()
-        self._library = world.get_blueprint_library()
-        self._models = sorted(self._library.filter("vehicle.*"), key=lambda blueprint: str(blueprint.id))
+        self._models = sorted(
+            world.get_blueprint_library().filter("vehicle.*"), key=lambda blueprint: str(blueprint.id)
+        )
         self.images: queue.Queue[carla.Image] = queue.Queue()
         self._sensors: list[carla.Sensor] = []
         self._cars = [self._spawn() for _ in range(count + 1)]
@@ -85,9 +84,9 @@ class _Traffic:
 
     def respawn(self) -> None:
         """Destroy the ego car, its sensors and another car, and spawn them elsewhere."""
-        for sensor in self._sensors:
-            sensor.stop()
-            sensor.destroy()
+        for each in self._sensors:
+            each.stop()
+            each.destroy()
         for index in {0, self._rng.randrange(len(self._cars))}:
             self._cars[index].destroy()
             self._cars[index] = self._spawn()
@@ -101,13 +100,8 @@ class _Traffic:
         raise SystemExit("No spawn point is free: ask for fewer --vehicles.")
 
     def _equip(self) -> None:
-        blueprint = self._library.find("sensor.camera.rgb")
-        for attribute, value in (("image_size_x", _SIZE_PX), ("image_size_y", _SIZE_PX), ("fov", 100)):
-            blueprint.set_attribute(attribute, str(value))
-        where = carla.Transform(carla.Location(x=1.2, z=1.8), carla.Rotation(pitch=-12))
-        camera = self._world.spawn_actor(blueprint, where, self._cars[0])
-        bumper = self._library.find("sensor.other.collision")
-        collisions = self._world.spawn_actor(bumper, carla.Transform(), self._cars[0])
+        camera = front_camera(self._world, self._cars[0], (_SIZE_PX, _SIZE_PX))
+        collisions = sensor(self._world, "other.collision", carla.Transform(), self._cars[0])
         images: queue.Queue[carla.Image] = queue.Queue()
         self.images = images
         camera.listen(images.put)
@@ -128,8 +122,7 @@ def main(
     with lite_process(map) as (port, pid):
         _run(port, pid, found)
     print(json.dumps(asdict(found), indent=2) if as_json else _sentence(found))
-    sys.stdout.flush()
-    os._exit(not found.is_flat)  # the client can abort a process that exits in order with open streams
+    leave(not found.is_flat)
 
 
 def _sentence(found: Endurance) -> str:

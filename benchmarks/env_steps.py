@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from typing import Annotated, Any
 
 import psutil
 import typer
 from lite_server import lite_process
-from measuring import counted, machine, spread
+from measuring import counted, leave, machine, spread
 
 from carla_td3.config import EnvironmentConfig, SimulatorConfig
 from carla_td3.env.driving import DrivingEnv
@@ -51,6 +50,7 @@ def main(
         if as_json
         else f"{report['steps_per_s']['median']} steps/s on {map}"
     )
+    leave()
 
 
 def _processor_s(pid: int) -> float:
@@ -79,5 +79,3 @@ def _rate(env: DrivingEnv, steps: int) -> float:
 
 if __name__ == "__main__":
     typer.run(main)
-    sys.stdout.flush()
-    os._exit(0)

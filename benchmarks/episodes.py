@@ -13,7 +13,6 @@ import json
 import os
 import queue
 import random
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,21 +21,21 @@ from typing import Annotated, Any
 import carla
 import numpy as np
 import typer
-from lite_server import lite_process, synchronous
-from measuring import counted, machine, rss_mib
+from lite_server import lite_process, sensor, synchronous
+from measuring import counted, leave, machine, rss_mib
 
 _DELTA_S, _WAIT_S = 0.1, 30.0
 _WARM, _EVERY, _STAY = 100, 10, 20
-_MADE_EACH_TICK = {
-    "sensor.camera.rgb": {"image_size_x": 84, "image_size_y": 84},
-    "sensor.camera.depth": {"image_size_x": 84, "image_size_y": 84},
-    "sensor.camera.semantic_segmentation": {"image_size_x": 84, "image_size_y": 84},
-    "sensor.lidar.ray_cast": {"points_per_second": 20_000},
-    "sensor.other.radar": {},
-    "sensor.other.imu": {},
-    "sensor.other.gnss": {},
+_MADE_EACH_TICK: dict[str, dict[str, int]] = {
+    "camera.rgb": {"image_size_x": 84, "image_size_y": 84},
+    "camera.depth": {"image_size_x": 84, "image_size_y": 84},
+    "camera.semantic_segmentation": {"image_size_x": 84, "image_size_y": 84},
+    "lidar.ray_cast": {"points_per_second": 20_000},
+    "other.radar": {},
+    "other.imu": {},
+    "other.gnss": {},
 }
-_MADE_SOMETIMES = ("sensor.other.collision", "sensor.other.obstacle")
+_MADE_SOMETIMES = ("other.collision", "other.obstacle")
 
 
 @dataclass
@@ -82,15 +81,12 @@ def _episode(world: carla.World, found: Episodes, rng: random.Random) -> None:
     cars = [own, *filter(None, (world.try_spawn_actor(rng.choice(models), place) for place in places))]
     readings: queue.Queue[carla.SensorData] = queue.Queue()
     where = carla.Transform(carla.Location(x=1.2, z=2.2))
-    sensors = []
-    for name, attributes in _MADE_EACH_TICK.items():
-        blueprint = library.find(name)
-        for key, value in attributes.items():
-            blueprint.set_attribute(key, str(value))
-        sensors.append(world.spawn_actor(blueprint, where, own))
+    sensors: list[carla.Sensor] = []
+    for kind, attributes in _MADE_EACH_TICK.items():
+        sensors.append(sensor(world, kind, where, own, **attributes))
         sensors[-1].listen(readings.put)
-    for name in _MADE_SOMETIMES:
-        sensors.append(world.spawn_actor(library.find(name), carla.Transform(), own))
+    for kind in _MADE_SOMETIMES:
+        sensors.append(sensor(world, kind, carla.Transform(), own))
         sensors[-1].listen(lambda _event: None)
     for car in cars:
         car.apply_control(carla.VehicleControl(throttle=0.6, steer=rng.uniform(-0.2, 0.2)))
@@ -98,8 +94,8 @@ def _episode(world: carla.World, found: Episodes, rng: random.Random) -> None:
         world.tick()
         for _ in _MADE_EACH_TICK:
             readings.get(timeout=_WAIT_S)
-    for sensor in sensors:
-        sensor.stop()
+    for each in sensors:
+        each.stop()
 
 
 def main(
@@ -115,8 +111,7 @@ def main(
     with lite_process(found.maps[0]) as (port, pid):
         _run(port, pid, found)
     print(json.dumps(asdict(found), indent=2) if as_json else _sentence(found))
-    sys.stdout.flush()
-    os._exit(not found.is_flat)  # the client can abort a process that leaves in order with streams open
+    leave(not found.is_flat)
 
 
 def _sentence(found: Episodes) -> str:

@@ -26,7 +26,7 @@ from typing import Annotated, Any
 
 import psutil
 import typer
-from measuring import machine, rss_mib
+from measuring import leave, machine, rss_mib
 from synthetic_run import night
 
 from carla_run.paths import RunPaths
@@ -48,7 +48,7 @@ def collectors(count: int) -> Figures:
     with starting(Path("full"), "Lite01", 2.0, {**fixed, "environment.time_limit.constant_s": 1000}) as start:
         training = start("growth", {}, collectors=count, tick_ms=30.0)
         found = training.turn(8.0)
-        held_mib = sum(map(_pss_mib, training._pids()))
+        held_mib = sum(map(_pss_mib, training.pids()))
     return {
         "steps/s": found.steps_per_s,
         "RAM, MiB": held_mib,
@@ -180,8 +180,8 @@ def main(
     if point:
         section, size = point.split(":")
         resource.setrlimit(resource.RLIMIT_CPU, (POINT_S, POINT_S))
-        print(json.dumps(POINTS[section][0](int(size))), flush=True)
-        os._exit(0)  # the client can abort a process that leaves in order
+        print(json.dumps(POINTS[section][0](int(size))))
+        leave()
     found = _results()
     for section in [] if page else sections.split(","):
         figures = {**measured(section, most), "machine": machine("carla", "numpy", "torch")}
@@ -327,13 +327,13 @@ def _ticks(vehicles: int, walkers: int, size: tuple[int, int], map: str) -> Figu
 
     with contextlib.ExitStack() as servers:
         case = ticks.Case(vehicles, walkers, size, "ClearNoon", map, traffic_manager=False)
-        drive = ticks._Drive(servers, case, True, None)
+        drive = ticks.Drive(servers, case, True, None)
         for _ in range(2):
             drive.repeat(40)
         return {
-            "ms of processor a tick, server": min(drive._served) / 1e3,
-            "ms of processor a tick, client": min(drive._asked) / 1e3,
-            "RAM of the server, MiB": rss_mib(drive._pid),
+            "ms of processor a tick, server": min(drive.served_us) / 1e3,
+            "ms of processor a tick, client": min(drive.asked_us) / 1e3,
+            "RAM of the server, MiB": rss_mib(drive.pid),
         }
 
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import queue
-import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -21,8 +19,8 @@ from typing import Annotated, Any
 import carla
 import numpy as np
 import typer
-from lite_server import lite_process, synchronous
-from measuring import machine, rss_mib, spread
+from lite_server import lite_process, sensor, synchronous
+from measuring import leave, machine, rss_mib, spread
 from ticks import cars_in_circles, cpu_s
 
 from carla_lite.maps import Maps
@@ -93,18 +91,13 @@ def main(
         *(rss, first_ray_s, cast_ms, about),
     )
     print(json.dumps(asdict(figures), indent=2) if as_json else figures)
-    sys.stdout.flush()
-    os._exit(0)  # the client can abort a process that exits in order with open streams
+    leave()
 
 
 def _lidar(world: carla.World, car: carla.Vehicle, channels: int, points: int) -> carla.Sensor:
-    blueprint = world.get_blueprint_library().find("sensor.lidar.ray_cast")
     values = {"channels": channels, "points_per_second": points, "range": _RANGE_M, "rotation_frequency": 10}
-    for attribute, value in values.items():
-        blueprint.set_attribute(attribute, str(value))
-    # All rays are cast: the default loses 45 % of them before.
-    blueprint.set_attribute("dropoff_general_rate", "0.0")
-    return world.spawn_actor(blueprint, carla.Transform(carla.Location(z=_HIGH_M)), car)
+    all_rays = {"dropoff_general_rate": 0.0}  # the default loses 45 % of them before
+    return sensor(world, "lidar.ray_cast", carla.Transform(carla.Location(z=_HIGH_M)), car, **values, **all_rays)
 
 
 def _run(world: carla.World, measured: queue.Queue[carla.LidarMeasurement], ticks: int) -> list[int]:

@@ -1,4 +1,6 @@
-"""A carla-lite server for a benchmark, on a free port; and children that end with their benchmark."""
+"""A carla-lite server for a benchmark, on a free port, and what its client needs; children that end with their
+benchmark.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from pathlib import Path
 import carla
 
 from carla_lite.testing import server
+
+FOV_DEG = 100.0
 
 
 @contextlib.contextmanager
@@ -51,3 +55,19 @@ def synchronous(port: int, delta_s: float, timeout_s: float) -> tuple[carla.Clie
     settings.synchronous_mode, settings.fixed_delta_seconds = True, delta_s
     world.apply_settings(settings)
     return client, world
+
+
+def sensor(
+    world: carla.World, kind: str, where: carla.Transform, car: carla.Actor | None = None, **attributes: float
+) -> carla.Sensor:
+    """Spawn a sensor, such as ``camera.rgb``, with attributes; on a car, if one is given."""
+    blueprint = world.get_blueprint_library().find(f"sensor.{kind}")
+    for name, value in attributes.items():
+        blueprint.set_attribute(name, str(value))
+    return world.spawn_actor(blueprint, where, car)
+
+
+def front_camera(world: carla.World, car: carla.Vehicle, size: tuple[int, int], kind: str = "rgb") -> carla.Sensor:
+    """Spawn a camera behind the windscreen, with an image of (width, height) pixels."""
+    where = carla.Transform(carla.Location(x=1.2, z=1.8), carla.Rotation(pitch=-12))
+    return sensor(world, f"camera.{kind}", where, car, image_size_x=size[0], image_size_y=size[1], fov=FOV_DEG)

@@ -21,7 +21,8 @@ import cv2
 import imageio_ffmpeg
 import numpy as np
 import typer
-from lite_server import lite_process, synchronous
+from lite_server import lite_process, sensor, synchronous
+from measuring import leave
 from numpy.typing import NDArray
 
 from carla_td3.evaluation import overlay
@@ -57,6 +58,7 @@ def main(
         _save(out / "night.jpg", _page(night / "report.html"))
     _save(out / "town.jpg", _beside(_town(), GAP // 2))
     _save(out / "visual.jpg", _visual(checkpoint))
+    leave()
 
 
 def _frames(video: Path, shares: tuple[float, ...]) -> list[Picture]:
@@ -125,11 +127,8 @@ def _moved(pose: Any, ahead_m: float, right_m: float, up_m: float) -> Any:
 
 
 def _camera(world: Any, pose: Any) -> tuple[Any, queue.SimpleQueue[Any]]:
-    blueprint = world.get_blueprint_library().find("sensor.camera.rgb")
-    for name, value in (("image_size_x", WIDTH), ("image_size_y", HEIGHT), ("fov", 90)):
-        blueprint.set_attribute(name, str(value))
     arrivals: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    camera = world.spawn_actor(blueprint, pose)
+    camera = sensor(world, "camera.rgb", pose, image_size_x=WIDTH, image_size_y=HEIGHT, fov=90)
     camera.listen(arrivals.put)
     return camera, arrivals
 
@@ -172,5 +171,3 @@ def _save(path: Path, picture: Picture) -> None:
 
 if __name__ == "__main__":
     typer.run(main)
-    sys.stdout.flush()
-    os._exit(0)  # the client library can abort at the interpreter's exit

@@ -7,14 +7,12 @@ an .xodr file; each map gets its own carla-lite.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from lite_server import lite_server
-from measuring import machine
+from measuring import leave, machine
 from rich.console import Console
 
 from carla_td3.config import EnvironmentConfig, SimulatorConfig, TimeLimitConfig
@@ -39,6 +37,7 @@ def main(
         print(json.dumps({"machine": machine("carla", "numpy"), "maps": [_report(e) for e in evaluations]}, indent=2))
     else:
         Console().print(table(evaluations))
+    leave()
 
 
 def _drive(map_name: str, count: int, turns: int, seed: int) -> Evaluation:
@@ -62,5 +61,3 @@ def _report(evaluation: Evaluation) -> dict[str, Any]:
 
 if __name__ == "__main__":
     typer.run(main)
-    sys.stdout.flush()
-    os._exit(0)

@@ -15,10 +15,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import queue
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -28,8 +26,8 @@ from typing import Annotated
 import carla
 import numpy as np
 import typer
-from lite_server import lite_process, synchronous
-from measuring import machine, rss_mib, spread
+from lite_server import FOV_DEG, front_camera, lite_process, synchronous
+from measuring import leave, machine, rss_mib, spread
 from rich.console import Console
 from rich.table import Table
 
@@ -40,7 +38,6 @@ _WAIT_S = 20.0
 _CIRCLE = carla.VehicleControl(throttle=0.25, steer=1.0)
 _SETTLE_TICKS = 50
 _APART_M = 11.0
-_FOV_DEG = 100.0
 _SEEN_M = 60.0
 
 
@@ -109,23 +106,28 @@ def main(
         codes = (True, False) if both else (True,)
         checkouts = (None, beside) if beside else (None,)
         drives = [
-            _Drive(servers, case, compiled, checkout) for case in cases for compiled in codes for checkout in checkouts
+            Drive(servers, case, compiled, checkout) for case in cases for compiled in codes for checkout in checkouts
         ]
         for _ in range(repeats):
             for drive in drives:
                 drive.repeat(ticks)
         figures = [drive.figures(drives[0]) for drive in drives]
     _print(figures, as_json)
-    sys.stdout.flush()
-    os._exit(0)  # the client can abort a process that leaves in order with streams open
+    leave()
 
 
-class _Drive:
-    """A server with the case's cars, people and camera, and its measurements so far."""
+class Drive:
+    """A server with the case's cars, people and camera, and its measurements so far.
+
+    Attributes:
+        pid: of the server.
+        served_us: its processor time per tick, by repeat.
+        asked_us: the same of this process.
+    """
 
     def __init__(self, servers: contextlib.ExitStack, case: Case, compiled: bool, checkout: Path | None) -> None:
         self._case, self._checkout, started = case, checkout, time.perf_counter()
-        port, self._pid = servers.enter_context(lite_process(case.map, compiled=compiled, checkout=checkout))
+        port, self.pid = servers.enter_context(lite_process(case.map, compiled=compiled, checkout=checkout))
         client, self._world = synchronous(port, _DELTA_S, _WAIT_S)
         self._world.tick()
         self._first_tick_s = time.perf_counter() - started
@@ -136,12 +138,12 @@ class _Drive:
         _people(self._world, case.walkers)
         kinds = [] if case.cameras == "none" else case.cameras.split(",")
         self._images: list[queue.Queue[carla.Image]] = [queue.Queue() for _ in kinds]
-        self._cameras = [_camera(self._world, self._own, case.size, kind) for kind in kinds]
+        self._cameras = [front_camera(self._world, self._own, case.size, kind) for kind in kinds]
         for camera, images in zip(self._cameras, self._images, strict=True):
             camera.listen(images.put)
         self._rates: list[float] = []
-        self._served: list[float] = []
-        self._asked: list[float] = []
+        self.served_us: list[float] = []
+        self.asked_us: list[float] = []
         self._hashes: set[int] = set()
         self._speeds: list[float] = []
         self._ticks = 0
@@ -149,15 +151,15 @@ class _Drive:
 
     def repeat(self, ticks: int) -> None:
         """Measure so many ticks."""
-        began, server_s, client_s = time.perf_counter(), cpu_s(self._pid), time.process_time()
+        began, server_s, client_s = time.perf_counter(), cpu_s(self.pid), time.process_time()
         self._hashes.update(_run(self._world, self._images, ticks, self._case.size))
         self._ticks += ticks
         self._rates.append(ticks / (time.perf_counter() - began))
-        self._served.append(1e6 * (cpu_s(self._pid) - server_s) / ticks)
-        self._asked.append(1e6 * (time.process_time() - client_s) / ticks)
+        self.served_us.append(1e6 * (cpu_s(self.pid) - server_s) / ticks)
+        self.asked_us.append(1e6 * (time.process_time() - client_s) / ticks)
         self._speeds += [car.get_velocity().length() for car in (self._own, *self._others)]
 
-    def figures(self, first: _Drive) -> Figures:
+    def figures(self, first: Drive) -> Figures:
         """Return the measurements, and what was visible."""
         seen = []
         for _ in range(100):  # outside the time: asking where all cars are takes longer than a tick
@@ -169,17 +171,17 @@ class _Drive:
         return Figures(
             case=self._case,
             checkout=str(self._checkout or ""),
-            compiled_code=_runs_compiled(self._pid),
+            compiled_code=_runs_compiled(self.pid),
             ticks=self._ticks // len(self._rates),
             ticks_per_s=spread(self._rates),
             of_the_first=round(statistics.median(shares), 3),
-            server_cpu_us=round(min(self._served), 1),
-            client_cpu_us=round(min(self._asked), 1),
+            server_cpu_us=round(min(self.served_us), 1),
+            client_cpu_us=round(min(self.asked_us), 1),
             cars_in_view=round(statistics.fmean(seen), 2),
             median_speed_mps=round(statistics.median(self._speeds), 2),
             distinct_images_share=round(len(self._hashes) / self._ticks, 3),
             start_to_first_tick_s=round(self._first_tick_s, 2),
-            server_rss_mib=rss_mib(self._pid),
+            server_rss_mib=rss_mib(self.pid),
         )
 
 
@@ -244,14 +246,6 @@ def _people(world: carla.World, count: int) -> None:
     raise SystemExit(f"Only {spawned} of {count} people could be spawned.")
 
 
-def _camera(world: carla.World, car: carla.Vehicle, size: tuple[int, int], kind: str) -> carla.Sensor:
-    blueprint = world.get_blueprint_library().find(f"sensor.camera.{kind}")
-    for attribute, value in (("image_size_x", size[0]), ("image_size_y", size[1]), ("fov", _FOV_DEG)):
-        blueprint.set_attribute(attribute, str(value))
-    where = carla.Transform(carla.Location(x=1.2, z=1.8), carla.Rotation(pitch=-12))
-    return world.spawn_actor(blueprint, where, car)
-
-
 def _in_view(camera: carla.Sensor, cars: list[carla.Vehicle]) -> int:
     """Return how many cars' centres are between the image's left and right edge, and near enough to be visible."""
     where = camera.get_transform()
@@ -260,7 +254,7 @@ def _in_view(camera: carla.Sensor, cars: list[carla.Vehicle]) -> int:
     for car in cars:
         away = car.get_location() - where.location
         depth, aside = away.dot(ahead), away.dot(right)
-        count += 0.0 < depth < _SEEN_M and abs(aside) < depth * math.tan(math.radians(0.5 * _FOV_DEG))
+        count += 0.0 < depth < _SEEN_M and abs(aside) < depth * math.tan(math.radians(0.5 * FOV_DEG))
     return count
 
 

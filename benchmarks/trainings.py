@@ -111,7 +111,7 @@ class TrainingInTurns:
 
     def turn(self, seconds: float) -> Rates:
         """Let it run for a while, and return its rates between the first and the last heartbeat of that time."""
-        for pid in self._pids():
+        for pid in self.pids():
             os.kill(pid, signal.SIGCONT)
         first, used_before = self._next_beat(self._beat()), self._used_s()
         time.sleep(seconds)
@@ -124,15 +124,15 @@ class TrainingInTurns:
 
     def resume(self) -> None:
         """End the pause, so that it can be stopped."""
-        for pid in self._pids():
+        for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
     def _pause(self) -> None:
-        for pid in self._pids():
+        for pid in self.pids():
             os.kill(pid, signal.SIGSTOP)
 
-    def _pids(self) -> list[int]:
+    def pids(self) -> list[int]:
         """Return the learner and all processes that drive for it: here, or on nodes of a cluster on this machine."""
         on_nodes = [actor.pid for actor in actors_of(self._run).values()]
         others = frozenset[int]().union(*map(tree, (self._learner.pid, *self._servers, *on_nodes)))
@@ -140,11 +140,11 @@ class TrainingInTurns:
 
     def _used_s(self) -> tuple[float, float, float]:
         """Return the processor seconds of the learner, of its collectors and servers, and of other processes."""
-        learner, *simulation = map(_used_s, self._pids())
+        learner, *simulation = map(_used_s, self.pids())
         return learner, sum(simulation), _all_used_s() - sum(map(_used_s, tree(os.getpid())))
 
     def _pin(self) -> None:
-        learner, *simulation = self._pids()
+        learner, *simulation = self.pids()
         for core, pids in ((self._pinned.learner, [learner]), (self._pinned.simulation, simulation)):
             for thread in (int(entry.name) for pid in pids for entry in Path(f"/proc/{pid}/task").iterdir()):
                 if core is not None:

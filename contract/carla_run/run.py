@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Deque, Dict, List, Mapping, Optional, Tuple, Union
 
 from carla_run.event_log import EventLog, JsonLines
-from carla_run.events import Failed
 from carla_run.exits import Exit
 from carla_run.heartbeat import Heartbeat, Phase
 from carla_run.heartbeat_writer import HeartbeatWriter
 from carla_run.listener import Listener, Progress
 from carla_run.locks import HeldError, Lock
-from carla_run.memory.errors import exhausted_pool, gpu_is_lost, sees_no_gpu
+from carla_run.memory import errors
 from carla_run.paths import RunPaths
 from carla_run.requests import Request, RequestKind, Result
 from carla_run.signals import StopRequests
@@ -257,11 +256,7 @@ class Report:
         failure = None
         if isinstance(error, Exception):
             failure = str(error)
-            pool = exhausted_pool(error)
-            lost, gone = pool is None and gpu_is_lost(error), sees_no_gpu(error)
-            kind, step = type(error).__name__, self._step
-            failed = Failed(code, error=kind, pool=pool, gpu_lost=lost, steps=step, cause=failure, no_gpu=gone)
-            self._log(**failed.row())
+            self._log(**errors.failure(error, code, errors.exhausted_pool(error), self._step).row())
         elif code in (Exit.FINISHED, Exit.STOPPED):
             self._phase = Phase.STOPPED if code == Exit.STOPPED else Phase.FINISHED
             self._log(self._phase.value, steps=self._step, updates=self.updates)

@@ -10,11 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
-from carla_run.events import Failed, MemoryPool
+from carla_run.events import MemoryPool
 from carla_run.exits import Exit
 from carla_run.heartbeat import Phase, read_heartbeat
 from carla_run.listener import Progress
-from carla_run.memory.errors import gpu_is_lost, sees_no_gpu
+from carla_run.memory.errors import failure
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
 from carla_td3.exchange.status import Status
@@ -218,9 +218,7 @@ class TrainingLoop:
         """Report why the run ends; if only the simulator is missing, save what was learned."""
         self._reporter.vitals.exit_code = code
         pool = exhausted_pool(error, self._learner.device_is_full)
-        lost, gone = pool is None and gpu_is_lost(error), sees_no_gpu(error)
-        kind, steps = type(error).__name__, self._counters.steps
-        self._events.add(Failed(code, error=kind, pool=pool, gpu_lost=lost, steps=steps, cause=str(error), no_gpu=gone))
+        self._events.add(failure(error, code, pool, self._counters.steps))
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
             self._store.save_if_possible("no simulator")
         self._requests.end(self.progress, failure=str(error))

@@ -12,7 +12,7 @@ import re
 from typing import Callable, Optional
 
 from carla_run.enums import StrEnum
-from carla_run.events import MemoryPool
+from carla_run.events import Failed, MemoryPool
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a disk, or a user's share of it, that is full."""
@@ -140,11 +140,8 @@ def _torchs_pool(error: RuntimeError, device_is_full: DeviceIsFull) -> Optional[
     return MemoryPool.DEVICE if is_device else None
 
 
-def gpu_is_lost(error: BaseException) -> bool:
-    """Return whether an error says that the driver can't use the GPU any more."""
-    return isinstance(error, RuntimeError) and meaning_of(str(error)) is Meaning.GPU_LOST
-
-
-def sees_no_gpu(error: BaseException) -> bool:
-    """Return whether an error says that this process sees no GPU."""
-    return isinstance(error, RuntimeError) and meaning_of(str(error)) is Meaning.NO_GPU
+def failure(error: BaseException, code: int, pool: Optional[MemoryPool], steps: int) -> Failed:
+    """Return the event of a program that an error ends; ``pool`` is the memory that ran out, None if none did."""
+    meaning = meaning_of(str(error)) if isinstance(error, RuntimeError) else None
+    lost, gone = pool is None and meaning is Meaning.GPU_LOST, meaning is Meaning.NO_GPU
+    return Failed(code, type(error).__name__, pool, lost, steps, str(error), gone)

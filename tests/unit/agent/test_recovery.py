@@ -18,7 +18,7 @@ from torch import Tensor
 
 from carla_run.events import MemoryPool
 from carla_run.exits import Exit
-from carla_run.memory.errors import gpu_is_lost
+from carla_run.memory.errors import failure
 from carla_td3.config import ConfigError, Offload
 from carla_td3.exits import AgentError, exit_code, is_out_of_memory, sentence
 from carla_td3.memory.recovery import CALM_PHASES, Recovery, Shortage
@@ -303,7 +303,7 @@ def test_the_card_is_asked_only_where_the_words_leave_it_open(full: bool) -> Non
         raise AssertionError("nobody needs to ask")
 
     assert all(is_out_of_memory(error, asked) for error in MEMORY_ERRORS)
-    assert not any(is_out_of_memory(error, asked) for error in OTHER_ERRORS if not gpu_is_lost(error))
+    assert not any(is_out_of_memory(error, asked) for error in OTHER_ERRORS)
     for message in AMBIGUOUS:
         error = RuntimeError(message)
         assert is_out_of_memory(error, lambda: full) is full, message
@@ -312,11 +312,14 @@ def test_the_card_is_asked_only_where_the_words_leave_it_open(full: bool) -> Non
 
 
 def test_a_lost_gpu_is_no_matter_of_memory() -> None:
+    def lost(error: Exception) -> bool:
+        return failure(error, 1, None, 0).gpu_lost
+
     error = RuntimeError("CUDA error: unknown error")
-    assert gpu_is_lost(error)
+    assert lost(error)
     assert not is_out_of_memory(error, lambda: True)
-    assert not gpu_is_lost(RuntimeError("CUDA error: device-side assert triggered"))
-    assert not gpu_is_lost(ValueError("CUDA error: unknown error"))
+    assert not lost(RuntimeError("CUDA error: device-side assert triggered"))
+    assert not lost(ValueError("CUDA error: unknown error"))
 
 
 def test_an_exit_code_follows_the_error_s_class_or_errno() -> None:

@@ -95,13 +95,17 @@ def read_lines(path: Path, read: LinesRead | None = None) -> list[dict[str, Any]
 
 def last_lines(path: Path, count: int = 1) -> str:
     """Return the last lines of a log that aren't empty, joined by line ends; empty if there are none."""
+    return "\n".join([line.strip() for line in tail(path).splitlines() if line.strip()][-count:])
+
+
+def tail(path: Path, most_bytes: int = TAIL_BYTES, after: int = 0) -> str:
+    """Return the end of a text, of at most so many bytes and from byte ``after`` on; empty if it can't be read."""
     try:
         with open_to_read(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            text = file.read().decode(errors="replace")
+            file.seek(max(after, os.fstat(file.fileno()).st_size - most_bytes))
+            return file.read().decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join([line.strip() for line in text.splitlines() if line.strip()][-count:])
 
 
 def inner(outer: Mapping[str, Any], key: str) -> Mapping[str, Any]:

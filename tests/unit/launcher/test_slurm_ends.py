@@ -207,6 +207,16 @@ def test_step_without_an_end_is_judged_by_the_next(run: RunPaths) -> None:
     assert [each.end for each in record.steps(run)] == [End.OUT_OF_MEMORY, End.KILLED]
 
 
+def test_notice_at_the_end_of_a_huge_log_counts(run: RunPaths) -> None:
+    record.begin(run, IN_A_STEP, 100.0)
+    with record.log_of(run, "7").open("wb") as log:
+        log.seek(2 << 30)
+        log.write(b"\nStepId=7.0 exceeded memory limit (3 > 2), being killed\n")
+    before = record.begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1"}, 200.0)
+    assert before is not None
+    assert before.end is End.OUT_OF_MEMORY
+
+
 def test_a_step_in_which_no_launcher_began_counts_too(run: RunPaths) -> None:
     for _ in range(WITHOUT_PROGRESS):
         steps = record.ended(run, 1, "7", 0, 1.0)

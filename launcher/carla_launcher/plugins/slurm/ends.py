@@ -80,7 +80,7 @@ class Evidence:
         at_signal: the job when the batch script got SIGTERM; None if it got none.
         now: the job now; after a requeue its present instance.
         accounts: the job's records in slurmdbd; empty without slurmdbd.
-        log: the job's output since the step began.
+        log: the end of the job's output since the step began: Slurm's notices are among the last lines.
     """
 
     code: int | None = None

@@ -15,17 +15,18 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from carla_launcher.hooks import StepBefore
+from carla_launcher.observe.tail import MAX_BYTES
 from carla_launcher.plugins.slurm.allotment import allotted_mib
 from carla_launcher.plugins.slurm.answers import End, Job, accounts_of, job_of
 from carla_launcher.plugins.slurm.ends import Evidence, JobStep, end_of
-from carla_run.files import append_line, read_whole
+from carla_run.files import append_line
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import LinesRead, last_lines, number, read_lines, read_object
+from carla_run.readers import LinesRead, last_lines, number, read_lines, read_object, tail
 
 ASK_S = 5.0
 STEPS = "steps.jsonl"
-LOG_LINES, MOST_LOG_BYTES = 5, 1 << 30
+LOG_LINES = 5
 WHO = ("job", "step", "restart")
 _STEP = TypeAdapter(JobStep)
 
@@ -158,10 +159,10 @@ def _evidence(run: RunPaths, step: JobStep, code: int | None = None) -> Evidence
     return Evidence(
         code,
         exit_code if said else None,
-        job_of(_text(at.with_name(f"{at.name}-signal.txt"))),
-        job_of(_text(folder(run) / f"job-{step.job}.txt")),
-        accounts_of(_text(folder(run) / f"job-{step.job}-accounts.txt")),
-        _text(log_of(run, step.job), step.log_at),
+        job_of(tail(at.with_name(f"{at.name}-signal.txt"), MAX_BYTES)),
+        job_of(tail(folder(run) / f"job-{step.job}.txt", MAX_BYTES)),
+        accounts_of(tail(folder(run) / f"job-{step.job}-accounts.txt", MAX_BYTES)),
+        tail(log_of(run, step.job), MAX_BYTES, after=step.log_at),
     )
 
 
@@ -172,10 +173,3 @@ def _write(run: RunPaths, row: Mapping[str, Any]) -> None:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _text(path: Path, offset: int = 0) -> str:
-    try:
-        return read_whole(path, MOST_LOG_BYTES)[offset:].decode(errors="replace")
-    except OSError:
-        return ""

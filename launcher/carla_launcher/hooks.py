@@ -1,4 +1,4 @@
-"""Calls of plugins: memory limits and steps of batch jobs, lines for status and report, the live page.
+"""Calls of plugins: memory limits and steps of batch jobs, clusters, lines for status and report, the live page.
 
 A plugin is a module that an entry point names, so the core imports none. A plugin that isn't installed adds nothing.
 """
@@ -12,10 +12,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import RunPaths
+
+if TYPE_CHECKING:
+    from carla_launcher.options import RunOptions
 
 GROUP = "carla_launcher.plugins"
 
@@ -107,6 +110,20 @@ def damaged(run: RunPaths) -> list[str]:
     """Return which lines of a plugin's files were left out, as sentences without full stop."""
     slurm = plugin("slurm")
     return [] if slurm is None else list(slurm.damaged(run))
+
+
+def refuse_cluster(address: str, options: RunOptions) -> None:
+    """Refuse options that can't be combined with a cluster, and a cluster that isn't secured.
+
+    Raises:
+        RefusedError: the message is one sentence.
+    """
+    needed("ray").refuse(address, options)
+
+
+def cluster_settings(options: RunOptions) -> dict[str, str]:
+    """Return the values of the agent's keys for the cluster that the options name; empty without one."""
+    return {} if options.cluster is None else dict(needed("ray").agent_settings(options.cluster, options))
 
 
 def nodes(run: RunPaths) -> list[str]:

@@ -10,10 +10,10 @@ import subprocess
 from collections.abc import Callable
 from enum import Enum
 
+from carla_launcher import hooks
 from carla_launcher.observe.container_engine import WITHOUT_CARLA
 from carla_launcher.observe.pools import Gpu, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
-from carla_launcher.resolve import cluster
 from carla_launcher.simulators import NAMED, Carla, CarlaLite, Simulator, asked_for
 
 DOCKER_LIMIT_S = 10.0
@@ -62,7 +62,7 @@ def choose(
     """
     _refuse_a_failing_driver(options, reading)
     if options.cluster is not None:
-        cluster.refuse(options.cluster, options)
+        hooks.refuse_cluster(options.cluster, options)
         reason = f"on each node of the cluster at {options.cluster}"
         return options.model_copy(update={"runtime": RuntimeKind.PROCESS}), reason
     runtime, simulator, reason = _choice(options, reading, installed, docker, starts)

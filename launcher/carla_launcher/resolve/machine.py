@@ -21,8 +21,8 @@ from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.pools import Cards, OwnerKind, PoolKind, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.places import DEFAULT_CONFIG
-from carla_launcher.resolve import agent_args, cards, choosing, cluster, commands
-from carla_launcher.resolve.footprint import Footprint
+from carla_launcher.resolve import agent_args, cards, choosing, commands
+from carla_launcher.resolve.footprint import Footprint, program
 from carla_launcher.resolve.planning import PlanRequest, PlanResult, SizedProgram, make_plan
 from carla_launcher.simulators import simulator_of
 from carla_run.paths import RunPaths
@@ -137,7 +137,9 @@ def spec_of(run: RunPaths, options: RunOptions, port: int = CARLA_PORT) -> RunSp
 
 
 def _agent_words(options: RunOptions) -> tuple[str, ...]:
-    return (*cluster.agent_words(options), *options.agent_args)
+    settings = {**hooks.cluster_settings(options), program().keys.simulators: options.collectors}
+    words = (("--set", f"{key}={value}") for key, value in settings.items() if value is not None)
+    return (*(word for pair in words for word in pair), *options.agent_args)
 
 
 def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:

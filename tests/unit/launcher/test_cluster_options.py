@@ -11,7 +11,7 @@ import pytest
 from carla_launcher.observe.pools import Gpu, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.plugins.ray import nodes
-from carla_launcher.resolve import agent_args, cluster
+from carla_launcher.resolve import agent_args
 from carla_launcher.resolve.choosing import Docker, choose
 from carla_launcher.resolve.machine import spec_of
 from carla_run.paths import RunPaths
@@ -41,15 +41,15 @@ def test_on_a_cluster_the_agent_is_told_where_to_drive() -> None:
 def test_what_a_simulator_is_started_with_reaches_each_node(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     options = RunOptions(quality="Epic", launcher_config=own, simulator_args=("--tick-ms=30", "-x"))
-    assert cluster.simulator_words(options) == [
+    assert nodes.simulator_words(options) == [
         *("--simulator", "auto", "--quality", "Epic", "--launcher-config", str(own)),
         *("--simulator-arg=--tick-ms=30", "--simulator-arg=-x"),
     ]
 
 
 def test_the_count_of_collectors_is_the_agent_s() -> None:
-    assert cluster.agent_words(RunOptions(collectors=8)) == ("--set", "training.collectors=8")
-    assert cluster.agent_words(RunOptions()) == ()
+    assert settings(RunOptions(collectors=8)) == {"training.collectors": "8"}
+    assert settings(RunOptions()) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,55 @@
-"""Lines on the collectors of a cluster and their nodes, from the driver's last report."""
+"""What ``--cluster`` passes to the agent and to ``simulator`` on the nodes; lines on the collectors and their nodes.
+
+The lines are from the driver's last report. Pure, except that it reads files.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.places import SHIPPED
+from carla_launcher.resolve.footprint import program
 from carla_launcher.show.formatting import kind_of, mib
+from carla_launcher.simulators import NAMED
+from carla_run import cluster_access
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_objects
+
+
+def refuse(address: str, options: RunOptions) -> None:
+    """Refuse options that can't be combined with a cluster, and a cluster that isn't secured.
+
+    Raises:
+        RefusedError: the message is one sentence.
+    """
+    if options.simulator_host is not None:
+        raise RefusedError("--cluster starts a simulator on each node, --simulator-host names one: give one of them.")
+    if options.runtime is RuntimeKind.COMPOSE:
+        raise RefusedError(
+            "--cluster can't be combined with --runtime compose: the agent is a local process. "
+            "docker-compose.cluster.yml runs a cluster of containers."
+        )
+    if address != cluster_access.AUTO and (why := cluster_access.refusal(address, os.environ)):
+        raise RefusedError(why)
+
+
+def agent_settings(address: str, options: RunOptions) -> dict[str, str]:
+    """Return the values of the agent's keys for the cluster at an address."""
+    keys = program().keys
+    return {keys.cluster: address, keys.cluster_simulator: json.dumps(simulator_words(options))}
+
+
+def simulator_words(options: RunOptions) -> list[str]:
+    """Return the options of ``simulator`` for the nodes."""
+    named = NAMED.get(options.simulator)
+    chosen = named.kind if named is not None and named.ours else SimulatorKind.AUTO
+    names = ("quality", "map", "seed", *(["launcher_config"] if options.launcher_config != SHIPPED else []))
+    arguments = (f"--simulator-arg={word}" for word in options.simulator_args)
+    return ["--simulator", chosen.value, *options.words(*names), *arguments]
 
 
 def nodes(run: RunPaths) -> list[str]:

@@ -149,7 +149,7 @@ def test_a_hit_keeps_the_momentum():
 def test_beside_behind_and_above_a_car_nobody_is_hit():
     car = Body(vx=10.0)
     high = person(x=1.0)
-    high.z = 5.0
+    high.place = Pose(1.0, 0.0, 5.0, 0.0, 0.0, 0.0)
     assert met(car, person(y=2.0), person(x=-4.0), high) == []
 
 

@@ -76,7 +76,7 @@ class Walker(Actor):
         # where scenario runners keep walkers for later, touches nothing.
         stands = world.network.height(self.x, self.y) + self.half_height_m
         if self.z > stands - 2.0 * self.half_height_m:
-            self.z = max(self.z, stands)
+            self.state[Column.Z] = max(self.z, stands)
         if not world.has_room(self):
             raise wire.RpcError(wire.NO_ROOM)
         world.walkers.append(self)
@@ -90,63 +90,35 @@ class Walker(Actor):
         """Place in the world's frame (m)."""
         return float(self.state.item(Column.X))
 
-    @x.setter
-    def x(self, value: float) -> None:
-        self.state[Column.X] = value
-
     @property
     def y(self) -> float:
         """As x."""
         return float(self.state.item(Column.Y))
-
-    @y.setter
-    def y(self, value: float) -> None:
-        self.state[Column.Y] = value
 
     @property
     def z(self) -> float:
         """As x."""
         return float(self.state.item(Column.Z))
 
-    @z.setter
-    def z(self, value: float) -> None:
-        self.state[Column.Z] = value
-
     @property
     def yaw(self) -> float:
         """Direction (rad)."""
         return float(self.state.item(Column.YAW))
-
-    @yaw.setter
-    def yaw(self, value: float) -> None:
-        self.state[Column.YAW] = value
 
     @property
     def vx(self) -> float:
         """Velocity in the world's frame (m/s)."""
         return float(self.state.item(Column.VX))
 
-    @vx.setter
-    def vx(self, value: float) -> None:
-        self.state[Column.VX] = value
-
     @property
     def vy(self) -> float:
         """As vx."""
         return float(self.state.item(Column.VY))
 
-    @vy.setter
-    def vy(self, value: float) -> None:
-        self.state[Column.VY] = value
-
     @property
     def vz(self) -> float:
         """As vx."""
         return float(self.state.item(Column.VZ))
-
-    @vz.setter
-    def vz(self, value: float) -> None:
-        self.state[Column.VZ] = value
 
     @property
     def yaw_rate(self) -> float:
@@ -208,7 +180,7 @@ class Walker(Actor):
 
     @place.setter
     def place(self, place: Pose) -> None:
-        self.x, self.y, self.z, self.yaw = place.x, place.y, place.z, place.yaw
+        self.state[: Column.VX] = place.x, place.y, place.z, place.yaw
         if not self._dead:
             self.lies_s = 0.0
 
@@ -230,10 +202,10 @@ class Walker(Actor):
         """Take the state that a crowd computed: a place on the ground (m) and a speed along its yaw (m/s)."""
         if self.lies_s > 0.0:
             return
-        self.x, self.y, self.z, self.yaw = place.x, place.y, ground + self.half_height_m, place.yaw
         c, s = math.cos(place.yaw), math.sin(place.yaw)
+        at = place.x, place.y, ground + self.half_height_m, place.yaw
+        self.state[: Column.AX] = *at, c * speed, s * speed, 0.0
         self.control = WalkerControl((c, s, 0.0), speed)
-        self.vx, self.vy, self.vz = c * speed, s * speed, 0.0
         self.state[Column.SENT] = 1.0
 
     def set_world_velocity(self, vx: float, vy: float, vz: float) -> None:

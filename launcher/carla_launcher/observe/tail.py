@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,14 +39,11 @@ class Tail:
 
     def look(self) -> list[str]:
         """Return the lines that were completed since the last look, without line ends; invalid bytes are replaced."""
-        lines: list[str] = []
-        if self._file is not None:
-            self._read(self._file, lines)
+        lines = self._newest()
         if self._replaced():
             self.close()
             self._open()
-            if self._file is not None:
-                self._read(self._file, lines)
+            lines += self._newest()
         return [line.rstrip("\r") for line in lines]
 
     def objects(self) -> list[dict[str, Any]]:
@@ -57,31 +55,17 @@ class Tail:
 
         A file of more than ``MOST_LINES_BYTES`` isn't read.
         """
-        rest = bytearray(self._partial)
-        while part := self._part():
-            whole, end, last = part.rpartition(b"\n")
-            if end:
-                lines, rest = rest + whole, bytearray()
-                yield from self.read.rows(lines.decode(errors="replace").split("\n"))
-            rest += last
-        self._partial = bytes(rest)
+        if self._file is None:
+            self._open()
+        self.read.unread = self._size() > MOST_LINES_BYTES
+        for lines in () if self.read.unread else self._whole():
+            yield from self.read.rows(lines)
 
     def begins_again(self) -> bool:
         """Return whether the file was truncated, or its name belongs to another one: all of it is new."""
         if self._file is None:
             return False
-        return self._replaced() or os.fstat(self._file.fileno()).st_size < self._file.tell()
-
-    def _part(self) -> bytes:
-        if self._file is None:
-            self._open()
-        try:
-            if self._file is None:
-                return b""
-            self.read.unread = os.fstat(self._file.fileno()).st_size > MOST_LINES_BYTES
-            return b"" if self.read.unread else self._file.read(MAX_BYTES)
-        except OSError:
-            return b""
+        return self._replaced() or self._size() < self._file.tell()
 
     def close(self) -> None:
         """Close the file; the next look opens it at its beginning."""
@@ -106,20 +90,38 @@ class Tail:
         ours = os.fstat(self._file.fileno())
         return (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
 
-    def _read(self, file: BinaryIO, lines: list[str]) -> None:
-        try:
-            size, place = os.fstat(file.fileno()).st_size, file.tell()
+    def _newest(self) -> list[str]:
+        """Return the new lines among the newest ``most_bytes``."""
+        if self._file is None:
+            return []
+        with contextlib.suppress(OSError):  # of a disk that fails
+            size, place = self._size(), self._file.tell()
             if size < place:  # truncated, to be written again
-                place, self._partial = file.seek(0), b""
+                place, self._partial = self._file.seek(0), b""
             if size - place > self._most_bytes:
-                place = file.seek(size - self._most_bytes)
+                self._file.seek(size - self._most_bytes)
+                self._file.readline()  # incomplete, so it has no meaning to a reader
                 self._partial, self.read.lines = b"", None
-                # The first line that follows is incomplete, and has no meaning to a reader.
-                read = file.read(size - place).partition(b"\n")[2]
-            else:
-                read = file.read(size - place)
+        lines = [line for part in self._whole() for line in part]
+        self._partial = self._partial[-self._most_bytes :]
+        return lines
+
+    def _whole(self) -> Iterator[list[str]]:
+        """Yield the lines that have been completed, those of a part at a time."""
+        rest = bytearray(self._partial)
+        while part := self._part():
+            whole, end, last = part.rpartition(b"\n")
+            if end:
+                lines, rest = rest + whole, bytearray()
+                yield lines.decode(errors="replace").split("\n")
+            rest += last
+        self._partial = bytes(rest)
+
+    def _part(self) -> bytes:
+        try:
+            return b"" if self._file is None else self._file.read(MAX_BYTES)
         except OSError:
-            return
-        whole, end, partial = (self._partial + read).rpartition(b"\n")
-        lines += whole.decode(errors="replace").split("\n") if end else []
-        self._partial = partial[-self._most_bytes :]
+            return b""
+
+    def _size(self) -> int:
+        return 0 if self._file is None else os.fstat(self._file.fileno()).st_size

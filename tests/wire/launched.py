@@ -33,6 +33,11 @@ evaluation: {every_steps: 0, final_episodes: 0, baselines: false, video: false}
 ENDLESS = 1_000_000
 OURS = os.pathsep.join(str(REPOSITORY / folder) for folder in ("agent", "launcher", "contract", "carla/lite"))
 PROCESSES = 5  # simulator, learner, collector and two shims
+UNDISTURBED = [
+    *("run_started", "planned_bands", "simulator_starts", "simulator_started", "simulator_healthy", "agent_starts"),
+    *("agent_started", "verified", "agent_ended", "simulator_stopped", "run_ended"),
+]
+"""The events of a run that nothing disturbs."""
 
 
 class Launched:

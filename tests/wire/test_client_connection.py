@@ -17,6 +17,7 @@ from carla_launcher import config, wiring
 from carla_launcher.observe.health import Address
 from carla_launcher.observe.simulator import SimulatorMonitor
 from tests.crowd import PATIENCE_S, until
+from tests.faults import run
 
 PROTOCOL_VERSION = "0.9.16"
 
@@ -247,14 +248,9 @@ def test_senseless_calls_are_answered_with_a_failure(start_server):
         assert result == [[1, PROTOCOL_VERSION]]
 
 
-def run_server(*arguments):
-    command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-
-
 def test_a_port_in_use_is_named(start_server):
     port = start_server().port
-    ended = run_server("--port", str(port))
+    ended = run("--port", str(port))
     assert ended.returncode == 69
     assert ended.stderr.count("\n") == 1
     assert f"port {port}" in ended.stderr
@@ -262,11 +258,11 @@ def test_a_port_in_use_is_named(start_server):
 
 
 def test_a_port_that_can_not_be_is_a_matter_of_usage():
-    assert run_server("--port", "65535").returncode == 2
+    assert run("--port", "65535").returncode == 2
 
 
 def test_a_missing_map_is_named_with_those_that_exist():
-    ended = run_server("--map", "Atlantis")
+    ended = run("--map", "Atlantis")
     assert ended.returncode == 65
     assert ended.stderr.count("\n") == 1
     assert "Atlantis" in ended.stderr
@@ -275,7 +271,7 @@ def test_a_missing_map_is_named_with_those_that_exist():
 
 def test_a_broken_map_is_named(tmp_path):
     (tmp_path / "torn.xodr").write_text("<OpenDRIVE><road", encoding="utf-8")
-    ended = run_server("--map", str(tmp_path / "torn.xodr"))
+    ended = run("--map", str(tmp_path / "torn.xodr"))
     assert ended.returncode == 65
     assert ended.stderr.count("\n") == 1
     assert "torn" in ended.stderr

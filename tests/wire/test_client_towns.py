@@ -7,7 +7,7 @@ import pytest
 
 from carla_lite.towns import generator
 from tests.conftest import REPOSITORY
-from tests.wire.test_client_connection import run_server
+from tests.faults import run
 
 MAPS = REPOSITORY.parent / "shared" / "maps"
 
@@ -37,7 +37,7 @@ def test_a_folders_maps_load_by_all_their_names(first, start_server, connect, ma
 
 
 def test_a_folder_without_maps_is_named(tmp_path):
-    ended = run_server("--map-dir", str(tmp_path))
+    ended = run("--map-dir", str(tmp_path))
     assert ended.returncode == 65
     assert ended.stderr.count("\n") == 1
     assert str(tmp_path) in ended.stderr

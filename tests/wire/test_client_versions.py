@@ -17,6 +17,7 @@ from carla_lite.protocol.dialect import LATEST
 from carla_lite.protocol.peer import version_in
 from tests.conftest import Server, StartServer, port_pair
 from tests.crowd import PATIENCE_S
+from tests.faults import run
 
 PROCESS = Path(__file__).with_name("drive_process.py")
 
@@ -79,8 +80,7 @@ def test_a_client_that_none_can_serve_is_told_which_can() -> None:
 
 
 def test_a_version_that_is_not_spoken_is_refused_in_a_sentence() -> None:
-    arguments = [sys.executable, "-m", "carla_lite", "--client", "0.9.10"]
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    ended = run("--client", "0.9.10")
     assert ended.returncode == 2
     assert "expected 0.9.15 or 0.9.16" in " ".join(ended.stderr.replace("│", " ").split())
 

@@ -14,6 +14,7 @@ import pytest
 
 from carla_lite.testing import ServerError, server, servers, synchronous
 from tests.crowd import until
+from tests.faults import started
 
 FOREIGN = """
 import time
@@ -158,10 +159,8 @@ def test_a_server_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
 
 def test_a_ready_file_has_the_ports(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
-    command = [sys.executable, "-m", "carla_lite", "--port", "0", "--ready-file", str(ready)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    with started("--port", "0", "--ready-file", str(ready)) as (_, process):
         until(ready.exists)
         told = json.loads(ready.read_text())
-        process.terminate()
     assert (told["pid"], told["control_port"]) == (process.pid, None)
     assert 20_000 <= told["port"] < 32_001

@@ -21,6 +21,7 @@ import pytest
 from tests.browser import browsing, needs_chromium
 from tests.conftest import port_pair
 from tests.crowd import PATIENCE_S, until
+from tests.faults import run
 
 PLACE = re.compile(r"window: its address is in (.+), for you only")
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)")
@@ -194,8 +195,7 @@ def test_another_map_is_shown_once_it_is_loaded() -> None:
 
 
 def test_a_port_that_is_taken_is_one_sentence(viewed: Viewed) -> None:
-    command = [sys.executable, "-m", "carla_lite", "--port", "2999", "--view", "--view-port", str(viewed.window)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    ended = run("--view", "--view-port", str(viewed.window))
     assert ended.returncode == 69
     assert ended.stderr.startswith(f"carla-lite: can't listen on 127.0.0.1:{viewed.window} (Address already in use")
     assert ended.stderr.endswith("choose another with --view-port.\n")

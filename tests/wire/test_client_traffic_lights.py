@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import carla
 import numpy as np
 import pytest
 
-from tests.conftest import Server, StartServer, port_pair
-from tests.crowd import PATIENCE_S
+from tests.conftest import Server, StartServer
 from tests.wire.conftest import DELTA_S, Session, session_of
+from tests.wire.test_client_traffic import driven
 
-PROCESS = Path(__file__).with_name("traffic_process.py")
 RED, YELLOW, GREEN, OFF = (getattr(carla.TrafficLightState, name) for name in ("Red", "Yellow", "Green", "Off"))
 
 
@@ -179,12 +174,6 @@ def test_a_reload_and_another_start_show_the_same_lights(lit: Session, start_ser
 
 
 def test_a_traffic_manager_stops_at_red_and_goes_at_green(start_server: StartServer):
-    server = start_server()
-    arguments = [str(number) for number in (server.port, port_pair(), 8, 900)]
-    ended = subprocess.run(
-        [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    outcome = json.loads(ended.stdout.splitlines()[-1])
+    outcome = driven(start_server(), 8, 900)
     assert outcome["left_on_green"] >= 3
     assert outcome["ran_red"] == 0

@@ -20,6 +20,9 @@ LIMITS = config.load()
 TIMEOUT_S = 20.0
 EXPECTED = Expectations(timeout_s=TIMEOUT_S, collector_margin_s=5.0, exits=program().exits)
 TOTAL_MIB = 5745.0
+RESERVE_MIB = LIMITS.memory.reserve_mib[PoolKind.VRAM]
+FULL_MIB = TOTAL_MIB - 1200 - 85
+"""Held by the simulator when nothing is free."""
 
 SIMULATOR = SimulatorSeen(running=True, healthy=True, pid=100)
 AGENT = AgentSeen(running=True, beat=BEAT, beat_age_s=0.3, pid=200)

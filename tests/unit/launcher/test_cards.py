@@ -84,9 +84,12 @@ def second(figures: Figures, tmp_path: Path) -> Figures:
 
 
 def prepare(figures: Figures, **asked: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PREPARE, str(figures.path.parent / "runs" / "night"), json.dumps(asked)]
+    return python(figures, "-c", PREPARE, str(figures.path.parent / "runs" / "night"), json.dumps(asked))
+
+
+def python(figures: Figures, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command,
+        [sys.executable, *words],
         check=False,
         capture_output=True,
         text=True,
@@ -158,15 +161,8 @@ def test_the_program_on_the_short_card_gives_way(
     limits = tmp_path / "launcher.yaml"
     limits.write_text(SHIPPED.read_text().replace("command: null", 'command: "carla -graphicsadapter={gpu}"'))
     given = ("--launcher-config", str(limits), "--runs-dir", str(tmp_path / "runs"), "--quality", "Epic")
-    ended = subprocess.run(
-        [sys.executable, "-m", "carla_launcher", "plan", "--json", "--gpu", "0,1", "--device", "cuda", *given],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env=figures.environment,
-        timeout=PATIENCE_S,
-    )
+    words = ("-m", "carla_launcher", "plan", "--json", "--gpu", "0,1", "--device", "cuda")
+    ended = python(figures, *words, *given)
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
     assert found["cards"] == {"simulator": 0, "agent": 1}

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.observe.observation import Observation
-from carla_launcher.observe.pools import PoolKind
 from tests.unit.launcher.seen import (
+    FULL_MIB,
     LIMITS,
-    TOTAL_MIB,
+    RESERVE_MIB,
     causes,
     diagnosed,
     first,
@@ -25,10 +25,6 @@ from tests.unit.launcher.seen import (
     with_beat,
     with_simulator,
 )
-
-RESERVE_MIB = LIMITS.memory.reserve_mib[PoolKind.VRAM]
-FULL_MIB = TOTAL_MIB - 1200 - 85
-"""Held by the simulator when nothing is free."""
 
 
 def leaking(mib_a_minute: float, free_mib: float, noise_mib: float = 0.0, seed: int = 0) -> Callable[[float], float]:

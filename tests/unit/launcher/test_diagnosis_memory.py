@@ -13,7 +13,9 @@ from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.observe.observation import AgentSeen, Observation
 from carla_launcher.observe.pools import UNKNOWN, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.seen import (
+    FULL_MIB,
     LIMITS,
+    RESERVE_MIB,
     SIMULATOR,
     TOTAL_MIB,
     Series,
@@ -27,11 +29,6 @@ from tests.unit.launcher.seen import (
     with_beat,
     with_simulator,
 )
-
-RESERVE_MIB = LIMITS.memory.reserve_mib[PoolKind.VRAM]
-FULL_MIB = TOTAL_MIB - 1200 - 85
-"""Held by the simulator when nothing is free."""
-
 
 # Shortages
 

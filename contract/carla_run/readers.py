@@ -121,6 +121,11 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return those values of a JSON object that are finite numbers."""
+    return {name: found for name, value in row.items() if (found := number(value)) is not None}
+
+
 def points(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
     """Return a scalar of ``metrics.jsonl`` as (step, value) pairs."""
     pairs = [(number(row.get("step")), number(row.get(name))) for row in rows]

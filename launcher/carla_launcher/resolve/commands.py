@@ -25,7 +25,7 @@ from carla_launcher.rungs.rung import Rung, summed
 from carla_launcher.sizes import CPU, DEVICE, Sizes, SizesOf, Values, key_of
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
-from carla_run.readers import inner, number, read_object
+from carla_run.readers import inner, numbers, read_object
 
 ANY_MIB = float(2**20)
 """A size of which only differences are used. It is larger than any program's memory."""
@@ -191,7 +191,7 @@ class CommandSizes:
         values = row.get("values") if isinstance(row, dict) else None
         if not isinstance(values, dict):
             return
-        by_phase = {kind: _numbers(inner(inner(row, "by_phase"), kind.value)) for kind in PoolKind}
+        by_phase = {kind: numbers(inner(inner(row, "by_phase"), kind.value)) for kind in PoolKind}
         known = {kind: phases for kind, phases in by_phase.items() if phases}
         self._peaks.setdefault(key_of(values), _Peak(values, known, run))
 
@@ -269,7 +269,3 @@ def _less(before: Mapping[str, float], after: Mapping[str, float]) -> float:
     """Return by how much a peak fell, in the highest phase that both were measured in; 0 without one."""
     both = before.keys() & after.keys()
     return max(((before[phase], before[phase] - after[phase]) for phase in both), default=(0.0, 0.0))[1]
-
-
-def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:
-    return {phase: mib for phase, each in figures.items() if (mib := number(each)) is not None}

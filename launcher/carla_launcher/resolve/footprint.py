@@ -21,7 +21,7 @@ from carla_launcher.sizes import Sizes, SizesOf, Values, key_of
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.exits import Exit, ExitError
-from carla_run.readers import inner, number
+from carla_run.readers import inner, number, numbers
 
 AGENT = "carla_td3"
 HERE = (sys.executable, "-m", AGENT)
@@ -191,11 +191,6 @@ def read(values: Values, row: Any) -> Sizes:
     known = {kind: figure for kind, figure in mib.items() if figure is not None}
     if len(known) < len(mib):
         return Sizes(values, refusal="The agent's footprint gave no figures for it.")
-    by_phase = {kind: _numbers(inner(row, f"{pool}_by_phase_mib")) for kind, pool in _POOLS.items()}
+    by_phase = {kind: numbers(inner(row, f"{pool}_by_phase_mib")) for kind, pool in _POOLS.items()}
     context = estimated(number(row.get("context_mib")) or 0.0)
     return Sizes(values, known, context=context, by_phase=by_phase)
-
-
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    known = {str(name): number(value) for name, value in row.items()}
-    return {name: value for name, value in known.items() if value is not None}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from enum import IntEnum
+
+KILLED, TERMINATED = 128 + signal.SIGKILL, 128 + signal.SIGTERM
+"""Exit codes of a program that one of these signals ended."""
 
 
 class Exit(IntEnum):

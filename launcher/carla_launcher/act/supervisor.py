@@ -23,7 +23,7 @@ from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.observe.observation import Ended, Observation
 from carla_run.configuration.program_life import End
 from carla_run.events import LauncherEvent
-from carla_run.exits import Exit, exit_in_words
+from carla_run.exits import KILLED, TERMINATED, Exit, exit_in_words
 
 ENDS = {
     End.FINISHED: (Exit.FINISHED, "the agent finished"),
@@ -32,7 +32,6 @@ ENDS = {
     End.STOPPED: (Exit.STOPPED, "the agent stopped on request and wrote its checkpoint"),
 }
 """Ends of the agent after which the run is over, each with the launcher's exit code and a sentence."""
-KILLED = (128 + 9, 128 + 15)
 
 
 class Supervisor:
@@ -224,7 +223,7 @@ class Supervisor:
         """Return whether an agent may have crashed for its checkpoint: by itself, at a start from it."""
         simulator_failed = any(each.cause in policy.SIMULATOR_FAILED for each in self._monitor.findings)
         began = self._run.agent.last.resume and not self._run.warm
-        by_itself = finding.cause is Cause.AGENT_CRASH and ended.code not in KILLED
+        by_itself = finding.cause is Cause.AGENT_CRASH and ended.code not in (KILLED, TERMINATED)
         return began and by_itself and not simulator_failed and not finding.numbers.get("no_simulator")
 
     def _simulator_failed_first(self, ended: Ended) -> Waiting[list[Finding]]:
@@ -277,7 +276,7 @@ class Supervisor:
         """
         if wanted.code != Exit.STOPPED:
             return wanted
-        if ended.code in KILLED and not ended.done and self._run.spec.resumes:
+        if ended.code in (KILLED, TERMINATED) and not ended.done and self._run.spec.resumes:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent wrote no new checkpoint, the last one is valid")
         if (over := self._ending_of(ended)) and not self._may_mean_stopped(ended):
             return over

@@ -19,11 +19,11 @@ from carla_launcher.act.local import process_shim
 from carla_launcher.act.runtime import Role
 from carla_launcher.observe.observation import Ended
 from carla_launcher.observe.oom_kills import OomKills
+from carla_run.exits import KILLED
 from carla_run.files import open_to_append
 from carla_run.memory.processes import tree
 
 SHIM_PATIENCE_S = 8.0
-SIGKILLED = 137
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ShimmedProcess:
         code = self._process.poll()
         if code is not None and self._ended is None:
             code = code if code >= 0 else 128 - code
-            killed = code == SIGKILLED and not self._killed_here and self._oom_kills.look()
+            killed = code == KILLED and not self._killed_here and self._oom_kills.look()
             self._ended = Ended(code, killed, left=self._left())
         return self._ended
 

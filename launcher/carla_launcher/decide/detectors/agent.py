@@ -14,10 +14,9 @@ from carla_launcher.observe.observation import AgentSeen, Ended, Observation
 from carla_launcher.observe.pools import Gpu, OwnerKind, PoolKind
 from carla_run.configuration.program_life import End
 from carla_run.events import CannotFit, CollectorRestarted, Failed, MemoryPool, NoCuda, decisive
-from carla_run.exits import exit_in_words
+from carla_run.exits import KILLED, TERMINATED, exit_in_words
 from carla_run.heartbeat import CollectorState, Heartbeat, Phase
 
-KILLED, ENDED = 128 + signal.SIGKILL, 128 + signal.SIGTERM
 PATIENT_PHASES = (
     *(Phase.WAITING_FOR_SIMULATOR, Phase.DRAINED, Phase.DRAINING, Phase.STOPPING),
     *(Phase.FINISHED, Phase.STOPPED),
@@ -147,7 +146,7 @@ class AgentDetector:
         crash = self._finding(Cause.AGENT_CRASH, f"the agent crashed ({exit_in_words(code)}){said}", code)
         on_cpu = self._beat is not None and not self._beat.device.startswith("cuda")
         # A failed GPU allocation doesn't end a process by these signals; users and guards of host memory send them.
-        kinds = {PoolKind.RAM} if on_cpu or code in (KILLED, ENDED) else {PoolKind.VRAM, PoolKind.RAM}
+        kinds = {PoolKind.RAM} if on_cpu or code in (KILLED, TERMINATED) else {PoolKind.VRAM, PoolKind.RAM}
         if short := self._ends.explained(crash, kinds):
             return short
         said = self._failure.partition("\n")[0].rstrip(".")

@@ -11,9 +11,7 @@ from carla_launcher.decide.detectors.ends import ANY, EndDetector
 from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
 from carla_launcher.observe.pools import OwnerKind, PoolKind
-from carla_run.exits import exit_in_words
-
-KILLED, ENDED = 128 + 9, 128 + 15
+from carla_run.exits import KILLED, TERMINATED, exit_in_words
 
 MISCONFIGURED = {
     Sign.LAVAPIPE: vulkan.ON_THE_CPU,
@@ -148,7 +146,7 @@ class SimulatorDetector:
         """Return a crash, with the pool that was short at its end, if any; for signals see ``AgentDetector``."""
         if self._line(Sign.VULKAN_FAILED) and (short := self._ends.explained(crash, {PoolKind.VRAM}, owned=False)):
             return short
-        return self._ends.explained(crash, {PoolKind.RAM} if code in (KILLED, ENDED) else ANY) or crash
+        return self._ends.explained(crash, {PoolKind.RAM} if code in (KILLED, TERMINATED) else ANY) or crash
 
     def _numbers(self) -> dict[str, float | int | str | None]:
         return {"log": self._signs[0][2]} if self._signs else {}

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from carla_run.exits import Exit
+from carla_run.exits import KILLED, TERMINATED, Exit
 from carla_run.memory.cgroups import oom_kills
 from carla_run.memory.errors import surely_out_of_memory
 from carla_run.memory.processes import PROC
@@ -23,9 +23,8 @@ from carla_run.signals import StopRequests
 
 SIGNS = ("out of memory", "MemoryError")
 """Messages of any program, in addition to those of ``carla_run.memory.errors``."""
-KILLED = 128 + signal.SIGKILL
 # Exit codes with a meaning of their own: an agent may survive a shortage and be stopped hours later.
-MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED} - {int(Exit.CRASH)})
+MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, TERMINATED, KILLED} - {int(Exit.CRASH)})
 LAST_WORDS = 64 * 1024
 PATIENCE_S = 1.0
 POLL_S = 0.1

@@ -96,7 +96,8 @@ def lose_gpu(machine: Machine) -> None:
 
 
 def misconfigure(machine: Machine) -> None:
-    machine.crash_simulator(Sign.LAVAPIPE)
+    """End the first simulator, without which a run can't go on, with what no restart mends."""
+    machine.crash_simulator(Sign.LAVAPIPE, program=machine.simulator(0))
 
 
 FAULTS: dict[str, Callable[[Machine], None]] = {
@@ -184,7 +185,7 @@ def live(folder: Path, seed: int, sweep: Sweep, hours: float = 8.0) -> Machine:
     if seed % 10 == 9 and machine.supervisor.state is not State.STOPPED:
         name = sorted(LAST)[seed // 10 % len(LAST)]
         sweep.faults[name] += 1
-        machine.steps_while(lambda: not machine.living(Role.SIMULATOR), at_most=4000)
+        machine.steps_while(lambda: machine.simulator(0) is None, at_most=4000)
         LAST[name](machine)
         machine.steps_while(lambda: machine.supervisor.state is not State.STOPPED, at_most=400)
     machine.stop.count = 1

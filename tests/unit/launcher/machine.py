@@ -243,8 +243,10 @@ class Machine(World):
         self.foreign_process = {kind: self.rng.uniform(low_mib, high_mib)}
         self.foreign_process_leaves_s = self.clock.now_s + self.rng.uniform(60, 1800)
 
-    def crash_simulator(self, sign: Sign | None = None, oom_killed: bool = False) -> None:
-        if program := self.one(Role.SIMULATOR):
+    def crash_simulator(
+        self, sign: Sign | None = None, oom_killed: bool = False, program: Program | None = None
+    ) -> None:
+        if program := program or self.one(Role.SIMULATOR):
             if sign is not None:
                 self.signs[program.start.number].append((sign, sign.value))
             program.end(137 if oom_killed else 139, oom_killed)

@@ -9,10 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.diagnostician import Diagnostician
+from carla_launcher.decide.detectors.expectations import BandKey
 from carla_launcher.observe.observation import AgentSeen, Observation
 from carla_launcher.observe.pools import UNKNOWN, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.seen import (
+    EXPECTED,
     FULL_MIB,
     LIMITS,
     RESERVE_MIB,
@@ -29,6 +32,8 @@ from tests.unit.launcher.seen import (
     with_beat,
     with_simulator,
 )
+
+KEY, OTHER = ("agent", "vram:0", "updating"), ("simulator", "vram:0", "")
 
 # Shortages
 
@@ -281,6 +286,19 @@ def test_other_micro_batches_are_measured_anew() -> None:
         return with_beat(seen, micro_batch=16 if time_s >= 200 else 64)
 
     assert not diagnosed(map(look, seconds(400)))
+
+
+@pytest.mark.parametrize(("then", "told"), [({}, {"agent"}), ({KEY: 900.0}, set()), ({KEY: 900.0, OTHER: 2400.0}, set())])
+def test_after_a_rung_the_agent_is_measured_anew(then: dict[BandKey, float], told: set[str]) -> None:
+    """A rung that frees memory changes the agent's plan, and only that starts a new measurement."""
+    diagnostician, found = Diagnostician(LIMITS, EXPECTED), list[Finding]()
+    planned = {KEY: 1300.0, OTHER: 2500.0}
+    diagnostician.expect(planned)
+    for time_s in seconds(400):
+        if time_s == 200:
+            diagnostician.expect({**planned, **then})
+        found += diagnostician.look(holding(agent=800 if time_s >= 200 else 1200, simulator=2000)(time_s))
+    assert {each.owner for each in found} == told
 
 
 def of_two(held_mib: Callable[[float], float], second: Callable[[float], tuple[int, ...] | None]) -> Series:

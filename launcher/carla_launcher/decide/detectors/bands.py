@@ -41,8 +41,13 @@ class BandDetector:
         self._phase: dict[OwnerKind, str] = {}
 
     def expect(self, planned: Mapping[BandKey, float]) -> None:
-        """Expect these MiB in phases that begin from now on, until a phase has been measured."""
+        """Expect these MiB in phases that begin from now on, until a phase has been measured.
+
+        What was measured of an owner that now has another plan doesn't count any more.
+        """
+        changed = {key[0] for key, _ in planned.items() ^ self._planned.items()}
         self._planned = planned
+        self._bands = {key: band for key, band in self._bands.items() if key[1].value not in changed}
 
     def forget(self) -> None:
         """Restart all time limits after a gap between looks; measured figures stay."""

@@ -286,7 +286,7 @@ class Repairs:
             self._run.discard_simulator()
         else:
             yield from self._run.stop_simulator()
-            self._run.further.restart(cause)  # a pool has one figure for all of them, which says not whose memory grew
+            self._run.further.restart(cause)  # the figure of all together doesn't say which one grew
         self._restart_simulator(cause, delay_s)
         yield from self.ensure_simulator()
         if self._agent_stopped:

@@ -288,7 +288,9 @@ def test_other_micro_batches_are_measured_anew() -> None:
     assert not diagnosed(map(look, seconds(400)))
 
 
-@pytest.mark.parametrize(("then", "told"), [({}, {"agent"}), ({KEY: 900.0}, set()), ({KEY: 900.0, OTHER: 2400.0}, set())])
+@pytest.mark.parametrize(
+    ("then", "told"), [({}, {"agent"}), ({KEY: 900.0}, set()), ({KEY: 900.0, OTHER: 2400.0}, set())]
+)
 def test_after_a_rung_the_agent_is_measured_anew(then: dict[BandKey, float], told: set[str]) -> None:
     """A rung that frees memory changes the agent's plan, and only that starts a new measurement."""
     diagnostician, found = Diagnostician(LIMITS, EXPECTED), list[Finding]()

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ from typing import Annotated, Any
 import psutil
 import typer
 import yaml
-from measuring import counted, machine, spread
+from measuring import counted, end_in_order, machine, spread
 from rich.console import Console
 from rich.table import Table
 
@@ -68,7 +67,7 @@ def main(
     if starts:
         _compare_starts(starts, [REPOSITORY, *([beside] if beside else [])])
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_in_order()
     with _started(command) if pid is None else contextlib.nullcontext(pid) as launcher:
         measured = _measure(launcher, 60 * minutes)
     problems = _missed(measured)

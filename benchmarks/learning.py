@@ -21,7 +21,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -33,7 +32,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from lite_server import lite_process, lite_server, mortal
-from measuring import machine
+from measuring import end_in_order, machine
 from rich.console import Console
 from rich.table import Table
 
@@ -188,7 +187,7 @@ def main(
     figures_only: Annotated[bool, typer.Option(help="Of what has been trained.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that trainings end in order
+    end_in_order()  # so that trainings end in order
     if unknown := set(variants.split(",")) - set(VARIANTS):
         raise SystemExit(f"--variants {', '.join(sorted(unknown))}: unknown; there are {', '.join(VARIANTS)}.")
     given = parsed(settings or ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import statistics
 import sys
 import time
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
+
+from carla_run.exits import TERMINATED
 
 Cap = Literal["AVX2", "AVX512_CORE"]
 _CAPS = {
@@ -69,6 +72,11 @@ def rss_mib(pid: int) -> float:
     """Return a process's memory in RAM (MiB)."""
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
+
+
+def end_in_order() -> None:
+    """Have SIGTERM end this process as an exception does, so that what it started ends too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
 
 
 def leave(code: int = 0) -> NoReturn:

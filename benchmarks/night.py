@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 from fault_injection import FAULTS, NotRunningError, Scene, instants
-from measuring import machine, spread
+from measuring import end_in_order, machine, spread
 from progress import Peaks, Rows
 
 from carla_launcher.places import SHIPPED
@@ -202,7 +201,7 @@ def main(
     as_json: Annotated[Path | None, typer.Option("--json", help="Where the result goes.")] = None,
 ) -> None:
     began = time.time()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_in_order()
     night = Night(runs, steps)
     try:
         code = night.live(seed, shortest_s, longest_s)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lite_server import lite_process
-from measuring import counted, spread
+from measuring import counted, end_in_order, spread
 from ray_nodes import actors_of
 from replay import fill
 
@@ -242,7 +242,7 @@ def training(
     Args:
         cluster: address of a Ray cluster on this machine, whose nodes have the servers.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # paused processes would stay for ever
+    end_in_order()  # paused processes would stay for ever
     run = RunPaths(directory / name)
     replay = Replay.create(run.replay, _CAPACITY)
     fill(replay, FILLED)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import signal
 import statistics
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from urllib.parse import urlsplit
 import psutil
 import typer
 import yaml
-from measuring import counted, machine, spread
+from measuring import counted, end_in_order, machine, spread
 from rich.console import Console
 from rich.table import Table
 
@@ -86,7 +85,7 @@ def main(
     minutes: Annotated[float, typer.Option(min=0.0, help="Of the one run whose memory is looked at; 0: none.")] = 10.0,
     as_json: Annotated[Path | None, typer.Option("--json", help="Where the result goes.")] = None,
 ) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_in_order()
     plain: list[Used] = []
     watched: list[Used] = []
     for pair in counted(range(pairs), "pair"):

@@ -34,7 +34,6 @@ import dataclasses
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -54,7 +53,7 @@ import torch
 import typer
 from learning import STOP_S, agent
 from lite_server import lite_process, lite_server
-from measuring import machine
+from measuring import end_in_order, leave, machine
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.noise import NormalActionNoise
@@ -194,7 +193,7 @@ def main(
         train_peer(peer, every, warmed=sides in WARMED)
         return
     torch.set_num_threads(1)  # of the evaluations, as in a collector
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that trainings end in order
+    end_in_order()  # so that trainings end in order
     given = parsed(settings or ())
     asked = {"config": str(config), "settings": given, "minutes": minutes, "every": every, "routes": routes}
     found: dict[str, dict[str, Any]] = {side: {} for side in chosen}
@@ -206,8 +205,7 @@ def main(
             results = report(found, asked, return_share, completion)
             write_whole(out, json.dumps(results, indent=1) + "\n")
     print_summary(results)
-    sys.stdout.flush()
-    os._exit(0)  # the client can abort a process that leaves in order
+    leave()
 
 
 def measured(

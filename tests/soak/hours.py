@@ -57,9 +57,5 @@ def _one(seed: int, hours: float) -> tuple[Sweep, str]:
     return sweep, ""
 
 
-def _plain(value: object) -> object:
-    return dict(sorted(value.items())) if isinstance(value, Counter) else value
-
-
 if __name__ == "__main__":
     sys.exit(main())

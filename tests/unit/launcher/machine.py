@@ -176,8 +176,10 @@ class Machine(World):
         self.expectations = Expectations(TICK_TIMEOUT_S, COLLECTOR_MARGIN_S, exits, in_container=True)
         self.diagnose = Diagnostician(self.config, self.expectations).look
 
-    def watched(self, number: int) -> Watched:
-        """Return what looks at one further simulator."""
+    def further(self) -> tuple[Watched, ...]:
+        return tuple(map(self._watched, range(1, self.simulators)))
+
+    def _watched(self, number: int) -> Watched:
         kills = RecentOomKills(self.config.watch.sign_s)
         drive = DriveDetector(self.config, self.expectations, kills, number)
         return Watched(Monitor(self, number), drive)  # type: ignore[arg-type]

@@ -222,7 +222,7 @@ class World:
             stop=self.stop,  # type: ignore[arg-type]
             say=self.said.append,
             expect=self.planned.update,
-            further=tuple(self.watched(number) for number in range(1, self.simulators)),
+            further=self.further(),
         )
         needs = self.needs or (lambda values: needs_by(self.ladder, self.agent_mib, values))
         forecast = Forecast(
@@ -239,9 +239,9 @@ class World:
         spec = replace(spec, step_before=self.step_before, simulators=self.simulators)
         self.supervisor = Supervisor(Run(spec, self.config, effects, self.journal), forecast)
 
-    def watched(self, number: int) -> Watched:
-        """Return what looks at one further simulator."""
-        raise NotImplementedError(f"simulator {number}: a plain world has one")
+    def further(self) -> tuple[Watched, ...]:
+        """Return what looks at each simulator from the second on; a plain world has one simulator."""
+        return ()
 
     # The launcher's death
 

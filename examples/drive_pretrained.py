@@ -8,9 +8,11 @@ import os
 import sys
 
 import gymnasium
+import torch
 
 from carla_td3 import pretrained
 
+torch.set_num_threads(1)  # more gain nothing at one observation, and take the simulator's cores
 driver = pretrained.load("traffic")
 env = gymnasium.make("CarlaTD3/Driving-v0", config=driver.config.environment)
 observation, info = env.reset(seed=int(sys.argv[1]) if sys.argv[1:] else 0)

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 from rich.console import Console
 
 from carla_run.exits import Exit
@@ -267,7 +268,7 @@ def _print_kept_drives(kept: KeptDrives, count: int, wanted: int) -> None:
 
 @contextmanager
 def environment(config: AgentConfig, give_up: Callable[[str], NoReturn] | None = None) -> Iterator[DrivingEnv]:
-    """Yield a connected environment, and give the simulator back at the end.
+    """Yield a connected environment, and give the simulator back at the end. PyTorch uses one thread from then on.
 
     Args:
         give_up: called from a thread, with a sentence, once the simulator has ended or is silent. It is used only if
@@ -277,6 +278,9 @@ def environment(config: AgentConfig, give_up: Callable[[str], NoReturn] | None =
     Raises:
         NoSimulator, ConfigError, RouteError: see ``DrivingEnv.planner``.
     """
+    # A single observation gains nothing from more. On a busy machine each layer would wait for the slowest thread, and
+    # the waiting ones take the simulator's processor time.
+    torch.set_num_threads(1)
     give_up, in_process = _only_once(give_up or _give_up), config.environment.traffic.in_process
     lost = f"The simulator at {config.simulator.host}:{config.simulator.port} closed its connection: start both again."
     env = DrivingEnv(config.environment, config.simulator, config.seed, partial(give_up, lost) if in_process else None)

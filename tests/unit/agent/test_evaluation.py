@@ -8,9 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
+from carla_td3.cli.evaluation import environment
+from carla_td3.config import AgentConfig
 from carla_td3.env.infractions import Infraction
+from carla_td3.env.session import NoSimulator
 from carla_td3.evaluation.drivers import StopDriver
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import (
@@ -201,3 +205,15 @@ def test_a_drives_figures_are_those_of_its_infractions() -> None:
     assert (found.collisions, found.vehicles, found.pedestrians, found.statics) == (2, 1, 1, 0)
     assert (found.red_lights, found.red_lights_met, found.success) == (2, 3, False)
     assert found.driving_score == pytest.approx(100.0 / (1.0 + 0.7 + 1.0 + 2 * 0.4))
+
+
+def test_a_process_that_drives_leaves_the_cores_to_the_simulator():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    nobody = {"host": "127.0.0.1", "port": 1, "timeout_s": 0.1, "patience_s": 0}
+    try:
+        with pytest.raises(NoSimulator), environment(AgentConfig.model_validate({"simulator": nobody})):
+            pass
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)

@@ -155,6 +155,27 @@ def test_an_odd_end_is_one_clear_sentence(tmp_path: Path, script: str, file: str
     assert not [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(tmp_path)]
 
 
+WRONG_WORD = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--steps')\nparser.parse_args()"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        (WRONG_WORD, 2, "usage: -c [-h] [--steps STEPS]\n-c: error: unrecognized arguments: --stpes"),
+        pytest.param("import no_such_module", 65, "ModuleNotFoundError: No module named", marks=pytest.mark.long),
+    ],
+)
+def test_a_wrong_word_is_not_tried_until_the_budget_is_spent(tmp_path: Path, script: str, code: int, said: str) -> None:
+    launched = Launched(tmp_path)
+    limits = own_limits(tmp_path, {**PATIENT_S, "agent.restarts.budget": 9})
+    launched.run_command("--simulator", "none", *limits, "--", sys.executable, "-c", script, "--stpes", "3")
+    output = launched.output()
+    assert launched.process.returncode == code, output
+    assert said in output
+    assert "3 times in a row before any progress: no restart mends that" in launched.state["reason"]
+    assert len(launched.events("agent_started")) == 3
+
+
 GREEDY = """
 import sys, time
 batch = int(sys.argv[2])

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from carla_launcher.act.effects import State
 from carla_launcher.act.ladder_state import LadderState
 from carla_launcher.act.monitor import Monitor
-from carla_launcher.act.program import Script
+from carla_launcher.act.program import Script, SupervisedProcess
 from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
 from carla_launcher.decide import policy
@@ -238,7 +238,7 @@ class Repairs:
         self._set_incident(finding.incident)
         decision = self.decide(finding, seen)
         if not self.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
-            self._show_log()
+            self.show_log(self._run.simulator)
         self._run.discard_simulator()
         self._journal.event(
             LauncherEvent.SIMULATOR_FAILED, finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
@@ -254,9 +254,10 @@ class Repairs:
             case _:
                 yield from self.perform(decision, self._journal.state.incident)
 
-    def _show_log(self) -> None:
-        if (child := self._run.simulator.child) is not None:
-            self._say(f"the end of {child.log}:\n{self._run.simulator.last_output(LOG_LINES_SHOWN)}")
+    def show_log(self, program: SupervisedProcess) -> None:
+        """Say what a program said last."""
+        if program.child is not None:
+            self._say(f"the end of {program.child.log}:\n{program.last_output(LOG_LINES_SHOWN)}")
 
     def _with_reason(self, failed: Finding) -> Finding:
         """Return the cause of a failed start by log or kernel, else that the simulator wasn't ready."""

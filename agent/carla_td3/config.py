@@ -642,7 +642,9 @@ class TownsConfig(Section):
 class TrainingConfig(Section):
     """Length, rates and order of the training."""
 
-    total_steps: int = Field(1_000_000, gt=0, description="Environment steps of the run, warm-up included.")
+    total_steps: Annotated[int, Pin.SIZE] = Field(
+        1_000_000, gt=0, description="Environment steps of the run, warm-up included."
+    )
     warmup_steps: int = Field(2_000, ge=0, description="Steps of random driving before the actor drives.")
     halts_every_s: float = Field(
         0.0,
@@ -686,7 +688,7 @@ class TrainingConfig(Section):
         None, description="Change of towns during training. {} takes its defaults; null stays on simulator.map."
     )
     log_every_steps: int = Field(500, gt=0, description="Steps between two rows in TensorBoard.")
-    checkpoint_every_steps: int = Field(5_000, gt=0, description="Steps between two checkpoints.")
+    checkpoint_every_steps: Annotated[int, Pin.SIZE] = Field(5_000, gt=0, description="Steps between two checkpoints.")
     keep_checkpoints: Annotated[int, Pin.SIZE] = Field(
         3, ge=1, description="Number of newest checkpoints that are kept, beside the best one."
     )
@@ -733,7 +735,9 @@ class ClusterConfig(Section):
 class EvaluationConfig(Section):
     """Evaluation on held-out routes, with the deterministic policy."""
 
-    every_steps: int = Field(10_000, ge=0, description="Steps between two evaluations during training. 0 means none.")
+    every_steps: Annotated[int, Pin.SIZE] = Field(
+        10_000, ge=0, description="Steps between two evaluations during training. 0 means none."
+    )
     episodes: int = Field(5, ge=1, description="Routes per evaluation.")
     final_episodes: Annotated[int, Pin.SIZE] = Field(
         10, ge=0, description="Routes of the last evaluation. 0 means none."

@@ -172,7 +172,7 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int, networks: Ne
 def _files(config: AgentConfig, cuda: bool, networks: Networks, followed: Networks) -> tuple[Item, ...]:
     state = 3 * networks.parameter_bytes() + followed.parameter_bytes()  # online, two moments, targets
     checkpoint = state + _CHECKPOINT_BESIDE_TENSORS
-    kept = config.training.keep_checkpoints + 1  # and the best
+    kept = min(config.training.keep_checkpoints + 1, _checkpoints_written(config))  # and the best
     # Written from where the tensors are. Only a GPU's are copied, and convolutions, whose layout files can't express.
     copied = state if cuda else 4 * networks.parameter_bytes("encoder.conv")
     return (
@@ -180,6 +180,13 @@ def _files(config: AgentConfig, cuda: bool, networks: Networks, followed: Networ
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
         Item("checkpoint being written", "saving", host=copied, disk=checkpoint),
     )
+
+
+def _checkpoints_written(config: AgentConfig) -> int:
+    """Return how many checkpoints a run writes at most by itself: at intervals, around evaluations, and at its end."""
+    steps, evaluated_every = config.training.total_steps, config.evaluation.every_steps
+    evaluated = 2 * (steps // evaluated_every) if evaluated_every else 0
+    return steps // config.training.checkpoint_every_steps + evaluated + 1
 
 
 def replay_bytes(config: AgentConfig, capacity: int) -> int:

@@ -57,11 +57,10 @@ class Repairs:
 
     Attributes:
         ever_healthy: the run has had a simulator that answers and ticks.
-        agent_ended_waiting: the agent ended before the simulator that it waited for was up.
     """
 
     def __init__(self, run: Run, monitor: Monitor, ladder: LadderState) -> None:
-        self.ever_healthy = self.agent_ended_waiting = False
+        self.ever_healthy = False
         self._run, self._monitor, self._ladder = run, monitor, ladder
         self._config, self._journal, self._say = run.config, run.journal, run.say
         self._agent_stopped = False  # stopped for a step that was taken because the simulator couldn't start
@@ -141,7 +140,6 @@ class Repairs:
                 break
             yield from self._start_failed(failed)
         self.ever_healthy = True
-        self.agent_ended_waiting = self._run.agent.ended is not None
         self._ladder.reset_simulator_figures(fresh)
         seen = self._monitor.look()
         self._monitor.fresh = False  # this look is handled, and the one before was of another simulator
@@ -202,7 +200,7 @@ class Repairs:
             self._run.start_agent(resume)
         except StartError as error:
             raise RunOverError(Ending(Exit.BAD_CONFIG, str(error))) from error
-        self._agent_stopped = self.agent_ended_waiting = False
+        self._agent_stopped = False
         self._journal.unverified = self._journal.state.incident
         self._journal.change(agent_figures_doubted="")
         self._monitor.fresh = False  # the last observation is of the agent before

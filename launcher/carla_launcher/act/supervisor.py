@@ -48,6 +48,7 @@ class Supervisor:
         self._repairs = Repairs(run, self._monitor, self._ladder)
         self._gate = EpisodeGate()
         self._starts = StartsInVain()
+        self._driven, self._drove_s = (0, 0, 0), float("-inf")
         self._script: Script = self._main_script()
         self._shutting_down = False
 
@@ -115,6 +116,8 @@ class Supervisor:
                 words = f"it had shown {done.sign}, and didn't exit within {done.limit_s:g} s"
                 raise RunOverError(Ending(Exit.FINISHED, f"the agent finished; {words}"))
             return  # its work is done, whatever its simulator does now
+        if (beat := seen.agent.beat) is not None and (beat.pid, beat.ticks, beat.step) != self._driven:
+            self._driven, self._drove_s = (beat.pid, beat.ticks, beat.step), seen.time_s
         self._set_state(seen)
         self._ladder.measure(seen)
         self._effects.holders.note_driving()
@@ -196,7 +199,7 @@ class Supervisor:
         if not self._run.spec.reconnects and not ended.done and (failed or not over):
             failed = (yield from self._simulator_failed_first(ended)) or failed
         no_simulator = self._exits.get(ended.code) is End.NO_SIMULATOR
-        in_vain = no_simulator and not failed and self._repairs.agent_ended_waiting
+        in_vain = no_simulator and not failed and self._waited_for_simulator()
         if in_vain:
             failed = [each for each in self._monitor.findings if each.cause is Cause.SIMULATOR_NOT_READY]
         incident = failed[0].incident if failed else ""
@@ -224,6 +227,12 @@ class Supervisor:
         elif isinstance(decision, RestartAgent):
             decision = self._unless_in_vain(decision, found, ended)
         yield from self._repairs.perform(decision, found.incident)
+
+    def _waited_for_simulator(self) -> bool:
+        """Return whether an agent that ended was started, and drove last, before its simulator was up again."""
+        run = self._run
+        without_s = run.now_s - max(run.agent.started_s, self._drove_s)
+        return without_s > run.simulator.up_for_s(run.now_s)
 
     def _made_progress(self) -> bool:
         """Return whether an agent that ended had made progress; of one that shows none, whether it ran for a while."""

@@ -324,21 +324,27 @@ def found_no_simulator(seen: Observation) -> tuple[Finding, ...]:
     return (*others, late) if agent is not None and not agent.planned else others
 
 
-def test_agent_that_waited_in_vain_has_not_failed(world: World) -> None:
+@pytest.mark.parametrize("up_first", [False, True])
+def test_agent_that_waited_in_vain_has_not_failed(world: World, up_first: bool) -> None:
     world.diagnose = found_no_simulator
     world.steps_until(State.RUNNING)
     world.last(Role.SIMULATOR).end(139)
     world.health = lambda: DEAD
     world.steps_until(State.STARTING_SIMULATOR)
-    world.last(Role.AGENT).end(69)
+    if not up_first:
+        world.last(Role.AGENT).end(69)
     world.steps_until(State.BACKOFF)
     world.health = lambda: HEALTHY
+    if up_first:
+        world.steps_while(lambda: len(world.events("simulator_healthy")) < 2)
+        world.last(Role.AGENT).end(69)
+        world.step()
     world.steps_until(State.RUNNING)
     assert (world.journal.state.agent_failures, world.journal.state.agent_restarts) == (0, 1)
     assert "isn't ready after" in world.events("simulator_failed")[0]["cause"], "the simulator, not its agent"
     (restart,) = world.events("agent_restart")
     assert restart["cause"].startswith("the agent found no simulator in time")
-    assert restart["incident"] == world.events("simulator_restart")[0]["incident"]
+    assert up_first or restart["incident"] == world.events("simulator_restart")[0]["incident"]
     assert Cause.AGENT_CRASH.value not in {row["diagnosis"] for row in world.events("finding")}
     assert world.diary[-2:] == ["start simulator", "start agent"]
 

@@ -52,6 +52,12 @@ LAST_PORT = 65533
 """Largest port that can be the first of them."""
 
 
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Return both of HOST:PORT; None if it is something else."""
+    host, _, port = text.rpartition(":")
+    return (host, int(port)) if host and port.isdecimal() and 1 <= int(port) <= LAST_PORT else None
+
+
 class SimulatorConfig(Section):
     """Where the simulator is and how long to wait for it."""
 
@@ -92,18 +98,14 @@ class SimulatorConfig(Section):
     @field_validator("others")
     @classmethod
     def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for text in value:
-            host, _, port = text.rpartition(":")
-            if not host or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT:
-                raise ValueError(f"simulator.others has {text!r}: expected HOST:PORT, as 127.0.0.1:2003")
+        if wrong := [text for text in value if host_and_port(text) is None]:
+            raise ValueError(f"simulator.others has {wrong[0]!r}: expected HOST:PORT, as 127.0.0.1:2003")
         return value
 
     def address(self, collector: int) -> tuple[str, int]:
         """Return host and port of a collector's simulator."""
-        if collector and self.others:
-            host, _, port = self.others[collector - 1].rpartition(":")
-            return host, int(port)
-        return self.host, self.port + PORTS * collector
+        other = host_and_port(self.others[collector - 1]) if collector and self.others else None
+        return other or (self.host, self.port + PORTS * collector)
 
 
 Channels = Literal["grey", "rgb"]
@@ -726,8 +728,7 @@ class ClusterConfig(Section):
     @field_validator("address")
     @classmethod
     def _is_an_address(cls, value: str | None) -> str | None:
-        host, _, port = (value or "auto").rpartition(":")
-        if value and value != "auto" and (not host or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT):
+        if value and value != "auto" and host_and_port(value) is None:
             raise ValueError(f"cluster.address is {value!r}: expected HOST:PORT, as 10.0.0.1:6379, or auto")
         return value or None
 

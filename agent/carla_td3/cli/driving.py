@@ -14,7 +14,7 @@ from carla_td3.cli import options
 from carla_td3.cli.commands import console, error_sentences, handling_errors, hard_exit
 from carla_td3.cli.own_simulator import carla_lite
 from carla_td3.cli.showing import PagePort, Show, ShowOption, open_viewer
-from carla_td3.config import LAST_PORT
+from carla_td3.config import host_and_port
 
 UNSEEN_TOWN = "Lite:seed=800,size=400"
 """Never used to train or to choose a driver: the town of the benchmarks' results."""
@@ -159,9 +159,7 @@ def _address(simulator: str | None) -> tuple[str, int] | None:
     """
     from carla_td3.exits import AgentError
 
-    if simulator is None:
-        return None
-    host, _, port = simulator.rpartition(":")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT:
+    at = None if simulator is None else host_and_port(simulator)
+    if simulator is not None and at is None:
         raise AgentError(f"--simulator {simulator}: expected HOST:PORT, such as localhost:2000.", Exit.USAGE)
-    return host, int(port)
+    return at

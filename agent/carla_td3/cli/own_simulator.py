@@ -21,7 +21,7 @@ START_LIMIT_S, STOP_LIMIT_S, POLL_S = 60.0, 5.0, 0.02
 
 
 @contextlib.contextmanager
-def carla_lite(map: str, seed: int = 0) -> Iterator[int]:
+def carla_lite(map: str) -> Iterator[int]:
     """Run a carla-lite on a free port of the loopback while the block lasts, and give its port.
 
     It ends with this process, whatever ends that.
@@ -31,7 +31,7 @@ def carla_lite(map: str, seed: int = 0) -> Iterator[int]:
     """
     with tempfile.TemporaryDirectory(prefix="carla-td3-") as folder:
         ready = Path(folder) / "ready.json"
-        words = ["--port", "0", "--map", map, "--seed", str(seed), "--ready-file", str(ready), "--end-with-input"]
+        words = ["--port", "0", "--map", map, "--ready-file", str(ready), "--end-with-input"]
         with (Path(folder) / "output").open("w+") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "carla_lite", *words],

@@ -21,7 +21,7 @@ from carla_launcher.act.local.runtime import MAX_LOG_BYTES
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.disks import small_disk
-from tests.wire.launched import Launched, own_limits
+from tests.wire.launched import Launched, gone, own_limits
 
 PROGRAM = str(REPOSITORY / "tests" / "wire" / "stepping_program.py")
 STEPS = 60
@@ -95,7 +95,7 @@ def kill_launcher(launched: Launched) -> None:
 def test_a_fault_costs_what_lay_past_the_last_checkpoint(launched: Launched, fault: Fault, cause: str) -> None:
     start(launched)
     until_step(launched, 22)
-    processes = psutil.Process(launched.process.pid).children(recursive=True)
+    processes = launched.programs
     fault(launched)
     output = launched.output()
     assert launched.process.returncode == 0, output
@@ -108,8 +108,7 @@ def test_a_fault_costs_what_lay_past_the_last_checkpoint(launched: Launched, fau
     assert len(steps) < STEPS + 10
     found = {row["diagnosis"] for row in launched.events("finding")}
     assert found == ({cause} if cause else set())
-    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
-    assert not left
+    gone(processes)
     assert (launched.run / "report.html").exists()
 
 

@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 
 from carla_launcher.ports import free_ports
+from carla_run.signals import wait_or_kill
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -59,10 +60,7 @@ class Server:
         """End it in order, and by force if that takes too long; nothing happens where it has ended."""
         if self.process.poll() is None:
             self.process.terminate()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.kill()
+            wait_or_kill(self.process, 10)
 
 
 StartServer = Callable[..., Server]

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from carla_run.exits import Exit
+from carla_run.signals import wait_or_kill
 from carla_td3.exits import AgentError
 
 START_LIMIT_S, STOP_LIMIT_S, POLL_S = 60.0, 5.0, 0.02
@@ -46,11 +47,7 @@ def carla_lite(map: str) -> Iterator[int]:
             finally:
                 assert process.stdin is not None
                 process.stdin.close()
-                try:
-                    process.wait(STOP_LIMIT_S)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                wait_or_kill(process, STOP_LIMIT_S)
 
 
 def _await(ready: Path, process: subprocess.Popen[bytes], output: Path) -> None:

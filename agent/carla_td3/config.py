@@ -860,6 +860,11 @@ class AgentConfig(Section):
             )
         return self
 
+    @property
+    def collectors_at_work(self) -> int:
+        """How many collectors should drive; the others rest."""
+        return min(self.training.collectors, self.collector.at_work or self.training.collectors)
+
     def digest(self) -> str:
         """Return 16 hex digits that identify the configuration, without simulator addresses, for checkpoints and
         reports.

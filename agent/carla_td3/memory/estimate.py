@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from carla_run.memory.processes import MIB as MIB
 from carla_td3 import config as configuration
 from carla_td3 import layered_yaml
 from carla_td3.config import AgentConfig, ConfigError
@@ -20,7 +21,6 @@ from carla_td3.td3.kernels.arithmetic import CACHED_ROWS, computed, cpu_unfolds_
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.layout import bytes_for, privileged_numbers
 
-MIB = 2**20
 Pool = Literal["device", "host", "disk"]
 POOLS: tuple[Pool, ...] = ("device", "host", "disk")
 Phase = Literal["always", "updating", "saving", "filming"]
@@ -114,9 +114,8 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_ba
 
 def _processes(config: AgentConfig, cuda: bool, networks: Networks) -> tuple[Item, ...]:
     policy = networks.parameter_bytes("encoder.") + networks.parameter_bytes("actor.")
-    at_work = min(config.training.collectors, config.collector.at_work or config.training.collectors)
     on_cluster = config.cluster.address is not None
-    collectors = 0 if on_cluster else at_work
+    collectors = 0 if on_cluster else config.collectors_at_work
     films = config.evaluation.video and config.evaluation.final_episodes > 0
     return (
         Item("learner: Python, torch", "always", host=_LEARNER_BASE + cuda * _CUDA_HOST),

@@ -72,7 +72,7 @@ class Child:
 def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tuple[Vitals, Status]) -> None:
     vitals, status = writer
     agent, child = AgentMonitor(RunPaths(run.path)), Child()
-    vitals.phase, vitals.step, vitals.updates = Phase.UPDATING, 7, 3
+    vitals.set(phase=Phase.UPDATING, step=7, updates=3)
     status.state, status.ticks = CollectorState.STEPPING, 41
     until(lambda: (beat := agent.look(time.monotonic(), child).beat) is not None and beat.step == 7)
     beat = agent.look(time.monotonic(), child).beat

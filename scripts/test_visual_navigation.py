@@ -18,8 +18,8 @@ import typer
 from carla_run.exits import Exit
 from carla_run.program import program
 from carla_td3.cli import options
-from carla_td3.cli.commands import console, handling_errors, hard_exit
-from carla_td3.cli.showing import PagePort, Show, ShowOption, open_viewer
+from carla_td3.cli.commands import handling_errors, hard_exit
+from carla_td3.cli.showing import PagePort, Show, ShowOption
 
 LAUNCH = Path(__file__).with_name("launch.py")
 VIEWING_MIB = 128.0
@@ -45,15 +45,11 @@ def main(
         str | None,
         typer.Option(help="Driver: td3, pid, expert, random or stop. Default: td3 with --checkpoint, else pid."),
     ] = None,
-    vehicles: Annotated[int | None, typer.Option(min=0, max=200, help="Number of other vehicles.")] = None,
-    walkers: Annotated[int | None, typer.Option(min=0, max=400, help="Number of pedestrians.")] = None,
-    lights: Annotated[
-        bool | None, typer.Option("--lights/--green", help="Let the traffic lights change, or keep them green.")
-    ] = None,
-    weather: Annotated[str | None, typer.Option(help="Weather preset of CARLA, such as HardRainSunset.")] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show as heat maps which parts of the picture the network uses.")
-    ] = False,
+    vehicles: options.Vehicles = None,
+    walkers: options.Walkers = None,
+    lights: options.Lights = None,
+    weather: options.Weather = None,
+    explain: options.Explain = False,
     show: ShowOption = Show.AUTO,
     port: PagePort = 0,
     camera: Annotated[
@@ -80,7 +76,6 @@ def main(
     limit); 1 it wasn't; 2 usage error, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import evaluation, visual
-    from carla_td3.evaluation import overlay
     from carla_td3.evaluation.drivers import TD3_DRIVER
 
     world = {"vehicles": vehicles, "walkers": walkers, "lights": lights, "weather": weather}
@@ -93,9 +88,7 @@ def main(
         viewing=camera is Camera.VIEWING or (camera is Camera.AUTO and room_for_a_camera()),
         memory_limit_mib=memory_limit_mib,
     )
-    visual.prepare(asked, trained)
-    with open_viewer(show, port, video.parent, "Visual test", overlay.size_of(explain)) as window:
-        return Exit.FINISHED if visual.run(trained, asked, window, console()) else Exit.CRASH
+    return visual.show(trained, asked, show, port, "Visual test")
 
 
 def room_for_a_camera() -> bool:

@@ -116,6 +116,17 @@ def begin(runs: Path) -> Verification:
     return Verification(folder, facts=_machine())
 
 
+def refuse(sentence: str, code: int) -> int:
+    """Say why nothing is verified, and return the exit code."""
+    print(f"verify-gpu: {sentence}", file=sys.stderr)
+    return int(code)
+
+
+def assigned(settings: Mapping[str, Any]) -> list[str]:
+    """Return the words that set keys of the agent's configuration."""
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+
+
 def nameless(text: str) -> str:
     """Return a text without the user's folders, user name and machine name."""
     own = {sys.prefix: ".venv"} if sys.prefix != sys.base_prefix else {}  # /usr belongs to all users

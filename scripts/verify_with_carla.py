@@ -7,21 +7,19 @@ real GPU are what we want to know.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import verification
 import vulkan_devices
-from verification import REPOSITORY, Step, Verification
+from verification import REPOSITORY, Step, Verification, assigned, refuse
 
 from carla_launcher import config
 from carla_launcher.config import LauncherConfig, LauncherConfigError
@@ -82,9 +80,9 @@ def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
         limits = config.load(shipped)
         there = given_address()
     except (LauncherConfigError, ValueError) as error:
-        return _refuse(str(error), Exit.BAD_CONFIG)
+        return refuse(str(error), Exit.BAD_CONFIG)
     if missing := what_is_missing(limits, there, gpu):
-        return _refuse(f"this needs {' and '.join(missing)}.", Exit.NO_SIMULATOR)
+        return refuse(f"this needs {' and '.join(missing)}.", Exit.NO_SIMULATOR)
     # A free port: the usual one may be in use, for example by a running CARLA.
     port = free_ports(random.Random(), 3) or USUAL_PORT
     where = Where(limits, shipped.resolve(), there, there or Address("127.0.0.1", port), gpu)
@@ -118,7 +116,7 @@ def verify(held: Verification, where: Where, port: int, steps: int) -> None:
             held.run("plan-with-carla", *_launch(*plan))
             empty = {**EMPTY, "simulator.host": address.host, "simulator.port": address.port}
             evaluate = ("evaluate", "--checkpoint", DRIVER, "--routes", "3", "--drivers", "td3,expert")
-            held.run("drives", sys.executable, "-m", "carla_td3", *evaluate, *_assigned(empty))
+            held.run("drives", sys.executable, "-m", "carla_td3", *evaluate, *assigned(empty))
             wire = ("-m", "any_simulator", "--simulator", f"{address.host}:{address.port}")
             held.run("wire-tests", *PYTEST, "tests/wire", *wire)
             _read_card(held, where, "after_wire_tests")
@@ -127,7 +125,7 @@ def verify(held: Verification, where: Where, port: int, steps: int) -> None:
     up = ["up", "--config", "lowmem", "--max-timesteps", str(steps), "--run-name", "run"]
     folders = ["--runs-dir", str(held.folder), *plan[2:]]
     settings = {**QUICK, "training.warmup_steps": steps // 5}
-    held.run("run", *_launch(*up, *given, *folders, "--", *_assigned(settings)))
+    held.run("run", *_launch(*up, *given, *folders, "--", *assigned(settings)))
     held.run("torch-sees-the-card", sys.executable, "-c", SEES_CUDA)  # otherwise all gpu tests would be skipped
     held.run("gpu-tests", *PYTEST, "-m", "gpu", "-rs")
     _read_card(held, where, "after")
@@ -201,14 +199,5 @@ def _answers(held: Verification, address: Address, limit_s: float) -> bool:
     return health.ok
 
 
-def _assigned(settings: Mapping[str, Any]) -> list[str]:
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-
-
 def _launch(*words: str) -> tuple[str, ...]:
     return (sys.executable, "scripts/launch.py", *words)
-
-
-def _refuse(sentence: str, code: Exit) -> int:
-    print(f"verify-gpu: {sentence}", file=sys.stderr)
-    return int(code)

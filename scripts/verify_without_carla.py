@@ -19,7 +19,7 @@ from typing import Any
 
 import verification
 import vulkan_devices
-from verification import REPOSITORY, Step, Verification
+from verification import REPOSITORY, Step, Verification, assigned, refuse
 from vulkan_devices import LOADER, NO_LOADER
 
 LIMIT_S = 480.0
@@ -67,10 +67,10 @@ class Limited:
 def main(runs: Path, wanted: list[str], gpu: int, device: str) -> int:
     """Run the parts, write the file into ``runs``, and return the exit code."""
     if problem := _interpreter():
-        return _refuse(problem, CONFIGURATION)
+        return refuse(problem, CONFIGURATION)
     environment = _environment(gpu)
     if device == "cuda" and (problem := _no_card(environment)):
-        return _refuse(problem, NO_CARD)
+        return refuse(problem, NO_CARD)
     held = verification.begin(runs)
     held.environment = environment
     try:
@@ -210,12 +210,11 @@ def _short_run(part: Limited, at_update: int, steps: int) -> None:
         "evaluation.baselines": False,
         "evaluation.video": False,
     }
-    changed = [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     up = ("up", "--runtime", "process", "--simulator", "carla-lite", "--device", part.device)
     where = ("--runs-dir", str(run.parent), "--run-name", run.name, "--max-timesteps", str(steps))
     paths = os.pathsep.join([str(REPOSITORY / "scripts/shortage"), part.held.environment["PYTHONPATH"]])
     more = {"PYTHONPATH": paths, "SHORTAGE_AT_UPDATE": str(at_update)}
-    ended = part.run("up", "scripts/launch.py", *up, *where, "--", *changed, more=more)
+    ended = part.run("up", "scripts/launch.py", *up, *where, "--", *assigned(settings), more=more)
     wrong = list(_wrong(run, ended, part.device, batch, steps, rehearsed=at_update == 1))
     print(f"--- {part.name}: {' '.join(wrong) or 'as expected.'}", flush=True)
     part.held.steps.append(Step(f"{part.name}-outcome", [], int(bool(wrong)), said=" ".join(wrong)))
@@ -253,11 +252,6 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def _read(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
-
-
-def _refuse(sentence: str, code: int) -> int:
-    print(f"verify-gpu: {sentence}", file=sys.stderr)
-    return code
 
 
 PARTS: Mapping[str, Part] = {

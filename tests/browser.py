@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from carla_run.signals import wait_or_kill
 from tests.crowd import PATIENCE_S
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -116,11 +117,7 @@ class Browser:
 
     def close(self) -> None:
         os.close(self._out)  # its end ends the browser
-        try:
-            self._process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, PATIENCE_S)
         os.close(self._in)
 
     def _next(self) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import os
 import random
-import socket
+import shutil
 import subprocess
-import sys
-import time
+import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import hypothesis
 import pytest
 
 from carla_launcher.ports import free_ports
+from carla_lite.testing import LiteServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -43,26 +42,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
 
 
-@dataclass
-class Server:
-    """A carla-lite process that a test started."""
+class Server(LiteServer):
+    """A carla-lite that a test started, and its process."""
 
-    port: int
-    process: subprocess.Popen[str]
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process."""
+        return self._running()
 
-    def kill(self) -> None:
-        """End it the way a crash does."""
-        self.process.kill()
-        self.process.wait()
-
-    def end(self) -> None:
-        """End it in order, and by force if that takes too long; nothing happens where it has ended."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.kill()
+    @property
+    def control(self) -> int:
+        """Its control port."""
+        return int(self._at["control_port"])
 
 
 StartServer = Callable[..., Server]
@@ -80,24 +71,16 @@ def port_pair() -> int:
     return ports(2)
 
 
-def serve(
-    map: str = "Lite01", seed: int = 0, port: int | None = None, extra: tuple[str, ...] = (), prelude: str = ""
-) -> Server:
+def serve(map: str = "Lite01", seed: int = 0, port: int = 0, extra: tuple[str, ...] = (), prelude: str = "") -> Server:
     """Start carla-lite and return once it listens; ``prelude`` is Python that its process runs first."""
-    port = port or port_pair()
-    program = ["-c", f"{prelude}\nfrom carla_lite.__main__ import main\nmain()"] if prelude else ["-m", "carla_lite"]
-    command = [sys.executable, *program, "--host", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--map", map, "--seed", str(seed), *extra],
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    server = Server(port, process)
-    try:
-        wait_for_port(server)
-    except AssertionError:
-        server.end()
-        raise
+    folder = Path(tempfile.mkdtemp(prefix="carla-lite-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "sitecustomize.py").write_text(prelude)
+    path = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", ""))).rstrip(os.pathsep)
+    words = ["--map", map, "--seed", str(seed), "--port", str(port), *extra]
+    server = Server(folder, words, {"PYTHONPATH": path} if prelude else {})
+    server.start()
+    server.wait()
     return server
 
 
@@ -121,14 +104,3 @@ def module_server() -> Iterator[Server]:
     server = serve()
     yield server
     server.end()
-
-
-def wait_for_port(server: Server, timeout_s: float = 120.0) -> None:
-    """Return once the server accepts connections; fail the test if it ends first."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        assert server.process.poll() is None, f"carla-lite ended with {server.process.returncode}"
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=1):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"carla-lite did not listen on {server.port} within {timeout_s} s")

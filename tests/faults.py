@@ -24,13 +24,12 @@ CHECK_S = 1.0
 
 @dataclass
 class Faulty:
-    """A server with a control port."""
+    """A server that is told by its control port to go wrong."""
 
     server: Server
-    control: int
 
     def tell(self, line: str) -> str:
-        return tell(self.control, line)
+        return tell(self.server.control, line)
 
     def status(self) -> dict[str, str]:
         kind, _, fields = self.tell("status").partition(" ")
@@ -45,7 +44,7 @@ class Faulty:
         return check(Address("127.0.0.1", self.server.port), limit_s, may_tick=may_tick).problem
 
     def anonymous_mib(self) -> float:
-        status = Path(f"/proc/{self.server.process.pid}/status").read_text(encoding="ascii")
+        status = Path(f"/proc/{self.server.pid}/status").read_text(encoding="ascii")
         found = re.search(r"RssAnon:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) / 1024

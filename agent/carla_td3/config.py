@@ -52,6 +52,12 @@ LAST_PORT = 65533
 """Largest port that can be the first of them."""
 
 
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Return both of HOST:PORT; None if it is something else."""
+    host, _, port = text.rpartition(":")
+    return (host, int(port)) if host and port.isdecimal() and 1 <= int(port) <= LAST_PORT else None
+
+
 class SimulatorConfig(Section):
     """Where the simulator is and how long to wait for it."""
 
@@ -92,18 +98,14 @@ class SimulatorConfig(Section):
     @field_validator("others")
     @classmethod
     def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for text in value:
-            host, _, port = text.rpartition(":")
-            if not host or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT:
-                raise ValueError(f"simulator.others has {text!r}: expected HOST:PORT, as 127.0.0.1:2003")
+        if wrong := [text for text in value if host_and_port(text) is None]:
+            raise ValueError(f"simulator.others has {wrong[0]!r}: expected HOST:PORT, as 127.0.0.1:2003")
         return value
 
     def address(self, collector: int) -> tuple[str, int]:
         """Return host and port of a collector's simulator."""
-        if collector and self.others:
-            host, _, port = self.others[collector - 1].rpartition(":")
-            return host, int(port)
-        return self.host, self.port + PORTS * collector
+        other = host_and_port(self.others[collector - 1]) if collector and self.others else None
+        return other or (self.host, self.port + PORTS * collector)
 
 
 Channels = Literal["grey", "rgb"]
@@ -642,7 +644,9 @@ class TownsConfig(Section):
 class TrainingConfig(Section):
     """Length, rates and order of the training."""
 
-    total_steps: int = Field(1_000_000, gt=0, description="Environment steps of the run, warm-up included.")
+    total_steps: Annotated[int, Pin.SIZE] = Field(
+        1_000_000, gt=0, description="Environment steps of the run, warm-up included."
+    )
     warmup_steps: int = Field(2_000, ge=0, description="Steps of random driving before the actor drives.")
     halts_every_s: float = Field(
         0.0,
@@ -686,7 +690,7 @@ class TrainingConfig(Section):
         None, description="Change of towns during training. {} takes its defaults; null stays on simulator.map."
     )
     log_every_steps: int = Field(500, gt=0, description="Steps between two rows in TensorBoard.")
-    checkpoint_every_steps: int = Field(5_000, gt=0, description="Steps between two checkpoints.")
+    checkpoint_every_steps: Annotated[int, Pin.SIZE] = Field(5_000, gt=0, description="Steps between two checkpoints.")
     keep_checkpoints: Annotated[int, Pin.SIZE] = Field(
         3, ge=1, description="Number of newest checkpoints that are kept, beside the best one."
     )
@@ -724,8 +728,7 @@ class ClusterConfig(Section):
     @field_validator("address")
     @classmethod
     def _is_an_address(cls, value: str | None) -> str | None:
-        host, _, port = (value or "auto").rpartition(":")
-        if value and value != "auto" and (not host or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT):
+        if value and value != "auto" and host_and_port(value) is None:
             raise ValueError(f"cluster.address is {value!r}: expected HOST:PORT, as 10.0.0.1:6379, or auto")
         return value or None
 
@@ -733,7 +736,9 @@ class ClusterConfig(Section):
 class EvaluationConfig(Section):
     """Evaluation on held-out routes, with the deterministic policy."""
 
-    every_steps: int = Field(10_000, ge=0, description="Steps between two evaluations during training. 0 means none.")
+    every_steps: Annotated[int, Pin.SIZE] = Field(
+        10_000, ge=0, description="Steps between two evaluations during training. 0 means none."
+    )
     episodes: int = Field(5, ge=1, description="Routes per evaluation.")
     final_episodes: Annotated[int, Pin.SIZE] = Field(
         10, ge=0, description="Routes of the last evaluation. 0 means none."
@@ -854,6 +859,11 @@ class AgentConfig(Section):
                 "set them to 0"
             )
         return self
+
+    @property
+    def collectors_at_work(self) -> int:
+        """How many collectors should drive; the others rest."""
+        return min(self.training.collectors, self.collector.at_work or self.training.collectors)
 
     def digest(self) -> str:
         """Return 16 hex digits that identify the configuration, without simulator addresses, for checkpoints and

@@ -1,4 +1,4 @@
-"""Requests to stop: Ctrl-C, SIGTERM, and optionally a closing terminal.
+"""Requests to stop: Ctrl-C, SIGTERM, and optionally a closing terminal; and the end of a child that was asked to stop.
 
 The program's loop reads :attr:`StopRequests.count` where it can stop safely, and decides what a second request means.
 """
@@ -6,11 +6,22 @@ The program's loop reads :attr:`StopRequests.count` where it can stop safely, an
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from types import FrameType
+from typing import Any
 
 # `timeout` and some init systems signal a process and then its group: that is one request, not two.
 SAME_REQUEST_S = 0.5
+
+
+def wait_or_kill(child: subprocess.Popen[Any], grace_s: float) -> None:
+    """Return when a child process has ended; it is killed after its grace."""
+    try:
+        child.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 class StoppedAtOnce(BaseException):

@@ -76,6 +76,7 @@ def _fits(name: str | None) -> str | None:
     return name
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 NewName = Annotated[
     str | None,
     typer.Option("--run-name", callback=_fits, help="Name of the run. Default: run-DATE-TIME, the time of its start."),
@@ -223,7 +224,7 @@ def plan(
         float | None,
         typer.Option(min=0.1, max=MOST_GIB, metavar="GIB", help="VRAM of each GPU in GiB. Default: this machine's."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     runs_dir: RunsDir = RUNS,
 ) -> Exit:
     """Print what fits in this machine's memory now, item by item, and how a run would start. Starts nothing.
@@ -328,7 +329,7 @@ def doctor(
     options: RunOptions,
     *,
     port: Annotated[int, typer.Option(min=1, max=65533, help="First of the simulator's three ports.")] = 2000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     runs_dir: RunsDir = RUNS,
 ) -> int:
     """Check this machine: driver, Docker, ports, disk, torch, carla client. Exit code 1 if something needs repair."""

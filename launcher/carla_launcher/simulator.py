@@ -29,7 +29,6 @@ from carla_launcher.decide.detectors.simulator import unrecoverable
 from carla_launcher.observe.memory import MemoryReader
 from carla_launcher.observe.observation import SimulatorSeen
 from carla_launcher.observe.pools import Cards
-from carla_launcher.observe.simulator import SimulatorMonitor
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.resolve import choosing
 from carla_launcher.resolve.machine import spec_of
@@ -85,8 +84,7 @@ class _Simulator:
         self._spec, self._limits, self._say = spec, limits, say
         self._runtime = LocalRuntime(spec, limits, show=False)
         questions = wiring.questions(spec.address, limits, ours=True)
-        log = spec.run.logs / "simulator.log"
-        self._monitor = SimulatorMonitor(spec.address, questions, external=False, log=log)
+        self._monitor = wiring.monitor_of(spec, questions)
         spread = random.Random()
         self._program = SupervisedProcess(
             self._runtime,

@@ -76,22 +76,19 @@ def effects(
     say: Callable[[str], None],
 ) -> Effects:
     """Return the real effects of a run."""
-    address, spread, command = spec.address, random.Random(), spec.command
-    ask = questions(address, limits, ours=spec.simulator.ours, ticked_by_others=command is not None)
+    spread, command = random.Random(), spec.command
+    ask = questions(spec.address, limits, ours=spec.simulator.ours, ticked_by_others=command is not None)
     if not spec.sees_simulator:
-        address, ask = NOWHERE, Questions(lambda _: Health(), Health, limits.watch.check_every_s)
+        ask = Questions(lambda _: Health(), Health, limits.watch.check_every_s)
     requests, agent = AgentRequests(spec.run), None
     if command is not None:
         agent = CommandMonitor(spec.run, command.file, command.folder, spec.run.logs / "agent.log", say)
         requests = CommandRequests(spec.run, command.file, command.folder, agent)
     expected = _expectations(plan, spec.agent_in_container)
-    log = spec.run.logs / "simulator.log" if spec.simulator.ours else None
     diagnostician = Diagnostician(limits, expected)
     return Effects(
         runtime=runtime,
-        observer=RunObserver(
-            spec.run, address, read_memory, ask, limits.watch.gap_s, not spec.simulator.ours, log, agent
-        ),
+        observer=RunObserver(spec.run, monitor_of(spec, ask), read_memory, limits.watch.gap_s, agent),
         diagnose=diagnostician.look,
         holders=diagnostician.holders,
         expect=diagnostician.expect,
@@ -113,12 +110,15 @@ def _expectations(plan: PlanResult, in_container: bool) -> Expectations:
 
 
 def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:
-    address, drive = (
-        spec.address_of(number),
-        DriveDetector(limits, expected, RecentOomKills(limits.watch.sign_s), number),
-    )
-    log = spec.run.logs / f"simulator-{number}.log"
-    return Watched(SimulatorMonitor(address, questions(address, limits, ours=True), external=False, log=log), drive)
+    drive = DriveDetector(limits, expected, RecentOomKills(limits.watch.sign_s), number)
+    ask = questions(spec.address_of(number), limits, ours=True)
+    return Watched(monitor_of(spec, ask, number), drive)
+
+
+def monitor_of(spec: RunSpec, ask: Questions, number: int = 0) -> SimulatorMonitor:
+    """Return what looks at one of a run's simulators."""
+    ours, address = spec.simulator.ours, spec.address_of(number) if spec.sees_simulator else NOWHERE
+    return SimulatorMonitor(address, ask, not ours, spec.simulator_log(number) if ours else None)
 
 
 def questions(address: Address, limits: LauncherConfig, *, ours: bool, ticked_by_others: bool = False) -> Questions:

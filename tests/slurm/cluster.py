@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from carla_run.enums import StrEnum
+from carla_run.signals import wait_or_kill
 from tests.conftest import ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
@@ -116,11 +117,7 @@ class Cluster:
         for name in reversed(list(self._daemons)):
             daemon = self._daemons.pop(name)
             daemon.send_signal(signal.SIGTERM)
-            try:
-                daemon.wait(15)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait(5)
+            wait_or_kill(daemon, 15)
         for folder in sorted(CGROUPS.glob("*/slurm_n*/**/"), reverse=True):
             if folder.relative_to(CGROUPS).parts[1].removeprefix("slurm_") in self.nodes:
                 folder.rmdir()

@@ -93,6 +93,11 @@ class Launched:
         self._started.append(process)
         return process
 
+    @property
+    def programs(self) -> list[psutil.Process]:
+        """The processes that the launcher has started, and those that these have."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
@@ -103,14 +108,14 @@ class Launched:
     def until_training(self, step: int = 60) -> list[psutil.Process]:
         """Return all descendants, once the agent has taken some steps."""
         self.until(lambda: int(self.beat.get("step", 0)) >= step)
-        return psutil.Process(self.process.pid).children(recursive=True)
+        return self.programs
 
     def until_started(self) -> list[psutil.Process]:
         """Return all descendants, once there are as many as there will be; a short run may soon be over."""
         found: list[psutil.Process] = []
 
         def complete() -> bool:
-            found[:] = psutil.Process(self.process.pid).children(recursive=True)
+            found[:] = self.programs
             return len(found) >= PROCESSES
 
         self.until(complete)

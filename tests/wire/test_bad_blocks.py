@@ -40,15 +40,6 @@ def on_disk(disk: FailingDisk, run: Path, folder: str) -> Path:
     return there
 
 
-def ended(run: Run, *words: str) -> str:
-    """Return the last line of a training that ends because of its disk."""
-    out, _ = run.start(*words).communicate(timeout=PATIENCE_S)
-    assert run.process is not None
-    assert run.process.returncode == Exit.BAD_CONFIG, out
-    assert "Traceback" not in out
-    return str(out.splitlines()[-1])
-
-
 def stopped(run: Run, steps: int) -> None:
     """Train until so many steps, and stop."""
     process = run.start()
@@ -66,7 +57,7 @@ def test_what_can_t_be_read_of_a_replay_is_named(
     stopped(run, 60)
     disk.break_off(there / name, known=there.glob("*.json"))
     sentence = f"{run.path}/replay/{name}: its disk fails (Input/output error): look at the kernel's messages"
-    assert ended(run, "--resume").startswith(sentence)
+    assert run.refused("--resume").startswith(sentence)
 
 
 @pytest.mark.long
@@ -78,7 +69,7 @@ def test_rows_whose_pictures_can_t_be_read_are_left_out_and_a_block_that_can_t_b
     stopped(run, 150)
     known = [path for path in there.iterdir() if path.suffix != ".u8"]
     disk.break_off(there / "frames.u8", known=known, after=80 * 7056)
-    said = ended(run, "--resume")
+    said = run.refused("--resume")
     assert said.startswith("Collector 0 was killed by SIGBUS again and again: the disk of "), run.collector_log
     (damaged,) = run.events("rows_damaged")
     assert 70 <= damaged["rows"][1] <= 81, "the first 80 pictures can be read"

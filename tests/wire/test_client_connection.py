@@ -62,12 +62,12 @@ def test_a_snapshot_is_that_of_its_tick(session):
     assert session.world.get_snapshot().timestamp.elapsed_seconds == pytest.approx(start + 0.05)
 
 
-def test_a_tick_takes_as_long_as_asked_for_at_least(start_server, connect, capfd):
+def test_a_tick_takes_as_long_as_asked_for_at_least(start_server, connect):
     says = "import time; time.sleep = lambda seconds: print('the tick waits', seconds, flush=True)"
-    session = connect(start_server(extra=("--tick-ms", "10000"), prelude=says))
-    capfd.readouterr()
+    session = connect(server := start_server(extra=("--tick-ms", "10000"), prelude=says))
+    before = len(server.output)
     session.ticks(10)
-    waits_s = [float(line.split()[-1]) for line in capfd.readouterr().out.splitlines() if "waits" in line]
+    waits_s = [float(line.split()[-1]) for line in server.output[before:].splitlines() if "waits" in line]
     assert len(waits_s) == 10
     assert all(0 < wait_s < 10 for wait_s in waits_s), "what the tick itself has taken is a part of it"
 
@@ -175,7 +175,7 @@ def test_two_clients_see_the_same_world(start_server, connect):
     assert two.world.get_snapshot().find(car.id).get_transform() == car.get_transform()
 
 
-def test_a_killed_clients_world_waits_and_says_so(start_server, connect, capfd):
+def test_a_killed_clients_world_waits_and_says_so(start_server, connect):
     server = start_server()
     code = (
         "import carla, queue\n"
@@ -197,9 +197,7 @@ def test_a_killed_clients_world_waits_and_says_so(start_server, connect, capfd):
     standing = heir.world.get_snapshot().frame
     time.sleep(0.3)
     assert heir.world.get_snapshot().frame == standing
-    left = re.findall(
-        r"client at 127\.0\.0\.1:\d+ left in synchronous mode: .* waits at frame (\d+)", capfd.readouterr().out
-    )
+    left = re.findall(r"client at 127\.0\.0\.1:\d+ left in synchronous mode: .* waits at frame (\d+)", server.output)
     assert left == [str(standing)]
     frame = heir.world.tick()
     assert frame == standing + 1

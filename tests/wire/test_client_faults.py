@@ -79,10 +79,10 @@ def test_carlas_last_words_come_line_by_line_before_its_end() -> None:
     assert said.index("Signal 11 caught.") > said.index("Result failed, VkResult=-2")
 
 
-def test_lavapipe_is_complained_of_and_lived_with(start_server: StartServer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_lavapipe_is_complained_of_and_lived_with(start_server: StartServer) -> None:
     server = start_server(extra=("--fault", "log:lines=lavapipe"))
     until(lambda: check(Address("127.0.0.1", server.port)).ok)
-    said = capfd.readouterr().out.splitlines()
+    said = server.output.splitlines()
     assert "WARNING: lavapipe is not a conformant vulkan implementation, testing use only." in said
 
 

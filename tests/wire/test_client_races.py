@@ -47,26 +47,23 @@ def traffic(server: Server, *ways: str, **variables: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("way", ["Lite02", pytest.param("reload", marks=pytest.mark.long)])
-def test_a_map_loaded_beside_asynchronous_traffic_ends_the_client(
-    start_server: StartServer, capfd: pytest.CaptureFixture[str], way: str
-) -> None:
+def test_a_map_loaded_beside_asynchronous_traffic_ends_the_client(start_server: StartServer, way: str) -> None:
     server = start_server()
     assert traffic(server, way).returncode == -signal.SIGSEGV
-    assert WARNING in capfd.readouterr().out
+    assert WARNING in server.output
     assert carla.Client("127.0.0.1", server.port).get_world().get_snapshot().frame > 0
 
 
 @pytest.mark.skipif("CARLA_0_9_15" not in os.environ, reason="CARLA_0_9_15 names no folder with the client of 0.9.15")
-def test_the_client_of_0_9_15_outlives_it(start_server: StartServer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_client_of_0_9_15_outlives_it(start_server: StartServer) -> None:
     server = start_server(extra=("--client", "0.9.15"))
     ended = traffic(server, "Lite02", "reload", PYTHONPATH=os.environ["CARLA_0_9_15"])
     assert (ended.returncode, ended.stdout) == (0, "loaded\n"), ended.stderr
-    assert WARNING not in capfd.readouterr().out
+    assert WARNING not in server.output
 
 
-def test_a_map_loaded_after_the_traffic_manager_ends_nobody(
-    start_server: StartServer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ended = traffic(start_server(), "leave", "Lite02")
+def test_a_map_loaded_after_the_traffic_manager_ends_nobody(start_server: StartServer) -> None:
+    server = start_server()
+    ended = traffic(server, "leave", "Lite02")
     assert (ended.returncode, ended.stdout) == (0, "loaded\n"), ended.stderr
-    assert WARNING not in capfd.readouterr().out
+    assert WARNING not in server.output

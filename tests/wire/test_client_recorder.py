@@ -341,9 +341,9 @@ def test_what_makes_no_sense_is_one_sentence(session, folder):
     assert session.world.tick() > 0
 
 
-def test_a_full_disk_ends_the_recording_and_not_the_server(start_server, connect, tmp_path, capfd):
+def test_a_full_disk_ends_the_recording_and_not_the_server(start_server, connect, tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
-    session = connect(start_server(extra=("--recordings", str(tmp_path)), prelude=limit))
+    session = connect(server := start_server(extra=("--recordings", str(tmp_path)), prelude=limit))
     session.car(0)
     session.client.start_recorder("full.log")
     session.ticks(200)
@@ -352,7 +352,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_server(start_server, connect
         session.client.set_replayer_time_factor(factor)
     session.client.stop_recorder()
     session.world.tick()
-    log = capfd.readouterr().out
+    log = server.output
     assert "carla-lite: the recording ends: File too large" in log
     assert log.count("a replay's time factor of ") == 2
     assert 10_000 < (tmp_path / "full.log").stat().st_size <= 20_000

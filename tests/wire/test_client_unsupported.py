@@ -67,7 +67,7 @@ def test_a_torque_turns_a_car_and_without_gravity_it_floats(session):
     assert car.get_angular_velocity().z > 5.0
 
 
-def test_calls_without_effect_are_logged_once_and_counted(start_faulty, connect, capfd):
+def test_calls_without_effect_are_logged_once_and_counted(start_faulty, connect):
     faulty = start_faulty()
     session = connect(faulty.server)
     car = session.car()
@@ -83,7 +83,7 @@ def test_calls_without_effect_are_logged_once_and_counted(start_faulty, connect,
         "show_vehicle_debug_telemetry": "3",
     }
     time.sleep(0.1)
-    log = capfd.readouterr().out
+    log = faulty.server.output
     for name in counts:
         assert log.count(f"carla-lite: {name} has no effect") == 1
 
@@ -130,7 +130,7 @@ ELSEWHERE = {"get_gbuffer_token", "send", "console_command"}
 """The first is in test_client_surfaces; V2X sensors send the second, and can't be spawned; Python lacks the third."""
 
 
-def test_what_is_refused_or_ignored_says_what_the_coverage_says(start_faulty, connect, capfd):
+def test_what_is_refused_or_ignored_says_what_the_coverage_says(start_faulty, connect):
     faulty = start_faulty()
     session = connect(faulty.server)
     car = session.car()
@@ -151,6 +151,6 @@ def test_what_is_refused_or_ignored_says_what_the_coverage_says(start_faulty, co
     counts = dict(entry.split(":") for entry in faulty.status()["unsupported"].split(";"))
     assert counts == dict.fromkeys(CALLS, "1")
     time.sleep(0.1)
-    log = capfd.readouterr().out
+    log = faulty.server.output
     for name in CALLS:
         assert log.count(f"carla-lite: {name} has no effect: {rows[name].how}\n") == 1

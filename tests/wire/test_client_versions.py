@@ -50,13 +50,14 @@ def test_a_client_of_each_version_drives_and_sees(start_server: StartServer, ver
 
 @pytest.mark.parametrize(("spoken", "version"), [("0.9.15", "0.9.16"), ("0.9.16", "0.9.15")])
 def test_a_client_of_another_version_is_refused_in_a_sentence(
-    start_server: StartServer, capfd: pytest.CaptureFixture[str], spoken: str, version: str
+    start_server: StartServer, spoken: str, version: str
 ) -> None:
-    ended = drive(start_server(extra=("--client", spoken)), version)
+    server = start_server(extra=("--client", spoken))
+    ended = drive(server, version)
     assert ended.returncode == 1, "an exception, not a signal"
     said = f"this server speaks to clients of {spoken}, yours is {version}: start carla-lite with --client {version}"
     assert f"RuntimeError: {said}" in ended.stderr
-    assert f"carla-lite: {said}" in capfd.readouterr().out
+    assert f"carla-lite: {said}" in server.output
 
 
 @pytest.mark.parametrize(

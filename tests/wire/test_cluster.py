@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -15,7 +16,6 @@ from ray_nodes import actors_of, add_node, ray_cluster
 
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
-from tests.conftest import Server
 from tests.crowd import until
 from tests.wire.conftest import NewRun
 from tests.wire.launched import Launch
@@ -51,7 +51,7 @@ def on(cluster: Any, count: int = 1) -> tuple[str, ...]:
 
 @pytest.fixture
 def cluster_run(new_run: NewRun) -> Callable[[], Run]:
-    return lambda: new_run("run", Server(1, None))  # type: ignore[arg-type]
+    return lambda: new_run("run", SimpleNamespace(port=1))
 
 
 def test_a_collector_on_another_node_trains_a_run_to_its_end(cluster: Any, cluster_run: Callable[[], Run]) -> None:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +21,7 @@ from carla_launcher.act.local.runtime import MAX_LOG_BYTES
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.disks import small_disk
-from tests.wire.launched import Launched, own_limits
+from tests.wire.launched import Launched, gone, own_limits
 
 PROGRAM = str(REPOSITORY / "tests" / "wire" / "stepping_program.py")
 STEPS = 60
@@ -94,7 +95,7 @@ def kill_launcher(launched: Launched) -> None:
 def test_a_fault_costs_what_lay_past_the_last_checkpoint(launched: Launched, fault: Fault, cause: str) -> None:
     start(launched)
     until_step(launched, 22)
-    processes = psutil.Process(launched.process.pid).children(recursive=True)
+    processes = launched.programs
     fault(launched)
     output = launched.output()
     assert launched.process.returncode == 0, output
@@ -107,14 +108,27 @@ def test_a_fault_costs_what_lay_past_the_last_checkpoint(launched: Launched, fau
     assert len(steps) < STEPS + 10
     found = {row["diagnosis"] for row in launched.events("finding")}
     assert found == ({cause} if cause else set())
-    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
-    assert not left
+    gone(processes)
     assert (launched.run / "report.html").exists()
 
 
 DAEMON = "import os, time\nif os.fork() == 0:\n os.setsid()\n time.sleep(60)"
 CHILDREN = "import subprocess\nsubprocess.Popen(['sleep', '60'])\nopen('result.txt', 'w').close()"
 PATIENT_S = {"agent.restarts.budget": 1, "agent.restarts.first_delay_s": 0.1, "watch.interval_s": 0.2}
+
+
+def options_alone(folder: Path, file: str, **limits: Any) -> tuple[str, ...]:
+    """Return the options of a program that runs without a simulator, by this program file; ``__`` stands for a dot."""
+    (folder / "train.yaml").write_text(file)
+    own = own_limits(folder, {**PATIENT_S, **{key.replace("__", "."): value for key, value in limits.items()}})
+    return ("--simulator", "none", "--cwd", str(folder), "--program", str(folder / "train.yaml"), *own)
+
+
+def start_alone(folder: Path, file: str, *words: str, **limits: Any) -> Launched:
+    """Start a Python program, its text the first word, without a simulator."""
+    launched = Launched(folder)
+    launched.run_command(*options_alone(folder, file, **limits), "--", sys.executable, "-c", *words)
+    return launched
 
 
 @pytest.mark.parametrize(
@@ -146,13 +160,29 @@ PATIENT_S = {"agent.restarts.budget": 1, "agent.restarts.first_delay_s": 0.1, "w
     ],
 )
 def test_an_odd_end_is_one_clear_sentence(tmp_path: Path, script: str, file: str, code: int, said: str) -> None:
-    (tmp_path / "train.yaml").write_text(file)
-    launched = Launched(tmp_path)
-    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
-    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", script)
+    launched = start_alone(tmp_path, file, script)
     output = launched.output()
     assert (launched.process.returncode, said in output) == (code, True), output
     assert not [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(tmp_path)]
+
+
+WRONG_WORD = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--steps')\nparser.parse_args()"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        (WRONG_WORD, 2, "usage: -c [-h] [--steps STEPS]\n-c: error: unrecognized arguments: --stpes"),
+        pytest.param("import no_such_module", 65, "ModuleNotFoundError: No module named", marks=pytest.mark.long),
+    ],
+)
+def test_a_wrong_word_is_not_tried_until_the_budget_is_spent(tmp_path: Path, script: str, code: int, said: str) -> None:
+    launched = start_alone(tmp_path, "", script, "--stpes", "3", agent__restarts__budget=9)
+    output = launched.output()
+    assert launched.process.returncode == code, output
+    assert said in output
+    assert "3 times in a row before any progress: no restart mends that" in launched.state["reason"]
+    assert len(launched.events("agent_started")) == 3
 
 
 GREEDY = """
@@ -174,11 +204,9 @@ rungs: [{name: less, values: {batch: [128, 64]}, frees_mib: {ram: 40}}]
 
 @pytest.mark.long
 def test_memory_that_ran_out_is_a_rung_and_the_next_plan_knows(tmp_path: Path) -> None:
-    (tmp_path / "train.yaml").write_text(RUNGS)
     launched = Launched(tmp_path)
-    soon = own_limits(tmp_path, {**PATIENT_S, "restore.settle_s": 0.5})
     words = ("--", sys.executable, "-c", GREEDY, "--batch", "128")
-    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"), *soon)
+    options = options_alone(tmp_path, RUNGS, restore__settle_s=0.5)
     launched.run_command(*options, *words)
     output = launched.output()
     assert launched.process.returncode == 0, output
@@ -201,10 +229,7 @@ STUBBORN = (
 
 
 def test_one_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
-    (tmp_path / "train.yaml").write_text("{stop_grace_s: 1, alive: {log: ready, within_s: 60}}")
-    launched = Launched(tmp_path)
-    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
-    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", STUBBORN)
+    launched = start_alone(tmp_path, "{stop_grace_s: 1, alive: {log: ready, within_s: 60}}", STUBBORN)
     launched.until(lambda: launched.events("verified"))
     launched.process.send_signal(signal.SIGTERM)
     output = launched.output()
@@ -234,10 +259,7 @@ def test_one_that_showed_that_it_is_done_has_finished_however_it_ends(
     tmp_path: Path, script: str, done: str, said: str
 ) -> None:
     alive = "{log: Finished, within_s: 2, first_within_s: 60}"
-    (tmp_path / "train.yaml").write_text(f"{{stop_grace_s: 1, done: {done}, alive: {alive}}}")
-    launched = Launched(tmp_path)
-    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
-    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", script)
+    launched = start_alone(tmp_path, f"{{stop_grace_s: 1, done: {done}, alive: {alive}}}", script)
     output = launched.output()
     assert launched.process.returncode == 0, output
     assert launched.state["reason"].startswith(said)
@@ -246,6 +268,7 @@ def test_one_that_showed_that_it_is_done_has_finished_however_it_ends(
     assert launched.beat["phase"] == "finished"
 
 
+LOADS = "{resume: {words: [--load, '{checkpoint}'], checkpoint: c-*}, alive: {log: 'step (\\d+)', within_s: 60}}"
 TORN = """
 import pathlib, sys, time
 saved = pathlib.Path(sys.argv[2]).read_text() if len(sys.argv) > 2 else ""
@@ -262,13 +285,7 @@ sys.exit(1)
 
 @pytest.mark.long
 def test_a_checkpoint_with_which_it_crashes_twice_at_once_is_set_aside(tmp_path: Path) -> None:
-    (tmp_path / "train.yaml").write_text(
-        "{resume: {words: [--load, '{checkpoint}'], checkpoint: c-*}, alive: {log: 'step (\\d+)', within_s: 60}}"
-    )
-    launched = Launched(tmp_path)
-    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
-    soon = own_limits(tmp_path, {**PATIENT_S, "agent.restarts.budget": 3})
-    launched.run_command(*options, *soon, "--", sys.executable, "-c", TORN)
+    launched = start_alone(tmp_path, LOADS, TORN, agent__restarts__budget=3)
     output = launched.output()
     assert launched.process.returncode == 0, output
     assert (tmp_path / "loaded").read_text() == "whole"
@@ -295,13 +312,7 @@ sys.exit(1)
 
 
 def test_before_its_first_checkpoint_it_begins_from_the_start(tmp_path: Path) -> None:
-    (tmp_path / "train.yaml").write_text(
-        "{resume: {words: [--load, '{checkpoint}'], checkpoint: c-*}, alive: {log: 'step (\\d+)', within_s: 60}}"
-    )
-    launched = Launched(tmp_path)
-    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
-    soon = own_limits(tmp_path, {**PATIENT_S, "agent.restarts.budget": 2})
-    launched.run_command(*options, *soon, "--", sys.executable, "-c", EARLY)
+    launched = start_alone(tmp_path, LOADS, EARLY, agent__restarts__budget=2)
     output = launched.output()
     assert launched.process.returncode == 0, output
     begins, resumes = (output.find(f"restarted and {how}") for how in ("begins from the start", "resumes from its"))
@@ -315,10 +326,7 @@ LOUD = "import os\nfor _ in range(16384): os.write(1, (b'x' * 63 + b'\\n') * 102
 
 @pytest.mark.long
 def test_a_gigabyte_of_output_is_a_short_log_and_no_memory(tmp_path: Path) -> None:
-    (tmp_path / "train.yaml").write_text("done: {log: step 1}")
-    launched = Launched(tmp_path)
-    options = ("--simulator", "none", "--cwd", str(tmp_path), "--program", str(tmp_path / "train.yaml"))
-    launched.run_command(*options, *own_limits(tmp_path, PATIENT_S), "--", sys.executable, "-c", LOUD)
+    launched = start_alone(tmp_path, "done: {log: step 1}", LOUD)
     launcher, log = psutil.Process(launched.process.pid), launched.run / "logs" / "agent.log"
     launched.until(lambda: log.exists() and log.stat().st_size > 2**20)  # though its terminal is stopped: a full pipe
     copy = subprocess.Popen(["cat"], stdin=launched.process.stdout, stdout=subprocess.DEVNULL)
@@ -349,11 +357,8 @@ with open("filler", "wb", buffering=0) as file:
 def test_a_program_that_fills_the_disk_is_named_and_ended(tmp_path: Path) -> None:
     """The run's own files are on the same disk, as they are in a home directory."""
     with small_disk(tmp_path, mib=64) as disk:
-        (disk / "train.yaml").write_text("alive: {log: 'step (\\d+)', within_s: 60}")
-        launched = Launched(disk)
-        limits = own_limits(disk, {**PATIENT_S, "memory.reserve_mib.disk": 8})
-        options = ("--simulator", "none", "--cwd", str(disk), "--program", str(disk / "train.yaml"))
-        launched.run_command(*options, *limits, "--", sys.executable, "-c", FILLER)
+        alive = "alive: {log: 'step (\\d+)', within_s: 60}"
+        launched = start_alone(disk, alive, FILLER, memory__reserve_mib__disk=8)
         output = launched.output()
         assert launched.process.returncode == 71, output
         assert "the agent ran out of disk space (exit code 1), and no rung of the ladder is left" in output

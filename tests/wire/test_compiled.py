@@ -82,12 +82,12 @@ def live(session):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("what", [drive, live])
-def test_compiled_code_gives_the_same_bytes_on_every_stream(folder, start_server, connect, monkeypatch, capfd, what):
-    shown = []
+def test_compiled_code_gives_the_same_bytes_on_every_stream(folder, start_server, connect, monkeypatch, what):
+    shown, said = [], []
     for code in (folder, ""):
         monkeypatch.setenv(FOLDER_VARIABLE, code)
-        shown.append(what(connect(start_server())))
-    said = [line for line in capfd.readouterr().out.splitlines() if line.startswith("carla-lite: runs ")]
+        shown.append(what(connect(server := start_server())))
+        said += [line for line in server.output.splitlines() if line.startswith("carla-lite: runs ")]
     assert said[0] == "carla-lite: runs compiled code"
     assert said[1].startswith("carla-lite: runs the .py files, not compiled (")
     for name, messages in shown[0].items():

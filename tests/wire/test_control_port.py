@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from tests.conftest import StartServer, port_pair
+from tests.conftest import port_pair
 from tests.crowd import until
 from tests.faults import Faulty, listens, run, started
 
@@ -37,7 +37,7 @@ def test_the_control_port_says_what_it_does_not_understand(faulty: Faulty, line:
 
 
 def test_the_control_port_ends_a_line_without_end(faulty: Faulty) -> None:
-    with socket.create_connection(("127.0.0.1", faulty.control), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", faulty.server.control), timeout=5) as connection:
         connection.sendall(b"sta")
         connection.sendall(b"tus\r\nclear\n")
         with connection.makefile() as answers:
@@ -53,9 +53,10 @@ def listening(process: subprocess.Popen[str]) -> set[tuple[str, int]]:
     return {(one.laddr.ip, one.laddr.port) for one in connections if one.status == psutil.CONN_LISTEN}
 
 
-def test_without_a_control_port_nothing_more_listens(start_server: StartServer) -> None:
-    server = start_server(extra=("--fault", "hang:after_s=60"))
-    assert listening(server.process) == {("127.0.0.1", server.port), ("127.0.0.1", server.port + 1)}
+def test_without_a_control_port_nothing_more_listens() -> None:
+    with started("--host", "127.0.0.1", "--fault", "hang:after_s=60") as (port, process):
+        until(lambda: len(listening(process)) >= 2)
+        assert listening(process) == {("127.0.0.1", port), ("127.0.0.1", port + 1)}
 
 
 def test_the_control_port_listens_on_the_loopback_only() -> None:
@@ -68,10 +69,10 @@ def test_the_control_port_listens_on_the_loopback_only() -> None:
 
 
 def test_a_control_port_in_use_is_named(faulty: Faulty) -> None:
-    ended = run("--control-port", str(faulty.control))
+    ended = run("--control-port", str(faulty.server.control))
     assert ended.returncode == 69
     assert ended.stderr.count("\n") == 1
-    assert f"127.0.0.1:{faulty.control}" in ended.stderr
+    assert f"127.0.0.1:{faulty.server.control}" in ended.stderr
 
 
 def test_a_fault_that_can_not_be_is_a_matter_of_usage() -> None:

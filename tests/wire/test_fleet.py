@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from tests.wire.test_requests import ask, traces_of_us
 from tests.wire.trainee import Run, running
 
 
-def several(servers: list[Server]) -> tuple[str, ...]:
+def several(servers: Sequence[Any]) -> tuple[str, ...]:
     """Return the options of a training with a collector in each of these simulators."""
     others = ", ".join(f"'127.0.0.1:{server.port}'" for server in servers[1:])
     return "--set", f"training.collectors={len(servers)}", "--set", f"simulator.others=[{others}]"
@@ -145,7 +147,7 @@ def test_a_run_whose_simulators_are_all_gone_ends_with_what_was_learned(
 def test_a_collector_that_never_finds_a_simulator_rests_while_the_other_drives(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
-    servers = [start_server(), Server(port_pair(), None)]  # type: ignore[arg-type]
+    servers = [start_server(), SimpleNamespace(port=port_pair())]
     run = forked_run("run", servers[0])
     process = run.start(
         *several(servers),

@@ -31,24 +31,14 @@ ENOUGH_MIB = 160
 """The ring's 29, memory.reserve_mib's 64, and room for checkpoints."""
 
 
-def refused(run: Run, *extra: str) -> str:
-    """Return the last line of what a run that can't begin says."""
-    assert run.process is None or run.process.poll() is not None
-    out, _ = run.start(*extra).communicate(timeout=PATIENCE_S)
-    assert run.process is not None
-    assert run.process.returncode == Exit.BAD_CONFIG, out
-    assert "Traceback" not in out
-    return out.splitlines()[-1]
-
-
 def test_a_run_can_t_begin_on_a_full_or_read_only_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path, mib=ENOUGH_MIB) as disk:
         run = Run(disk / "run", port=1, forked=True)
         filler = fill(disk)
-        assert "can't be written (No space left on device): free some space" in refused(run)
+        assert "can't be written (No space left on device): free some space" in run.refused()
         filler.unlink()
         with read_only(disk):
-            assert "can't be written (Read-only file system); choose another place" in refused(run)
+            assert "can't be written (Read-only file system); choose another place" in run.refused()
 
 
 @contextlib.contextmanager

@@ -18,14 +18,13 @@ from carla_launcher.observe.gpu_lock import GpuInUseError, lock_gpu
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S
 from tests.gpu_stub.stub import Figures
-from tests.wire.launched import ENDLESS, PROCESSES, UNDISTURBED, Launch, Launched, own_limits
+from tests.wire.launched import ENDLESS, PROCESSES, UNDISTURBED, Launch, Launched, gone, own_limits
 from tests.wire.staged import CARLA, card_of
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
     assert len(processes) >= PROCESSES
-    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
-    assert not left
+    gone(processes)
 
 
 def test_a_short_run_ends_with_0_and_leaves_its_files_and_no_process(launch: Launch) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from tests.crowd import PATIENCE_S
-from tests.wire.launched import ENDLESS, Launch, Launched
+from tests.wire.launched import ENDLESS, Launch, Launched, gone
 
 TWO = ("--", "--set", "training.collectors=2", "--set", "simulator.timeout_s=5")
 
@@ -14,7 +13,7 @@ TWO = ("--", "--set", "training.collectors=2", "--set", "simulator.timeout_s=5")
 def simulators(launched: Launched) -> dict[int, psutil.Process]:
     """Return the processes of carla-lite by their ports."""
     found = {}
-    for process in psutil.Process(launched.process.pid).children(recursive=True):
+    for process in launched.programs:
         words = process.cmdline()
         if "carla_lite" in words and "--grace-s" not in " ".join(words):
             found[int(words[words.index("--port") + 1])] = process
@@ -41,10 +40,9 @@ def test_a_run_with_two_simulators_goes_on_while_one_is_started_again(launch: La
     (pool,) = [pool for pool in launched.timeline()[-1]["pools"].values() if "simulator" in pool["owners"]][:1]
     one = psutil.Process(simulators(launched)[first].pid).memory_info().rss / 2**20
     assert pool["owners"]["simulator"] > 1.3 * one - 100, "the memory of both"
-    processes = psutil.Process(launched.process.pid).children(recursive=True)
+    processes = launched.programs
     launched.stop()
-    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
-    assert not left
+    gone(processes)
     assert "simulator 1 restarted, the others continued" in (launched.run / "report.md").read_text(encoding="utf-8")
 
 
@@ -52,7 +50,6 @@ def test_a_run_with_two_simulators_goes_on_while_one_is_started_again(launch: La
 def test_a_killed_launcher_leaves_no_simulator(launch: Launch) -> None:
     launched = launch(ENDLESS, *TWO)
     launched.until(lambda: [each["steps"] > 5 for each in launched.beat.get("collectors", ())] == [True, True])
-    processes = psutil.Process(launched.process.pid).children(recursive=True)
+    processes = launched.programs
     launched.process.kill()
-    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
-    assert not left
+    gone(processes)

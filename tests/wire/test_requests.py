@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,7 +117,7 @@ def test_a_drain_gives_the_simulator_back_and_a_resume_finds_another(
 
 def test_a_run_is_drained_while_it_waits_for_a_simulator(start_server: StartServer, forked_run: NewRun) -> None:
     port = port_pair()
-    run = forked_run("run", Server(port, None))  # type: ignore[arg-type]
+    run = forked_run("run", SimpleNamespace(port=port))
     run.start("--max-timesteps", "60", "--set", "collector.stop_grace_s=3600")  # none without a simulator
     run.wait(lambda: run.beat["phase"] == "waiting_for_simulator")
     assert ask(run, "drain").result == "ok"

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.crowd import PATIENCE_S
-from tests.wire.launched import Launched
+from tests.wire.launched import Launched, gone
 from tests.wire.trainee import rows
 
 SCRIPT = Path(__file__).with_name("foreign_evaluation.py")
@@ -46,7 +46,7 @@ class Evaluation(Launched):
     def until_driving(self, item: str, drives: int = 1) -> list[psutil.Process]:
         """Return all that runs for it, once an item's program has ticked in so many drives."""
         self.until(lambda: self.drives_of(item) >= drives)
-        return psutil.Process(self.process.pid).children(recursive=True)
+        return self.programs
 
     def drives_of(self, item: str) -> int:
         """Return how often an item's program came as far as its ticks, by its own notes."""
@@ -92,17 +92,12 @@ def evaluation(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Evalu
     made.end()
 
 
-def await_end(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, PATIENCE_S)
-    assert not alive
-
-
 @pytest.mark.parametrize("evaluation", [(("1", "waits", "kills", "4"), {})], indirect=True)
 def test_it_outlives_its_launcher_and_a_route_that_kills(evaluation: Evaluation) -> None:
     evaluation.begin()
     processes = evaluation.until_driving("waits")
     evaluation.process.kill()
-    await_end(processes)
+    gone(processes)
     output = evaluation.ends()
     assert evaluation.process.returncode == 70, output
     assert evaluation.table() == {
@@ -154,7 +149,7 @@ def test_a_stop_leaves_the_item_undone(evaluation: Evaluation, number: signal.Si
     evaluation.process.send_signal(number)
     output = evaluation.output()
     assert evaluation.process.returncode == 75, output
-    await_end(processes)
+    gone(processes)
     assert evaluation.table() == {"items": 2, "done": 1, "open": 1, "drives": 2}
     evaluation.ends()
     assert evaluation.process.returncode == 0
@@ -175,7 +170,7 @@ def test_a_hung_simulator_is_replaced(evaluation: Evaluation) -> None:
     (lost,) = evaluation.ended(outcome="again")
     assert (lost["item"], lost["why"]) == ("waits", "simulator")
     assert "health checks in a row failed" in lost["cause"]
-    await_end(processes)
+    gone(processes)
 
 
 @pytest.mark.long
@@ -218,9 +213,9 @@ def test_launchers_killed_between_writes_lose_nothing(evaluation: Evaluation) ->
         until = functools.partial(reached, written() + more)
         evaluation.begin()
         evaluation.until(until)
-        processes = psutil.Process(evaluation.process.pid).children(recursive=True)
+        processes = evaluation.programs
         evaluation.process.kill()
-        await_end(processes)
+        gone(processes)
     output = evaluation.ends()
     assert evaluation.process.returncode == 0, output
     assert sorted(evaluation.results()) == [f"r{number}" for number in range(5)]

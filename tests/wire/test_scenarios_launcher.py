@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.crowd import PATIENCE_S
@@ -48,7 +47,7 @@ def go_on(launch: Launch) -> Launched:
 
 def roles(run: Launched) -> list[str]:
     """Return what each process below the launcher that isn't a shim runs."""
-    lines = [process.cmdline() for process in psutil.Process(run.process.pid).children(recursive=True)]
+    lines = [process.cmdline() for process in run.programs]
     mains = [line for line in lines if "-m" in line and not any("shim" in word for word in line)]
     return [line[line.index("-m") + 1] for line in mains]
 
@@ -230,7 +229,7 @@ def test_two_runs_at_once_dont_touch_each_other_and_down_stops_the_one_that_it_n
 
 
 def descendants(run: Launched) -> set[int]:
-    return {process.pid for process in psutil.Process(run.process.pid).children(recursive=True)}
+    return {process.pid for process in run.programs}
 
 
 def listens(port: int) -> bool:

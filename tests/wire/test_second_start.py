@@ -12,8 +12,7 @@ import yaml
 
 from carla_launcher.act.runtime import Role
 from tests.conftest import StartServer
-from tests.crowd import PATIENCE_S
-from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
+from tests.wire.launched import ENDLESS, Launch, Launched, gone, own_limits
 from tests.wire.staged import WIDE, settings, short_of_memory, taken
 from tests.wire.trainee import SMALL, Run
 
@@ -52,10 +51,9 @@ def test_a_run_whose_launcher_was_killed_goes_on_as_it_was_asked_for(launch: Lau
     rung = taken(run)[-1]["values"]["td3.micro_batch"]
     before, asked = commands(run), run.state["options"]
     assert "black:after_ticks=9000000" in before["simulator"]
-    ours = psutil.Process(run.process.pid).children(recursive=True)
+    ours = run.programs
     run.process.kill()
-    _, left = psutil.wait_procs(ours, timeout=PATIENCE_S)
-    assert not left
+    gone(ours)
     again = launch(None)
     again.until_training(run.beat["step"] + 20)
     config = saved(again.run)

@@ -80,6 +80,14 @@ class Run:
         assert self.process.returncode == Exit.FINISHED, out + self.collector_log
         return out
 
+    def refused(self, *extra: str) -> str:
+        """Return the last line of a training that ends because of its configuration or its disk."""
+        out, _ = self.start(*extra).communicate(timeout=PATIENCE_S)
+        assert self.process is not None
+        assert self.process.returncode == Exit.BAD_CONFIG, out
+        assert "Traceback" not in out
+        return str(out.splitlines()[-1])
+
     def finish(self) -> None:
         assert self.process is not None
         out, _ = self.process.communicate(timeout=PATIENCE_S)

@@ -11,10 +11,10 @@ import typer
 
 from carla_run.exits import Exit
 from carla_td3.cli import options
-from carla_td3.cli.commands import console, error_sentences, handling_errors, hard_exit
+from carla_td3.cli.commands import error_sentences, handling_errors, hard_exit
 from carla_td3.cli.own_simulator import carla_lite
-from carla_td3.cli.showing import PagePort, Show, ShowOption, open_viewer
-from carla_td3.config import LAST_PORT
+from carla_td3.cli.showing import PagePort, Show, ShowOption
+from carla_td3.config import host_and_port
 
 UNSEEN_TOWN = "Lite:seed=800,size=400"
 """Never used to train or to choose a driver: the town of the benchmarks' results."""
@@ -46,17 +46,13 @@ def drive(
         str | None,
         typer.Option(help=f"Map to drive on. Default: the loaded one; in a started carla-lite {UNSEEN_TOWN}."),
     ] = None,
-    vehicles: Annotated[int | None, typer.Option(min=0, max=200, help="Number of other cars.")] = None,
-    walkers: Annotated[int | None, typer.Option(min=0, max=400, help="Number of pedestrians.")] = None,
-    lights: Annotated[
-        bool | None, typer.Option("--lights/--green", help="Whether traffic lights change, or stay green.")
-    ] = None,
-    weather: Annotated[str | None, typer.Option(help="Weather preset of CARLA, such as HardRainSunset.")] = None,
+    vehicles: options.Vehicles = None,
+    walkers: options.Walkers = None,
+    lights: options.Lights = None,
+    weather: options.Weather = None,
     show: ShowOption = Show.AUTO,
     port: PagePort = 0,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show heat maps of the parts of the picture that the network uses.")
-    ] = False,
+    explain: options.Explain = False,
     video: Annotated[
         Path,
         typer.Option(help="MP4 file for a film of the drive; a contact sheet and a summary are written beside it."),
@@ -73,7 +69,6 @@ def drive(
     configuration or policy, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import evaluation, visual
-    from carla_td3.evaluation import overlay
     from carla_td3.evaluation.drivers import TD3_DRIVER
     from carla_td3.pretrained import DEFAULT
 
@@ -105,11 +100,7 @@ def drive(
             viewing=own,  # one more camera costs a card's memory, and carla-lite has none
             memory_limit_mib=MEMORY_LIMIT_MIB,
         )
-        visual.prepare(asked, trained)
-        window = started.enter_context(
-            open_viewer(show, port, video.parent, "carla-td3 drive", overlay.size_of(explain))
-        )
-        return Exit.FINISHED if visual.run(trained, asked, window, console()) else Exit.CRASH
+        return visual.show(trained, asked, show, port, "carla-td3 drive")
 
 
 @handling_errors(error_sentences)
@@ -159,9 +150,7 @@ def _address(simulator: str | None) -> tuple[str, int] | None:
     """
     from carla_td3.exits import AgentError
 
-    if simulator is None:
-        return None
-    host, _, port = simulator.rpartition(":")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT:
+    at = None if simulator is None else host_and_port(simulator)
+    if simulator is not None and at is None:
         raise AgentError(f"--simulator {simulator}: expected HOST:PORT, such as localhost:2000.", Exit.USAGE)
-    return host, int(port)
+    return at

@@ -73,6 +73,13 @@ PretrainedName = Annotated[
         help="Trained driver: the name of one that is installed (traffic), or a .safetensors file that `export` wrote.",
     ),
 ]
+Vehicles = Annotated[int | None, typer.Option(min=0, max=200, help="Number of other cars.")]
+Walkers = Annotated[int | None, typer.Option(min=0, max=400, help="Number of pedestrians.")]
+Lights = Annotated[bool | None, typer.Option("--lights/--green", help="Whether traffic lights change, or stay green.")]
+Weather = Annotated[str | None, typer.Option(help="Weather preset of CARLA, such as HardRainSunset.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show heat maps of the parts of the picture that the network uses.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume what exists; start from the beginning if nothing does.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Print tracebacks instead of one-sentence errors.")]
 

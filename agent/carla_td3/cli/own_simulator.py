@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from carla_run.exits import Exit
+from carla_run.signals import wait_or_kill
 from carla_td3.exits import AgentError
 
 START_LIMIT_S, STOP_LIMIT_S, POLL_S = 60.0, 5.0, 0.02
 
 
 @contextlib.contextmanager
-def carla_lite(map: str, seed: int = 0) -> Iterator[int]:
+def carla_lite(map: str) -> Iterator[int]:
     """Run a carla-lite on a free port of the loopback while the block lasts, and give its port.
 
     It ends with this process, whatever ends that.
@@ -31,7 +32,7 @@ def carla_lite(map: str, seed: int = 0) -> Iterator[int]:
     """
     with tempfile.TemporaryDirectory(prefix="carla-td3-") as folder:
         ready = Path(folder) / "ready.json"
-        words = ["--port", "0", "--map", map, "--seed", str(seed), "--ready-file", str(ready), "--end-with-input"]
+        words = ["--port", "0", "--map", map, "--ready-file", str(ready), "--end-with-input"]
         with (Path(folder) / "output").open("w+") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "carla_lite", *words],
@@ -46,11 +47,7 @@ def carla_lite(map: str, seed: int = 0) -> Iterator[int]:
             finally:
                 assert process.stdin is not None
                 process.stdin.close()
-                try:
-                    process.wait(STOP_LIMIT_S)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                wait_or_kill(process, STOP_LIMIT_S)
 
 
 def _await(ready: Path, process: subprocess.Popen[bytes], output: Path) -> None:

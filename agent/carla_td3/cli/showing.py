@@ -18,6 +18,7 @@ import typer
 
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
+from carla_run.signals import wait_or_kill
 from carla_td3.collector.parent import die_with_parent
 
 if TYPE_CHECKING:
@@ -99,8 +100,4 @@ def _page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
         yield
     finally:
         page.send_signal(signal.SIGINT)
-        try:
-            page.wait(PAGE_STOPS_S)
-        except subprocess.TimeoutExpired:
-            page.kill()
-            page.wait()
+        wait_or_kill(page, PAGE_STOPS_S)

@@ -24,7 +24,9 @@ from carla_run.files import write_whole
 from carla_run.memory.processes import held_mib
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
+from carla_td3.cli.commands import console
 from carla_td3.cli.evaluation import Outputs, TrainedDriver, environment
+from carla_td3.cli.showing import Show, open_viewer
 from carla_td3.collector.live import LiveView
 from carla_td3.config import AgentConfig
 from carla_td3.env.driving import DrivingEnv
@@ -69,6 +71,22 @@ class VisualTest:
     def summary(self) -> Path:
         """Path of the summary."""
         return self.video.with_suffix(".json")
+
+
+def show(trained: TrainedDriver, test: VisualTest, where: Show, port: int, title: str) -> Exit:
+    """Check the test, run it with its window or page, and return its exit code.
+
+    Args:
+        where: the pictures are seen.
+        port: of the page.
+        title: of the window.
+
+    Raises:
+        AgentError, NoWindowError: it can't run; and what :func:`run` raises.
+    """
+    prepare(test, trained)
+    with open_viewer(where, port, test.video.parent, title, overlay.size_of(test.explain)) as window:
+        return Exit.FINISHED if run(trained, test, window, console()) else Exit.CRASH
 
 
 def prepare(test: VisualTest, trained: TrainedDriver) -> None:

@@ -6,7 +6,6 @@ input, which closes when this process ends, however that happens.
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 from carla_run.exits import Exit
 from carla_run.readers import last_lines, read_object
+from carla_run.signals import wait_or_kill
 from carla_td3.exits import AgentError
 
 START_LIMIT_S = 60.0
@@ -72,7 +72,4 @@ class Simulator:
         """End it."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_LIMIT_S)
-            self._process.kill()  # the shim's lifeline ends the rest
-            self._process.wait()
+            wait_or_kill(self._process, STOP_LIMIT_S)  # the shim's lifeline ends the rest

@@ -39,6 +39,8 @@ STANDING_MPS, HOLDING_BRAKE, STARTING_MPS2 = 0.2, 0.5, 0.3
 WORTH_STARTING_M = 5.0
 # About the acceleration that a passenger car's pedals give.
 FULL_THROTTLE_MPS2, FULL_BRAKE_MPS2 = 5.0, 11.0
+# Comfortable accelerations in bends, and before them.
+LATERAL_MPS2, BRAKING_MPS2 = 2.0, 2.0
 
 # CARLA's Tesla Model 3: wheel angle of steering 1, and wheelbase.
 MAX_STEER_RAD, WHEELBASE_M = math.radians(70.0), 2.875
@@ -55,24 +57,14 @@ class PidPurePursuit:
 
     Args:
         target_mps: speed on straight road.
-        lateral_mps2: comfortable acceleration in bends.
-        braking_mps2: comfortable deceleration before them.
         actuators: how wheel and pedals follow; the defaults if None.
     """
 
-    def __init__(
-        self,
-        target_mps: float = 8.0,
-        lateral_mps2: float = 2.0,
-        braking_mps2: float = 2.0,
-        actuators: ActionRateConfig | None = None,
-    ) -> None:
+    def __init__(self, target_mps: float = 8.0, actuators: ActionRateConfig | None = None) -> None:
         actuators = actuators or ActionRateConfig()
         self._ahead_s = PREVIEW * actuators.lag_s
         self._range = actuators.steer_range
         self._target = target_mps
-        self._lateral = lateral_mps2
-        self._braking = braking_mps2
         self._integral = 0.0
 
     def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
@@ -114,10 +106,10 @@ class PidPurePursuit:
     def allowed(self, state: DriverState) -> float:
         """Return the speed, m/s, from which the car can still slow down for every bend ahead."""
         route, s_m = state.route, state.place.s_m
-        first, last = route.s.searchsorted((s_m, s_m + 5.0 + self._target**2 / (2.0 * self._braking)))
+        first, last = route.s.searchsorted((s_m, s_m + 5.0 + self._target**2 / (2.0 * BRAKING_MPS2)))
         bends = np.abs(route.curvature[first:last])
         distance = np.maximum(route.s[first:last] - s_m - 1.0, 0.0)
-        square = self._lateral / np.maximum(bends, 1e-3) + 2.0 * self._braking * distance
+        square = LATERAL_MPS2 / np.maximum(bends, 1e-3) + 2.0 * BRAKING_MPS2 * distance
         return min(self._target, math.sqrt(float(square.min(initial=self._target**2))))
 
 

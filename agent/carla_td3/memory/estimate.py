@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from carla_run.memory.processes import MIB as MIB
 from carla_td3 import config as configuration
 from carla_td3 import layered_yaml
 from carla_td3.config import AgentConfig, ConfigError
@@ -20,7 +21,6 @@ from carla_td3.td3.kernels.arithmetic import CACHED_ROWS, computed, cpu_unfolds_
 from carla_td3.td3.replay.frames import FrameStack
 from carla_td3.td3.replay.layout import bytes_for, privileged_numbers
 
-MIB = 2**20
 Pool = Literal["device", "host", "disk"]
 POOLS: tuple[Pool, ...] = ("device", "host", "disk")
 Phase = Literal["always", "updating", "saving", "filming"]
@@ -114,9 +114,8 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_ba
 
 def _processes(config: AgentConfig, cuda: bool, networks: Networks) -> tuple[Item, ...]:
     policy = networks.parameter_bytes("encoder.") + networks.parameter_bytes("actor.")
-    at_work = min(config.training.collectors, config.collector.at_work or config.training.collectors)
     on_cluster = config.cluster.address is not None
-    collectors = 0 if on_cluster else at_work
+    collectors = 0 if on_cluster else config.collectors_at_work
     films = config.evaluation.video and config.evaluation.final_episodes > 0
     return (
         Item("learner: Python, torch", "always", host=_LEARNER_BASE + cuda * _CUDA_HOST),
@@ -172,7 +171,7 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int, networks: Ne
 def _files(config: AgentConfig, cuda: bool, networks: Networks, followed: Networks) -> tuple[Item, ...]:
     state = 3 * networks.parameter_bytes() + followed.parameter_bytes()  # online, two moments, targets
     checkpoint = state + _CHECKPOINT_BESIDE_TENSORS
-    kept = config.training.keep_checkpoints + 1  # and the best
+    kept = min(config.training.keep_checkpoints + 1, _checkpoints_written(config))  # and the best
     # Written from where the tensors are. Only a GPU's are copied, and convolutions, whose layout files can't express.
     copied = state if cuda else 4 * networks.parameter_bytes("encoder.conv")
     return (
@@ -180,6 +179,13 @@ def _files(config: AgentConfig, cuda: bool, networks: Networks, followed: Networ
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
         Item("checkpoint being written", "saving", host=copied, disk=checkpoint),
     )
+
+
+def _checkpoints_written(config: AgentConfig) -> int:
+    """Return how many checkpoints a run writes at most by itself: at intervals, around evaluations, and at its end."""
+    steps, evaluated_every = config.training.total_steps, config.evaluation.every_steps
+    evaluated = 2 * (steps // evaluated_every) if evaluated_every else 0
+    return steps // config.training.checkpoint_every_steps + evaluated + 1
 
 
 def replay_bytes(config: AgentConfig, capacity: int) -> int:

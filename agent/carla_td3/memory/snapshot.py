@@ -20,14 +20,13 @@ from typing import Any
 import torch
 
 from carla_run.files import write_whole
-from carla_run.memory.processes import status_mib
+from carla_run.memory.processes import MIB, status_mib
 
 KEPT = 5
 """Shortages of a run that leave a file."""
 
 _SHOWN = 30
 _OBJECTS = 2_000_000  # objects searched for tensors; a learner has about 200 000
-_MIB = 2**20
 
 
 def write(folder: Path, device: torch.device, shortage: dict[str, Any]) -> str | None:
@@ -105,4 +104,4 @@ def _dump(path: Path) -> str:
 
 
 def _mib(size: int) -> float:
-    return round(size / _MIB, 3)
+    return round(size / MIB, 3)

@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
-from carla_run.memory.processes import held_mib
+from carla_run.memory.processes import MIB, held_mib
 
-MIB = 2**20
 Figures = dict[str, float]
 """MiB: ``learner``, ``collector`` (all of them) and their sum ``host``; on CUDA ``device_allocated`` (tensors),
 ``device_reserved`` (the allocator's cache, tensors included); for the whole device, all processes, ``device_used`` and

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import Any
 
 from carla_run import heartbeat_writer
 from carla_run.heartbeat import (
     CollectorBeat,
     CollectorFigures,
     CollectorState,
-    Cuda,
     Heartbeat,
     MemoryFigures,
     Phase,
@@ -28,27 +28,24 @@ CONNECTS = (Phase.STARTING, Phase.WARMING, Phase.COLLECTING)
 """Phases in which the learner waits if all collectors are connecting."""
 
 
-@dataclass
 class Vitals:
-    """The learner's state, set by its main thread; each field by one assignment."""
+    """The learner's state, set by its main thread; each attribute by one assignment.
 
-    phase: Phase = Phase.STARTING
-    step: int = 0
-    updates: int = 0
-    total_steps: int = 0
-    device: str = ""
-    batch: int = 0
-    micro_batch: int = 0
-    cuda: Cuda | None = None
-    """None if no GPU was asked for."""
-    gave_way: str = ""
-    """The memory event that changed device or micro-batch from what was asked for; empty if none did."""
-    update_ms: float | None = None
-    collector_restarts: dict[int, int] = field(default_factory=dict)
-    """Restarts of each collector, by its number."""
-    collector_steps: Sequence[int] = ()
-    """Steps in each collector's ring."""
-    exit_code: int | None = None
+    Attributes:
+        beat: the heartbeat, without what is read or summed up when it is written.
+        collector_restarts: restarts of each collector, by its number.
+        collector_steps: steps in each collector's ring.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        """Start with a heartbeat of these values."""
+        self.beat = Heartbeat(0.0, os.getpid(), Phase.STARTING, 0, **values)
+        self.collector_restarts: dict[int, int] = {}
+        self.collector_steps: Sequence[int] = ()
+
+    def set(self, **values: Any) -> None:
+        """Change values of the heartbeat, all at once."""
+        self.beat = replace(self.beat, **values)
 
 
 class HeartbeatWriter(heartbeat_writer.HeartbeatWriter):
@@ -61,31 +58,21 @@ class HeartbeatWriter(heartbeat_writer.HeartbeatWriter):
         super().__init__(run.heartbeat, self._now)
 
     def _now(self) -> Heartbeat:
-        vitals, collectors = self._vitals, [status.read() for status in self._statuses]
-        waiting = all(each.state is CollectorState.CONNECTING for each in collectors) and vitals.phase in CONNECTS
-        phase = Phase.WAITING_FOR_SIMULATOR if waiting else vitals.phase
+        beat, collectors = self._vitals.beat, [status.read() for status in self._statuses]
+        waiting = all(each.state is CollectorState.CONNECTING for each in collectors) and beat.phase in CONNECTS
+        phase = Phase.WAITING_FOR_SIMULATOR if waiting else beat.phase
         self._memory.read(phase.value)
-        return Heartbeat(
+        return replace(
+            beat,
             time=round(time.time(), 3),
-            pid=os.getpid(),
             phase=phase,
-            step=vitals.step,
-            total_steps=vitals.total_steps,
-            updates=vitals.updates,
             episode=sum(each.episodes for each in collectors),
-            device=vitals.device,
-            batch=vitals.batch,
-            micro_batch=vitals.micro_batch,
-            cuda=vitals.cuda,
-            gave_way=vitals.gave_way or None,
-            update_ms=vitals.update_ms,
             ticks=sum(each.ticks for each in collectors),
             tick_outstanding_s=round(max(each.outstanding_s for each in collectors), 3),
             collector=CollectorFigures(self._memory.collector_pids.get(0), collectors[0].state),
-            collector_restarts=sum(vitals.collector_restarts.values()),
+            collector_restarts=sum(self._vitals.collector_restarts.values()),
             collectors=self._listed(collectors) if len(collectors) > 1 else (),
             memory=self._held(),
-            exit_code=vitals.exit_code,
         )
 
     def _listed(self, collectors: Sequence[Snapshot]) -> tuple[CollectorBeat, ...]:

@@ -40,7 +40,7 @@ class Fleet:
         store: CheckpointStore,
         reporter: Reporter,
     ) -> None:
-        self._at_work = _at_work(config)
+        self._at_work = config.collectors_at_work
         self._statuses, self._learner = statuses, learner
         self._paces = [Pace.of(run.exchange, number) for number in range(len(statuses))]
         self._most = max(1, config.training.max_lead_steps // len(statuses))
@@ -89,7 +89,7 @@ class Fleet:
             config: the new configuration.
             starts: whether collectors that become active are started now.
         """
-        before, self._at_work = self._at_work, _at_work(config)
+        before, self._at_work = self._at_work, config.collectors_at_work
         for number in range(self._at_work, before):
             self._supervisors[number].retire()
             if self._cluster is not None:
@@ -142,8 +142,3 @@ class Fleet:
         """Return whether any other collector may drive, as far as is known."""
         at_work = self._supervisors[: self._at_work]
         return any(not other.is_failing for at, other in enumerate(at_work) if at != number)
-
-
-def _at_work(config: AgentConfig) -> int:
-    """Return how many collectors should drive."""
-    return min(config.training.collectors, config.collector.at_work or config.training.collectors)

@@ -47,7 +47,7 @@ class TrainingLoop:
         self._plan = Plan.of(config, self._learner.pacing)
         self._reporter = Reporter(config, run, self._learner, self._statuses, out)
         self._events = self._reporter.events
-        self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda
+        self._reporter.vitals.set(cuda=None if admitted.cuda is None else admitted.cuda.cuda)
         self._requests = Requests(run, self._events)
         self._store = CheckpointStore(self._learner, self._reporter)
         self._fleet = Fleet(
@@ -97,7 +97,7 @@ class TrainingLoop:
             status.end_collector()
         with self._reporter.running():
             self._reporter.update(self._counters, Phase.FINISHED)
-            self._reporter.vitals.exit_code = Exit.FINISHED
+            self._reporter.vitals.set(exit_code=Exit.FINISHED)
         self._record("finished", "nothing was left to do")
 
     @property
@@ -210,13 +210,13 @@ class TrainingLoop:
             raise refused
         word = Phase.FINISHED if code is Exit.FINISHED else Phase.STOPPED
         self._reporter.update(self._counters, word)
-        self._reporter.vitals.exit_code = code
+        self._reporter.vitals.set(exit_code=code)
         self._record(word, self._stopped_by)
         self._requests.end(self.progress)
 
     def _fail(self, error: Exception, code: Exit) -> None:
         """Report why the run ends; if only the simulator is missing, save what was learned."""
-        self._reporter.vitals.exit_code = code
+        self._reporter.vitals.set(exit_code=code)
         pool = exhausted_pool(error, self._learner.device_is_full)
         self._events.add(failure(error, code, pool, self._counters.steps))
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):

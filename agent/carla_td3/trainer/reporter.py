@@ -39,7 +39,7 @@ class Reporter:
             device=learner.device.type,
             batch=config.td3.batch_size,
             micro_batch=learner.micro_batch,
-            gave_way=learner.gave_way,
+            gave_way=learner.gave_way or None,
         )
         self.events = EventLog(run.agent_events)
         self._run, self._statuses, self._out = run, statuses, out
@@ -76,13 +76,12 @@ class Reporter:
 
     def update(self, counters: Counters, phase: Phase) -> None:
         """Update the reported state; cheap, called at every turn of the loop."""
-        vitals = self.vitals
-        vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
-        vitals.collector_steps = self._learner.collector_steps
-        vitals.device = self._learner.device.type
-        vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
-        vitals.gave_way = self._learner.gave_way
-        self.memory.follow(self._learner.device)
+        learner = self._learner
+        now = {"phase": phase, "step": counters.steps, "updates": counters.updates, "device": learner.device.type}
+        gave_way = learner.gave_way or None
+        self.vitals.set(**now, update_ms=learner.update_ms, micro_batch=learner.micro_batch, gave_way=gave_way)
+        self.vitals.collector_steps = learner.collector_steps
+        self.memory.follow(learner.device)
         self.memory.enter(phase.value)
         self._rate.see(counters.steps, counters.updates)
         self._progress.show(

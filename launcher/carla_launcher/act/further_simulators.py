@@ -24,11 +24,12 @@ from carla_run.heartbeat import CollectorState
 
 
 class _FurtherSimulator:
-    """One simulator: its program, its observer and detectors, and its open finding."""
+    """One simulator: its program, its observer and detectors, and its open finding with the time of the wall clock."""
 
     def __init__(self, program: SupervisedProcess, watched: Watched) -> None:
         self.program, self.watched = program, watched
         self.found: Finding | None = None
+        self.since_s = 0.0
 
     def look(self, seen: Observation, quality: str | None) -> ProgramState | Finding | None:
         """Advance the program's state by one transition."""
@@ -63,6 +64,11 @@ class FurtherSimulators:
         """Return the ids of all their processes now."""
         return frozenset(pid for each in self._all for pid in each.program.pids())
 
+    @property
+    def findings(self) -> list[tuple[Finding, float]]:
+        """Return the open findings, each with the time at which it was found, seconds since 1970."""
+        return [(each.found, each.since_s) for each in self._all if each.found is not None]
+
     def up(self) -> tuple[int, ...] | None:
         """Return the process ids of those that are up; None while one of them starts."""
         programs = [each.program for each in self._all]
@@ -94,6 +100,8 @@ class FurtherSimulators:
                 self._drop(each, "its quality changes")
             if program.child is not None or program.number < count:
                 self._record_change(each, each.look(seen, quality), seen.time_s)
+            else:
+                self._over(each)
 
     def _record_change(self, each: _FurtherSimulator, moved: ProgramState | Finding | None, now_s: float) -> None:
         program = each.program
@@ -128,7 +136,9 @@ class FurtherSimulators:
         """Record that it is restarted, or that a restart won't help."""
         program = each.program
         if each.found is None:
-            each.found = replace(finding, owner=program.name, incident=self._journal.open_incident())
+            named = f"{program.name}: {finding.sentence}"
+            each.found = replace(finding, sentence=named, owner=program.name, incident=self._journal.open_incident())
+            each.since_s = self._journal.time_s
             self._journal.open_finding(each.found)
         if program.state is ProgramState.GIVEN_UP:
             self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, finding.sentence)

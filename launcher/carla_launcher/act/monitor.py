@@ -130,7 +130,8 @@ class Monitor:
         over = [self._held.pop(key)[0] for key in [*self._held] if key not in now]
         fresh = [found for key, found in now.items() if key not in self._held]
         self._held |= {found.key: (found, self._journal.time_s) for found in fresh}
-        self._journal.change(findings=tuple(_held(*held) for held in self._held.values()))
+        held = (*self._held.values(), *self._run.further.findings)
+        self._journal.change(findings=tuple(_held(*each) for each in held))
         for found in over:
             self._journal.close_finding(found)
             self._remarks = {remark for remark in self._remarks if remark[0] != found.cause.value}

@@ -44,7 +44,7 @@ class ProgramState(Enum):
 
 
 class Transition(Enum):
-    """A transition that is reported to the run."""
+    """A transition that is reported to the run; the event is named after the program's role and it."""
 
     ADOPTED = "adopted"
     STARTS = "starts"

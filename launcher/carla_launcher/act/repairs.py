@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from carla_launcher.act.effects import State
 from carla_launcher.act.ladder_state import LadderState
 from carla_launcher.act.monitor import Monitor
-from carla_launcher.act.program import Script
+from carla_launcher.act.program import Script, SupervisedProcess
 from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
 from carla_launcher.decide import policy
@@ -57,11 +57,10 @@ class Repairs:
 
     Attributes:
         ever_healthy: the run has had a simulator that answers and ticks.
-        agent_ended_waiting: the agent ended before the simulator that it waited for was up.
     """
 
     def __init__(self, run: Run, monitor: Monitor, ladder: LadderState) -> None:
-        self.ever_healthy = self.agent_ended_waiting = False
+        self.ever_healthy = False
         self._run, self._monitor, self._ladder = run, monitor, ladder
         self._config, self._journal, self._say = run.config, run.journal, run.say
         self._agent_stopped = False  # stopped for a step that was taken because the simulator couldn't start
@@ -141,7 +140,6 @@ class Repairs:
                 break
             yield from self._start_failed(failed)
         self.ever_healthy = True
-        self.agent_ended_waiting = self._run.agent.ended is not None
         self._ladder.reset_simulator_figures(fresh)
         seen = self._monitor.look()
         self._monitor.fresh = False  # this look is handled, and the one before was of another simulator
@@ -202,7 +200,7 @@ class Repairs:
             self._run.start_agent(resume)
         except StartError as error:
             raise RunOverError(Ending(Exit.BAD_CONFIG, str(error))) from error
-        self._agent_stopped = self.agent_ended_waiting = False
+        self._agent_stopped = False
         self._journal.unverified = self._journal.state.incident
         self._journal.change(agent_figures_doubted="")
         self._monitor.fresh = False  # the last observation is of the agent before
@@ -238,7 +236,7 @@ class Repairs:
         self._set_incident(finding.incident)
         decision = self.decide(finding, seen)
         if not self.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
-            self._show_log()
+            self.show_log(self._run.simulator)
         self._run.discard_simulator()
         self._journal.event(
             LauncherEvent.SIMULATOR_FAILED, finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
@@ -254,9 +252,10 @@ class Repairs:
             case _:
                 yield from self.perform(decision, self._journal.state.incident)
 
-    def _show_log(self) -> None:
-        if (child := self._run.simulator.child) is not None:
-            self._say(f"the end of {child.log}:\n{self._run.simulator.last_output(LOG_LINES_SHOWN)}")
+    def show_log(self, program: SupervisedProcess) -> None:
+        """Say what a program said last."""
+        if program.child is not None:
+            self._say(f"the end of {program.child.log}:\n{program.last_output(LOG_LINES_SHOWN)}")
 
     def _with_reason(self, failed: Finding) -> Finding:
         """Return the cause of a failed start by log or kernel, else that the simulator wasn't ready."""

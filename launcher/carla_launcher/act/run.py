@@ -31,24 +31,6 @@ from carla_run.requests import Answer
 
 WAITING_S = 10.0
 """Interval between two lines that say what the launcher waits for."""
-EVENTS = {
-    Role.SIMULATOR: {
-        Transition.ADOPTED: LauncherEvent.SIMULATOR_ADOPTED,
-        Transition.STARTS: LauncherEvent.SIMULATOR_STARTS,
-        Transition.STARTED: LauncherEvent.SIMULATOR_STARTED,
-        Transition.KILLED: LauncherEvent.SIMULATOR_KILLED,
-        Transition.STOPPED: LauncherEvent.SIMULATOR_STOPPED,
-        Transition.RESTART: LauncherEvent.SIMULATOR_RESTART,
-    },
-    Role.AGENT: {
-        Transition.ADOPTED: LauncherEvent.AGENT_ADOPTED,
-        Transition.STARTS: LauncherEvent.AGENT_STARTS,
-        Transition.STARTED: LauncherEvent.AGENT_STARTED,
-        Transition.KILLED: LauncherEvent.AGENT_KILLED,
-        Transition.STOPPED: LauncherEvent.AGENT_STOPPED,
-        Transition.RESTART: LauncherEvent.AGENT_RESTART,
-    },
-}
 
 
 class Run:
@@ -181,7 +163,7 @@ class Run:
                 self._log_transition(program, move, exit_code=ended.code if ended else None)
 
     def _log_transition(self, program: SupervisedProcess, move: Transition, cause: str = "", **numbers: Any) -> None:
-        self.journal.event(EVENTS[program.role][move], cause, **numbers)
+        self.journal.event(LauncherEvent(f"{program.role.value}_{move.value}"), cause, **numbers)
 
     def _start_in_figures(self, program: SupervisedProcess) -> dict[str, Any]:
         if program is self.simulator:

@@ -90,3 +90,7 @@ class RunSpec:
     def address_of(self, simulator: int) -> Address:
         """Return the address of one of several simulators, as the agent expects it."""
         return Address(self.host, self.port + PORTS * simulator)
+
+    def simulator_log(self, simulator: int = 0) -> Path:
+        """Return the log of one of several simulators."""
+        return self.run.logs / (f"simulator-{simulator}.log" if simulator else "simulator.log")

@@ -14,12 +14,14 @@ from carla_launcher.act.episode_gate import EpisodeGate
 from carla_launcher.act.ladder_state import LadderState
 from carla_launcher.act.monitor import Monitor
 from carla_launcher.act.program import Script, Waiting
-from carla_launcher.act.repairs import Repairs, RunOverError
+from carla_launcher.act.repairs import SIGNALLED, Repairs, RunOverError
 from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
 from carla_launcher.decide import policy
-from carla_launcher.decide.decisions import Decision, Ending, Nothing, RestartAgent, RestartSimulator, Restore
+from carla_launcher.decide.decisions import Decision, Ending, Nothing, RestartAgent, RestartSimulator, Restore, Stop
+from carla_launcher.decide.detectors.agent import AT_ONCE_S
 from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.restarts import MOST_IN_VAIN, StartsInVain
 from carla_launcher.observe.observation import Ended, Observation
 from carla_run.configuration.program_life import End
 from carla_run.events import LauncherEvent
@@ -45,6 +47,8 @@ class Supervisor:
         self._exits = forecast.program.exits
         self._repairs = Repairs(run, self._monitor, self._ladder)
         self._gate = EpisodeGate()
+        self._starts = StartsInVain()
+        self._driven, self._drove_s = (0, 0, 0), float("-inf")
         self._script: Script = self._main_script()
         self._shutting_down = False
 
@@ -112,6 +116,8 @@ class Supervisor:
                 words = f"it had shown {done.sign}, and didn't exit within {done.limit_s:g} s"
                 raise RunOverError(Ending(Exit.FINISHED, f"the agent finished; {words}"))
             return  # its work is done, whatever its simulator does now
+        if (beat := seen.agent.beat) is not None and (beat.pid, beat.ticks, beat.step) != self._driven:
+            self._driven, self._drove_s = (beat.pid, beat.ticks, beat.step), seen.time_s
         self._set_state(seen)
         self._ladder.measure(seen)
         self._effects.holders.note_driving()
@@ -186,13 +192,14 @@ class Supervisor:
         return None if end is None or end not in ENDS else Ending(*ENDS[end])
 
     def _agent_ended(self, ended: Ended) -> Script:
+        self._starts.progressed |= self._made_progress()
         over = self._ending_of(ended)
         causes = policy.AGENT_FAILED if over else (Cause.GPU_LOST, *policy.AGENT_FAILED)
         failed = [each for each in policy.gravest(self._monitor.findings) if each.cause in causes]
         if not self._run.spec.reconnects and not ended.done and (failed or not over):
             failed = (yield from self._simulator_failed_first(ended)) or failed
         no_simulator = self._exits.get(ended.code) is End.NO_SIMULATOR
-        in_vain = no_simulator and not failed and self._repairs.agent_ended_waiting
+        in_vain = no_simulator and not failed and self._waited_for_simulator()
         if in_vain:
             failed = [each for each in self._monitor.findings if each.cause is Cause.SIMULATOR_NOT_READY]
         incident = failed[0].incident if failed else ""
@@ -215,16 +222,42 @@ class Supervisor:
         # An agent that waited in vain hasn't failed: it saved, and resumes beside the simulator.
         found, seen = failed[0], self._monitor.last
         decision = RestartAgent(found.sentence) if in_vain else self._repairs.decide(found, seen)
-        if isinstance(decision, RestartAgent) and self._may_be_its_checkpoint(found, ended):
-            self._run.checkpoints.crashed(found.incident)
+        if not self._crashed_by_itself(found, ended):
+            self._starts.ended(None)
+        elif isinstance(decision, RestartAgent):
+            decision = self._unless_in_vain(decision, found, ended)
         yield from self._repairs.perform(decision, found.incident)
 
-    def _may_be_its_checkpoint(self, finding: Finding, ended: Ended) -> bool:
-        """Return whether an agent may have crashed for its checkpoint: by itself, at a start from it."""
+    def _waited_for_simulator(self) -> bool:
+        """Return whether an agent that ended was started, and drove last, before its simulator was up again."""
+        run = self._run
+        without_s = run.now_s - max(run.agent.started_s, self._drove_s)
+        return without_s > run.simulator.up_for_s(run.now_s)
+
+    def _made_progress(self) -> bool:
+        """Return whether an agent that ended had made progress; of one that shows none, whether it ran for a while."""
+        run, beat = self._run, self._monitor.last.agent.beat
+        command = run.spec.command
+        if command is not None and command.file.alive is None and not self._effects.requests.tells_how_it_ended:
+            return run.agent.up_for_s(run.now_s) >= AT_ONCE_S
+        return run.warm or (beat is not None and beat.phase != "starting")
+
+    def _crashed_by_itself(self, finding: Finding, ended: Ended) -> bool:
         simulator_failed = any(each.cause in policy.SIMULATOR_FAILED for each in self._monitor.findings)
-        began = self._run.agent.last.resume and not self._run.warm
         by_itself = finding.cause is Cause.AGENT_CRASH and ended.code not in (KILLED, TERMINATED)
-        return began and by_itself and not simulator_failed and not finding.numbers.get("no_simulator")
+        return by_itself and not simulator_failed and not finding.numbers.get("no_simulator")
+
+    def _unless_in_vain(self, decision: RestartAgent, crash: Finding, ended: Ended) -> RestartAgent | Stop:
+        """Return the restart after a crash; the run's end if the next start would end the same way."""
+        began = self._run.agent.last.resume and not self._run.warm
+        starts_from_another = began and self._run.checkpoints.crashed(crash.incident)
+        # The carla client crashes by a signal now and then, whatever the program does.
+        code = None if starts_from_another or ended.code > SIGNALLED else ended.code
+        if not self._starts.ended(code):
+            return decision
+        self._repairs.show_log(self._run.agent)
+        words = f"{crash.sentence}, {MOST_IN_VAIN} times in a row before any progress: no restart mends that"
+        return Stop(Ending(Exit.USAGE if code == Exit.USAGE else Exit.BAD_CONFIG, words))
 
     def _simulator_failed_first(self, ended: Ended) -> Waiting[list[Finding]]:
         """Return what is wrong with the simulator of a program that failed: it may show a moment later, or if asked."""

@@ -40,24 +40,25 @@ class UnfitCheckpoints:
         if self._journal.state.set_aside_in_a_row:
             self._journal.change(set_aside_in_a_row=0)
 
-    def crashed(self, incident: str) -> None:
-        """Note that the program crashed after a start from its newest checkpoint, before any progress."""
+    def crashed(self, incident: str) -> bool:
+        """Note a crash at a start from the newest checkpoint, before any progress; return whether it is set aside."""
         found = [] if self._command is None else self._command.checkpoints(began_s(self._run.launcher_events))
         newest = found[0] if found else None
         self._crashes = self._crashes + 1 if newest == self._newest else 1
         self._newest = newest
         # The only checkpoint stays: without it the program would begin from the start.
-        if len(found) > 1 and self._crashes >= CRASHES and self._journal.state.set_aside_in_a_row < MOST_IN_A_ROW:
-            self._set_aside(found[0], found[1], incident)
+        unfit = len(found) > 1 and self._crashes >= CRASHES
+        few = self._journal.state.set_aside_in_a_row < MOST_IN_A_ROW
+        return unfit and few and self._set_aside(found[0], found[1], incident)
 
-    def _set_aside(self, checkpoint: Path, before: Path, incident: str) -> None:
+    def _set_aside(self, checkpoint: Path, before: Path, incident: str) -> bool:
         kept_as = _free_name(checkpoint)
         said = f"the agent crashed {CRASHES} times at its start from {checkpoint}"
         try:
             checkpoint.rename(kept_as)
         except OSError as error:
             self._say(f"{said}, which can't be renamed ({error.strerror}): move it away")
-            return
+            return False
         state = self._journal.state
         self._journal.change(
             set_aside=(*state.set_aside, str(kept_as)), set_aside_in_a_row=state.set_aside_in_a_row + 1
@@ -71,6 +72,7 @@ class UnfitCheckpoints:
             resumes_from=str(before),
         )
         self._say(f"{said}: it is kept as {kept_as.name}, and the agent resumes from {before.name}")
+        return True
 
 
 def _free_name(checkpoint: Path) -> Path:

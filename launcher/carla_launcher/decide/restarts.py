@@ -1,8 +1,11 @@
-"""Restart budgets: how often a failed program is restarted, and after which delay."""
+"""Restart budgets: how often a failed program is restarted, after which delay, and when no restart can mend it."""
 
 from __future__ import annotations
 
 from carla_launcher.config import LeakRestarts, Restarts
+
+MOST_IN_VAIN = 3
+"""Starts in a row that end the same way before any progress, after which the next one would end so, too."""
 
 
 def failures_in_a_row(before: int, well_for_s: float, limits: Restarts | LeakRestarts) -> int:
@@ -22,3 +25,22 @@ def delay_s(in_a_row: int, limits: Restarts, draw: float) -> float | None:
         return None
     doubled_s: float = limits.first_delay_s * 2 ** min(in_a_row - 1, 60)
     return min(doubled_s, limits.longest_delay_s) * (1 + limits.jitter * draw)
+
+
+class StartsInVain:
+    """Counts a program's starts that end the same way, in a row, while the run has made no progress.
+
+    Attributes:
+        progressed: the program made progress once: what fails since then may pass.
+    """
+
+    def __init__(self) -> None:
+        self.progressed = False
+        self._code: int | None = None
+        self._count = 0
+
+    def ended(self, code: int | None) -> bool:
+        """Return whether another start would be in vain; ``code``: None if something else ended the program."""
+        self._count = 0 if code is None else self._count + 1 if code == self._code else 1
+        self._code = code
+        return self._count >= MOST_IN_VAIN and not self.progressed

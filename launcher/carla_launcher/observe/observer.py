@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 from carla_launcher.observe.agent import AgentMonitor
-from carla_launcher.observe.health import Address
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation, Program
 from carla_launcher.observe.pools import Reading
-from carla_launcher.observe.simulator import Questions, SimulatorMonitor
+from carla_launcher.observe.simulator import SimulatorMonitor
 from carla_run.paths import RunPaths
 
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
@@ -39,28 +37,22 @@ class RunObserver:
 
     Args:
         run: the run's files.
-        address: of the simulator.
+        simulator: looks at the simulator.
         read_memory: reads all pools.
-        ask: queries the simulator, at most once per look.
         gap_s: after a longer gap between two looks (suspend) the heartbeat's age restarts.
-        external: the launcher doesn't start the simulator.
-        simulator_log: the simulator's log; None if there is none.
         agent: looks at what runs in the agent's place; None for the agent.
     """
 
     def __init__(
         self,
         run: RunPaths,
-        address: Address,
+        simulator: SimulatorMonitor,
         read_memory: ReadMemory,
-        ask: Questions,
         gap_s: float,
-        external: bool = False,
-        simulator_log: Path | None = None,
         agent: SeesAgent | None = None,
     ) -> None:
         self._read_memory, self._gap_s = read_memory, gap_s
-        self._simulator = SimulatorMonitor(address, ask, external, simulator_log)
+        self._simulator = simulator
         self._agent: SeesAgent = agent or AgentMonitor(run)
         self._asked_to_end: list[Program] = []
         self._looked_s: float | None = None

@@ -23,7 +23,7 @@ from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.places import DEFAULT_CONFIG
 from carla_launcher.resolve import agent_args, cards, choosing, commands
 from carla_launcher.resolve.footprint import Footprint, program
-from carla_launcher.resolve.planning import PlanRequest, PlanResult, SizedProgram, make_plan
+from carla_launcher.resolve.planning import PlanResult, SizedProgram, make_plan
 from carla_launcher.simulators import simulator_of
 from carla_run.paths import RunPaths
 
@@ -40,6 +40,7 @@ class ResolvedRun:
 
     Attributes:
         spec: settings of the run; its ports aren't chosen yet.
+        options: with simulator and runtime chosen.
         reason: why this simulator and runtime were chosen.
         stack: the Compose runtime, if that was chosen.
         obstacle: why containers can't have the GPU that they need, a sentence; empty if they can.
@@ -47,8 +48,8 @@ class ResolvedRun:
     """
 
     spec: RunSpec
+    options: RunOptions
     reason: str
-    request: PlanRequest
     memory: MemoryReader
     reading: Reading
     footprint: SizedProgram
@@ -62,7 +63,7 @@ class ResolvedRun:
         Raises:
             ExitError: the run can't be planned.
         """
-        return make_plan(self.request, limits, self.reading, self.footprint)
+        return make_plan(self.spec, self.options, limits, self.reading, self.footprint)
 
     def clear(self) -> None:
         """Remove the network that a query of the agent's container left; harmless without one."""
@@ -114,9 +115,8 @@ def resolve(
     if expected:
         memory.expect_containers(expected)
         reading = memory.read()
-    runs, footprint = run.path.parent, _sized(spec, options, stack)
-    request = PlanRequest(spec.simulator, picked, runs, options.device, options.policy, options.ignore_measured)
-    return ResolvedRun(spec, reason, request, memory, reading, footprint, stack, obstacle, note)
+    footprint = _sized(spec, options, stack)
+    return ResolvedRun(spec, options, reason, memory, reading, footprint, stack, obstacle, note)
 
 
 def spec_of(run: RunPaths, options: RunOptions, port: int = CARLA_PORT) -> RunSpec:

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Protocol
 
 from carla_launcher import sizes
+from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide import plan
 from carla_launcher.decide.fit import Situation
 from carla_launcher.decide.ladder import Rungs, build_ladder, picked_rungs, with_program
 from carla_launcher.decide.nodes import AgentParts
 from carla_launcher.decide.plan import Plan
-from carla_launcher.observe.pools import Cards, Gpu, PoolKind, Reading
-from carla_launcher.options import RefusedError
+from carla_launcher.observe.pools import Gpu, PoolKind, Reading
+from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve import watermarks
 from carla_launcher.resolve.footprint import FootprintError
 from carla_launcher.simulators import Simulator
@@ -33,25 +34,6 @@ Measured = Callable[[Values, str, Mapping[PoolKind, float]], None]
 """Takes a program's values, a phase, and the peak with both, MiB."""
 NO_RUNS = Path("/nonexistent")
 """A folder without runs, and so without measurements."""
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """The request for a plan.
-
-    Attributes:
-        runs: folder of earlier runs, whose watermarks are used; the simulator's only from runs on the same map.
-        device: the agent's device; None for the configured one.
-        policy: names of rungs in the order to take them; None for the configured ladders.
-        ignore_measured: use no watermarks.
-    """
-
-    simulator: Simulator
-    cards: Cards
-    runs: Path
-    device: str | None = None
-    policy: tuple[str, ...] | None = None
-    ignore_measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,11 +79,14 @@ class SizedProgram(Protocol):
         """Recorder of the program's measured peak; None if the peak is known without measuring."""
 
 
-def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: SizedProgram) -> PlanResult:
+def make_plan(
+    spec: RunSpec, options: RunOptions, limits: LauncherConfig, reading: Reading, footprint: SizedProgram
+) -> PlanResult:
     """Return the plan of a run before any step.
 
     Args:
-        asked: the request.
+        spec: the run; watermarks of the runs beside it are used, the simulator's only from runs on the same map.
+        options: the agent's device, the rungs and their order, and whether watermarks count.
         limits: the launcher's configuration.
         reading: all pools.
         footprint: source of the agent's sizes.
@@ -113,12 +98,12 @@ def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, foot
         RungError: a rung sets a key that the agent doesn't have.
     """
     agent = footprint.program
-    rungs = picked_rungs(with_program(limits.ladder, agent), asked.policy)
-    config = footprint.config()
-    device = _device(asked.device or str(config[DEVICE]), reading)
-    runs = NO_RUNS if asked.ignore_measured else asked.runs
-    simulator, notes = _simulators(asked.simulator, runs, limits, reading, count_of(config, agent))
-    if lost := plan.lost_gpu(reading, device == CUDA or asked.simulator.needs_card):
+    rungs = picked_rungs(with_program(limits.ladder, agent), options.policy)
+    config, folder = footprint.config(), spec.run.path.parent
+    device = _device(options.device or str(config[DEVICE]), reading)
+    runs = NO_RUNS if options.ignore_measured else folder
+    simulator, notes = _simulators(spec.simulator, runs, limits, reading, count_of(config, agent))
+    if lost := plan.lost_gpu(reading, device == CUDA or spec.simulator.needs_card):
         raise RefusedError(lost, Exit.OUT_OF_MEMORY)
     base = {**config, DEVICE: device}
     sized = {key: value for key, value in base.items() if key not in agent.keys.of_time}
@@ -126,8 +111,9 @@ def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, foot
     ladder = build_ladder(rungs, agent.present(base), simulator, footprint.frees_by(sizes_of))
     smaller = {PoolKind(kind): key for kind, key in agent.smaller.items()}
     reserve_mib = limits.memory.reserve_mib
-    situation = Situation(reading, simulator, base, ladder, reserve_mib, asked.cards, str(asked.runs), smaller)
-    situation = replace(situation, elsewhere=asked.simulator.label)
+    situation = Situation(
+        reading, simulator, base, ladder, reserve_mib, spec.cards, str(folder), smaller, spec.simulator.label
+    )
     made = plan.make_plan(situation, sizes_of)
     return PlanResult(situation, made, sizes_of, rungs, agent, (*notes, *footprint.notes()), footprint.measured)
 

@@ -21,7 +21,6 @@ from carla_launcher.decide.route_progress import Standing
 from carla_launcher.decide.route_verdict import KEPT, Outcome, Why, judge, why_fresh
 from carla_launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
 from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
-from carla_launcher.observe.simulator import SimulatorMonitor
 from carla_launcher.routes.desk import Assignment, Desk
 from carla_launcher.routes.setting import Setting
 from carla_run.events import LauncherEvent
@@ -51,8 +50,7 @@ class Lane:
         )
         self._program = SupervisedProcess(setting.runtime, Role.AGENT, config.agent, number)
         self._ask = wiring.questions(self._address, config, ours=self._ours)
-        log = spec.run.logs / (f"simulator-{number}.log" if number else "simulator.log")
-        self._monitor = SimulatorMonitor(self._address, self._ask, not self._ours, log if self._ours else None)
+        self._monitor = wiring.monitor_of(spec, self._ask, number)
         self._kills = RecentOomKills(config.watch.sign_s)
         self._detector = SimulatorDetector(config, self._kills)
         self._looked_s = float("-inf")

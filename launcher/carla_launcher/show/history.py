@@ -74,6 +74,8 @@ class RunHistory:
             self.events[event] += 1
             if not self.sessions or (event == "run_started" and now_s > self.sessions[-1].from_s):
                 self.sessions.append(Session(now_s, now_s))
+                for incident in self.gathered.values():
+                    incident.without = ""  # each launcher starts all simulators
             if name and words(row, "diagnosis") != Cause.OUT_OF_BAND.value:
                 if name not in self.gathered:
                     self.gathered[name] = Incident(name, [first_of(row, last_s)])

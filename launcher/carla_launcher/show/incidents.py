@@ -26,6 +26,8 @@ ACTIONS = {
     "simulator_restart": "simulator restarted",
     "simulator_failed": "a start of the simulator failed",
     "further_simulator_restart": "simulator {simulator} restarted, the others continued",
+    "further_simulator_healthy": "simulator {simulator} answers again",
+    "further_simulator_stopped": "simulator {simulator} stopped",
     "agent_restart": "agent restarted",
     "agent_killed": "agent killed",
     "checkpoint_set_aside": "checkpoint {checkpoint} set aside: the agent couldn't start from it",
@@ -88,6 +90,7 @@ class Incident:
         steps_lost: finished steps that were lost; None if unknown.
         updates_repeated: least number of repeated updates; None if unknown.
         ended_run: the run ended because of it.
+        without: the further simulator without which the run has gone on since; empty if none is missing.
         pool: name of the pool that was short, set by ``history.examine``; empty if none was.
         tightest: sample of that pool with the least free memory.
     """
@@ -100,6 +103,7 @@ class Incident:
     steps_lost: float | None = None
     updates_repeated: float | None = None
     ended_run: bool = False
+    without: str = ""
     pool: str = ""
     tightest: Sample | None = None
 
@@ -143,6 +147,8 @@ class Incident:
     def add(self, row: Row) -> None:
         """Add one of its rows."""
         event = words(row, "event")
+        if event in ("finding", "finding_over") and words(row, "owner").startswith("simulator "):
+            self.without = words(row, "owner") if event == "finding" else ""
         if event == "finding" and (found := _finding(row)) not in self.found:
             self.found.append(found)
         elif event == "run_ended":

@@ -9,6 +9,7 @@ from carla_launcher.show import routes
 from carla_launcher.show.formatting import capital, cause, clock, counted, grouped, listed, mib, span
 from carla_launcher.show.history import RunHistory
 from carla_launcher.show.incidents import Incident
+from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.timeline import Sample, spans_s
 
 ACTIONS_SHOWN = 6
@@ -24,7 +25,7 @@ def overview(run: RunHistory) -> list[str]:
     faults = sum(run.faults.values())
     if not run.incidents:
         return [_length(run), f"No incidents{_without_action(run)}.", *damaged]
-    return [_length(run), _faults(run, faults), _actions(run), _cost(run), *damaged]
+    return [_length(run), _faults(run, faults), _actions(run), *_missing(run), _cost(run), *damaged]
 
 
 def _length(run: RunHistory) -> str:
@@ -60,6 +61,16 @@ def _actions(run: RunHistory) -> str:
     again = [f"{name} {grouped(count)}" for name, count in restarts.items() if count]
     steps = f"{counted(down, 'step')} down the ladder, {grouped(run.events.get('rung_left', 0))} restored; "
     return capital(f"{'' if run.routes else steps}restarts: {', '.join(again) if again else 'none'}.")
+
+
+def _missing(run: RunHistory) -> list[str]:
+    """Return which simulators the run went on without, and why."""
+    axis = RunTime(run.sessions)
+    return [
+        f"From {clock(axis.at(each.began_s))} on it went on without {each.without} ({cause(each.cause)})."
+        for each in run.incidents
+        if each.without
+    ]
 
 
 def _cost(run: RunHistory) -> str:

@@ -14,6 +14,7 @@ from carla_launcher import hooks
 from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.decide.route_progress import Progress, cut_off, progress_of
 from carla_launcher.observe.tail import Tail
+from carla_launcher.rungs.rung import in_words
 from carla_launcher.show import routes
 from carla_launcher.show.damage import left_out
 from carla_launcher.show.incidents import moment, words
@@ -129,7 +130,7 @@ def _rungs(launcher: Row) -> list[dict[str, Any]]:
     return [
         {"rung": name, "kind": each.get("kind"), "cause": each.get("cause"), "since": number(since.get(name))}
         for each in _rows(launcher, "taken")
-        for name in [_rung(each)]
+        for name in [in_words(str(each.get("rung")), inner(each, "values"), each.get("quality"))]
     ]
 
 
@@ -145,12 +146,6 @@ def _ran_s(launcher: Row, now: float | None) -> float | None:
     """Return how long a launcher has run, or ran until its last write."""
     started, until = number(launcher.get("started")), number(launcher.get("updated")) if now is None else now
     return None if not started or until is None else round(max(0.0, until - started), 1)
-
-
-def _rung(taken: Row) -> str:
-    """Return a step's name as in events."""
-    what = ", ".join(f"{key} = {value}" for key, value in inner(taken, "values").items()) or taken.get("quality")
-    return f"{taken.get('rung')} ({what})" if what else str(taken.get("rung"))
 
 
 def _held(row: Row) -> dict[str, Any]:

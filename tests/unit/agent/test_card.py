@@ -14,13 +14,14 @@ import pytest
 import torch
 
 from carla_run.exits import Exit
+from carla_run.memory.processes import MIB
 from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.config import AgentConfig, TD3Config
 from carla_td3.cuda import choose_device, limit_memory
 from carla_td3.exits import AgentError
 from carla_td3.memory import snapshot
-from carla_td3.memory.watermarks import MIB, Watermarks
+from carla_td3.memory.watermarks import Watermarks
 from carla_td3.run_directory import prepare
 from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from carla_run.memory.processes import MIB
 from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.cuda import choose_device, limit_memory
 from carla_td3.memory import preflight
-from carla_td3.memory.watermarks import MIB, Watermarks
+from carla_td3.memory.watermarks import Watermarks
 from carla_td3.run_directory import prepare
 from carla_td3.td3.executor import Executor
 from carla_td3.trainer.learner import Learner

@@ -128,6 +128,22 @@ def test_a_checkpoint_s_files_are_within_64_kib_of_the_estimate(tmp_path: Path, 
     assert real <= item(estimate.estimate(settings, cuda=False), "checkpoint being written", "disk") <= real + 2**16
 
 
+@pytest.mark.parametrize(
+    ("steps", "evaluated_every", "keep", "kept"),
+    [(200, 0, 3, 1), (2500, 0, 3, 3), (200, 200, 3, 3), (200, 0, 1, 1), (100_000, 0, 3, 4), (100_000, 10_000, 1, 2)],
+)
+def test_no_more_checkpoints_are_counted_than_the_run_writes(
+    steps: int, evaluated_every: int, keep: int, kept: int
+) -> None:
+    settings = configured(
+        training={"total_steps": steps, "warmup_steps": 10, "checkpoint_every_steps": 1000, "keep_checkpoints": keep},
+        evaluation={"every_steps": evaluated_every},
+    )
+    found = estimate.estimate(settings, cuda=False)
+    one = item(found, "checkpoint being written", "disk")
+    assert item(found, f"checkpoints: {kept} kept", "disk") == kept * one
+
+
 PARTS = [(64, 64), (256, 256), (256, 64), (100, 30)]
 
 

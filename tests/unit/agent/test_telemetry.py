@@ -212,7 +212,7 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
         assert second["phase"] == "waiting_for_simulator"
         assert second["tick_outstanding_s"] > 0
         status.state = CollectorState.STEPPING
-        vitals.phase, vitals.step, vitals.exit_code = Phase.FINISHED, 100, 0
+        vitals.set(phase=Phase.FINISHED, step=100, exit_code=0)
     last = json.loads(run.heartbeat.read_text())
     assert (last["phase"], last["step"], last["exit_code"]) == ("finished", 100, 0)
     assert set(last["memory"]["peak_by_phase_mib"]) == {"starting", "waiting_for_simulator", "finished"}
@@ -220,9 +220,10 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
 
 
 def test_the_heartbeat_lists_several_collectors_and_sums_them(tmp_path: Path) -> None:
-    run, vitals, memory = RunPaths(tmp_path), Vitals(collector_restarts={1: 2}), Watermarks(torch.device("cpu"))
+    run, vitals, memory = RunPaths(tmp_path), Vitals(), Watermarks(torch.device("cpu"))
     statuses = [Status.of(tmp_path, number) for number in range(2)]
-    vitals.phase, vitals.collector_steps, memory.collector_pids[1] = Phase.COLLECTING, [3, 4], 77
+    vitals.set(phase=Phase.COLLECTING)
+    vitals.collector_restarts[1], vitals.collector_steps, memory.collector_pids[1] = 2, [3, 4], 77
     statuses[0].state, statuses[1].state = CollectorState.CONNECTING, CollectorState.STEPPING
     statuses[0].ticks, statuses[1].ticks, statuses[1].episodes = 10, 20, 5
     with HeartbeatWriter(run, vitals, statuses, memory):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from carla_launcher.act.program import Transition
+from carla_launcher.act.runtime import Role
 from carla_run.event_log import EventLog
 from carla_run.events import (
     AgentEvent,
@@ -96,4 +98,5 @@ def test_the_launcher_writes_every_event_of_the_contract_and_no_other() -> None:
     assert not list(written("launcher", "event", "journal")), "Journal.event takes the enum"
     sources = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "launcher").rglob("*.py")]
     named = {name for source in sources for name in re.findall(r"LauncherEvent\.([A-Z_]+)", source)}
-    assert named == {name.name for name in LauncherEvent}
+    moves = {f"{role.name}_{move.name}" for role in Role for move in Transition if move is not Transition.ENDS}
+    assert named | moves == {name.name for name in LauncherEvent}

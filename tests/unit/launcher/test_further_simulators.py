@@ -74,6 +74,10 @@ class Fleet:
 
     open_finding, close_finding = Journal.open_finding, Journal.close_finding
 
+    @property
+    def time_s(self) -> float:
+        return self.now_s
+
     def event(self, event: LauncherEvent, cause: str = "", incident: str = "", **fields: Any) -> None:
         self.told.append((event.value, {"cause": cause, "incident": incident, **fields}))
 
@@ -156,6 +160,21 @@ def test_misconfigured_one_is_given_up() -> None:
     assert list(told) == ["finding", "further_simulator_stopped"]
     assert told["finding"]["diagnosis"] == "misconfiguration"
     assert "no Vulkan driver" in fleet.said[-1]
+
+
+def test_one_that_cant_be_started_is_an_open_finding_as_long_as_it_is_needed() -> None:
+    fleet = Fleet(3)
+    fleet.go(3)
+    fleet.seen[100] = {"ended": Ended(1), "running": False}
+    fleet.children[0].ended, fleet.refuses = Ended(1), True
+    fleet.go(600)
+    ((found, since_s),) = fleet.further.findings
+    assert (found.owner, since_s) == ("simulator 1", 4.0)
+    assert found.sentence.startswith("simulator 1: the simulator ended by itself")
+    assert fleet.names().count("finding") == 1
+    fleet.go(2, count=1)
+    assert fleet.further.findings == []
+    assert "finding_over" in fleet.names()
 
 
 def test_one_without_ticks_restarts_though_others_tick() -> None:

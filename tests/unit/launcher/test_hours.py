@@ -56,6 +56,17 @@ def test_a_leak_of_20_mib_a_minute_is_ended_a_minute_before_exhaustion_at_an_epi
     assert len(machine.events("simulator_restart")) == 1
 
 
+def test_a_further_simulator_that_is_down_is_a_finding_in_the_runs_state(tmp_path: Path) -> None:
+    machine = settled(tmp_path, Kind.TWO_SIMULATORS.value)
+    next(each for each in machine.living(Role.SIMULATOR) if each.start.number == 1).end(139)
+    machine.steps_while(lambda: not machine.journal.state.findings, at_most=100)
+    (finding,) = machine.journal.state.findings
+    assert finding["owner"] == "simulator 1"
+    assert finding["sentence"].startswith("simulator 1: ")
+    machine.steps_while(lambda: bool(machine.journal.state.findings), at_most=1000)
+    assert machine.events("further_simulator_healthy")[-1]["incident"] == finding["incident"]
+
+
 def test_a_leak_in_either_of_two_simulators_is_ended_by_one_restart_of_both(tmp_path: Path) -> None:
     machine = settled(tmp_path, Kind.TWO_SIMULATORS.value)
     first, second = machine.living(Role.SIMULATOR)

@@ -24,7 +24,7 @@ from carla_launcher.observe.health import Address, Health
 from carla_launcher.observe.observation import Ended, Sign
 from carla_launcher.observe.observer import RunObserver
 from carla_launcher.observe.pools import Reading
-from carla_launcher.observe.simulator import Questions
+from carla_launcher.observe.simulator import Questions, SimulatorMonitor
 from carla_run.event_log import EventLog
 from carla_run.heartbeat import CollectorFigures, CollectorState, Phase, read_heartbeat
 from carla_run.paths import RunPaths
@@ -72,7 +72,7 @@ class Child:
 def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tuple[Vitals, Status]) -> None:
     vitals, status = writer
     agent, child = AgentMonitor(RunPaths(run.path)), Child()
-    vitals.phase, vitals.step, vitals.updates = Phase.UPDATING, 7, 3
+    vitals.set(phase=Phase.UPDATING, step=7, updates=3)
     status.state, status.ticks = CollectorState.STEPPING, 41
     until(lambda: (beat := agent.look(time.monotonic(), child).beat) is not None and beat.step == 7)
     beat = agent.look(time.monotonic(), child).beat
@@ -217,7 +217,8 @@ def observer(run: AgentRun, asked: Asked) -> Iterator[RunObserver]:
     log.write_text("lavapipe is not a conformant (of a run before)\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         absent = Address("127.0.0.1", int(taken.getsockname()[1]))
-    observer = RunObserver(RunPaths(run.path), absent, asked.memory, asked.questions(), LIMITS.gap_s, simulator_log=log)
+    simulator = SimulatorMonitor(absent, asked.questions(), external=False, log=log)
+    observer = RunObserver(RunPaths(run.path), simulator, asked.memory, LIMITS.gap_s)
     yield observer
     observer.close()
 
@@ -287,7 +288,8 @@ def test_external_simulator_is_looked_at(run: AgentRun, start_server: StartServe
         lambda: health.answers(address, 1.0),
         LIMITS.check_every_s,
     )
-    observer = RunObserver(RunPaths(run.path), address, Asked().memory, questions, LIMITS.gap_s, external=True)
+    simulator = SimulatorMonitor(address, questions, external=True, log=None)
+    observer = RunObserver(RunPaths(run.path), simulator, Asked().memory, LIMITS.gap_s)
     until(lambda: bool(observer.look(time.monotonic(), None, None).simulator.healthy))
     observer.look(time.monotonic(), None, None)
     server.kill()

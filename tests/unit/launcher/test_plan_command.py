@@ -16,14 +16,16 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from carla_launcher import plan as command
+from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.cli import app
-from carla_launcher.observe.pools import Cards, Gpu, Pool, PoolKind, Reading, measured
-from carla_launcher.options import RefusedError
+from carla_launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
+from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.resolve.footprint import Footprint, FootprintError
-from carla_launcher.resolve.planning import PlanRequest, make_plan
-from carla_launcher.simulators import Carla, CarlaLite
+from carla_launcher.resolve.planning import make_plan
+from carla_launcher.simulators import Carla, CarlaLite, Simulator
 from carla_run.exits import Exit, ExitError
 from carla_run.heartbeat import MemoryFigures, Phase
+from carla_run.paths import RunPaths
 from carla_td3 import config
 from tests.unit.beats import BEAT
 from tests.unit.launcher.planned import LIMITS, reading
@@ -44,6 +46,10 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+def run_of(runs: Path, simulator: Simulator) -> RunSpec:
+    return RunSpec(RunPaths(runs / "new"), simulator, 2000)
+
+
 @pytest.fixture
 def reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Return a function that plans and gives back exit code and object."""
@@ -51,8 +57,8 @@ def reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     def tell(seen: Reading, config: str = LOWMEM, **asked: Any) -> tuple[Exit, dict[str, Any]]:
         kind = CarlaLite if seen.gpu is Gpu.NONE else Carla
         simulator = kind(asked.pop("map", None), finest=asked.pop("quality", None))
-        request = PlanRequest(simulator, Cards(), runs, **asked)
-        code = command.show(make_plan(request, LIMITS, seen, agent(config)), as_json=True)
+        planned = make_plan(run_of(runs, simulator), RunOptions(**asked), LIMITS, seen, agent(config))
+        code = command.show(planned, as_json=True)
         printed = json.loads(capsys.readouterr().out)
         assert isinstance(printed, dict)
         return code, printed
@@ -137,8 +143,8 @@ def test_scenario_18_epic_beside_a_gpu_agent_is_refused(reported: Any, tmp_path:
 
 
 def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = PlanRequest(Carla(finest="Epic"), Cards(), runs, policy=("carla_low", "agent_cpu"))
-    assert command.show(make_plan(asked, LIMITS, reading(), agent(LOWMEM))) == Exit.FINISHED
+    run, asked = run_of(runs, Carla(finest="Epic")), RunOptions(policy=("carla_low", "agent_cpu"))
+    assert command.show(make_plan(run, asked, LIMITS, reading(), agent(LOWMEM))) == Exit.FINISHED
     said = capsys.readouterr().out
     for words in ("CARLA at Epic", "Xorg", "CUDA context", "reserve", "5745", "at its peak", "updating"):
         assert words in said
@@ -168,7 +174,7 @@ def test_without_nvml_a_small_ram_pool_still_gets_its_rung(reported: Any) -> Non
 def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path) -> None:
     lost = Reading((Pool("ram", PoolKind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
     with pytest.raises(RefusedError, match=r"^The driver has lost the GPU \(GPU is lost\): ") as refused:
-        make_plan(PlanRequest(Carla(), Cards(), runs), LIMITS, lost, agent(LOWMEM))
+        make_plan(run_of(runs, Carla()), RunOptions(), LIMITS, lost, agent(LOWMEM))
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
@@ -185,23 +191,22 @@ def test_a_full_cards_holder_is_named_and_what_waits(reported: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "asked", "said"),
+    ("config", "simulator", "asked", "said"),
     [
-        ("missing.yaml", {}, "missing.yaml: can't be read"),
-        ("wrong.yaml", {}, "`td3.batch_size` is 0"),  # the agent's own sentence
-        (LOWMEM, {"policy": ("nope",)}, "--policy names nope"),
-        (LOWMEM, {"device": "cuda"}, "device is cuda, but the driver shows no GPU"),
-        (LOWMEM, {"simulator": Carla()}, "CARLA needs a GPU"),
+        ("missing.yaml", CarlaLite(), {}, "missing.yaml: can't be read"),
+        ("wrong.yaml", CarlaLite(), {}, "`td3.batch_size` is 0"),  # the agent's own sentence
+        (LOWMEM, CarlaLite(), {"policy": ("nope",)}, "--policy names nope"),
+        (LOWMEM, CarlaLite(), {"device": "cuda"}, "device is cuda, but the driver shows no GPU"),
+        (LOWMEM, Carla(), {}, "CARLA needs a GPU"),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_exit_65(
-    runs: Path, tmp_path: Path, config: str, asked: dict[str, Any], said: str
+    runs: Path, tmp_path: Path, config: str, simulator: Simulator, asked: dict[str, Any], said: str
 ) -> None:
     (tmp_path / "wrong.yaml").write_text("td3: {batch_size: 0}\n")
     config = str(tmp_path / config) if config == "wrong.yaml" else config
-    request = PlanRequest(**{"simulator": CarlaLite(), "cards": Cards(), "runs": runs, **asked})
     with pytest.raises(ExitError) as refused:
-        make_plan(request, LIMITS, reading(vram=None), Footprint(config))
+        make_plan(run_of(runs, simulator), RunOptions(**asked), LIMITS, reading(vram=None), Footprint(config))
     assert refused.value.code == 65
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)

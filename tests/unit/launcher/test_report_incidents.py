@@ -170,6 +170,24 @@ def test_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
     assert only(examined(tmp_path, rows).incidents).ended_run
 
 
+def test_simulator_that_never_came_back_is_named(tmp_path: Path) -> None:
+    failed = finding(100, "simulator_not_ready", "simulator 1: it isn't ready after 300 s", owner="simulator 1")
+    again = event(101, "further_simulator_restart", "it isn't ready", incident="i1", simulator=1)
+    rows = [event(0, "run_started"), failed, again, again]
+    missing = "From 0:01:40 on it went on without simulator 1 (simulator not ready)."
+    ended = event(400, "run_ended", exit_code=0)
+    found = examined(tmp_path, [*rows, ended])
+    assert missing in sentences.overview(found)
+    assert sentences.done(only(found.incidents)) == [
+        "after 1.0 s simulator 1 restarted, the others continued (2 times)"
+    ]
+    up = event(150, "further_simulator_healthy", incident="i1", simulator=1)
+    back = examined(tmp_path, [*rows, up, over(150, "simulator_not_ready", owner="simulator 1"), ended])
+    assert missing not in sentences.overview(back)
+    assert sentences.done(only(back.incidents))[-1] == "after 50 s simulator 1 answers again"
+    assert missing not in sentences.overview(examined(tmp_path, [*rows, event(300, "run_started"), ended]))
+
+
 def test_failure_at_the_files_end_is_told(tmp_path: Path) -> None:
     reported = only(examined(tmp_path, [finding(10, "agent_crash", CRASHED, owner="agent")]).incidents)
     assert sentences.done(reported) == ["none"]

@@ -15,6 +15,7 @@ from carla_launcher.act.effects import State
 from carla_launcher.act.run import WAITING_S
 from carla_launcher.act.runtime import Role
 from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.restarts import MOST_IN_VAIN
 from carla_launcher.observe.health import Health
 from carla_launcher.observe.observation import Observation
 from carla_run.exits import Exit
@@ -268,6 +269,33 @@ def test_crashing_agent_resumes_until_budget(world: World) -> None:
     assert [start.resume for start in starts] == [False, *[True] * LIMITS.agent.restarts.budget]
 
 
+@pytest.mark.parametrize(
+    ("codes", "first", "ending", "starts"),
+    [
+        ([1], State.WARMING, Exit.BAD_CONFIG, MOST_IN_VAIN),
+        ([3, 1], State.WARMING, Exit.BUDGET_SPENT, 1 + LIMITS.agent.restarts.budget),
+        ([139], State.WARMING, Exit.BUDGET_SPENT, 1 + LIMITS.agent.restarts.budget),
+        ([1], State.RUNNING, Exit.BUDGET_SPENT, 1 + LIMITS.agent.restarts.budget),
+    ],
+)
+def test_agent_that_always_ends_at_its_start_ends_the_run(
+    world: World, codes: list[int], first: State, ending: Exit, starts: int
+) -> None:
+    (world.run.logs / "agent.log").write_text("Traceback\nNameError: name 'learn' is not defined\n", encoding="utf-8")
+    world.steps_until(first)
+    for code in itertools.cycle(codes):
+        for agent in world.living(Role.AGENT):
+            agent.end(code)
+        world.step()
+        if world.supervisor.state is State.STOPPED:
+            break
+        world.steps_while(lambda: world.supervisor.state not in (State.WARMING, State.STOPPED))
+    assert (world.code(), world.diary.count("start agent")) == (ending, starts)
+    in_vain = ending == Exit.BAD_CONFIG
+    assert ("Traceback\nNameError" in "".join(world.said)) is in_vain
+    assert ("3 times in a row before any progress: no restart mends that" in world.journal.state.reason) is in_vain
+
+
 @pytest.mark.parametrize(("code", "ending"), [(1, Exit.NO_SIMULATOR), (0, Exit.FINISHED), (75, Exit.STOPPED)])
 def test_lost_gpu_ends_the_run(world: World, code: int, ending: Exit) -> None:
     world.steps_until(State.RUNNING)
@@ -296,21 +324,27 @@ def found_no_simulator(seen: Observation) -> tuple[Finding, ...]:
     return (*others, late) if agent is not None and not agent.planned else others
 
 
-def test_agent_that_waited_in_vain_has_not_failed(world: World) -> None:
+@pytest.mark.parametrize("up_first", [False, True])
+def test_agent_that_waited_in_vain_has_not_failed(world: World, up_first: bool) -> None:
     world.diagnose = found_no_simulator
     world.steps_until(State.RUNNING)
     world.last(Role.SIMULATOR).end(139)
     world.health = lambda: DEAD
     world.steps_until(State.STARTING_SIMULATOR)
-    world.last(Role.AGENT).end(69)
+    if not up_first:
+        world.last(Role.AGENT).end(69)
     world.steps_until(State.BACKOFF)
     world.health = lambda: HEALTHY
+    if up_first:
+        world.steps_while(lambda: len(world.events("simulator_healthy")) < 2)
+        world.last(Role.AGENT).end(69)
+        world.step()
     world.steps_until(State.RUNNING)
     assert (world.journal.state.agent_failures, world.journal.state.agent_restarts) == (0, 1)
     assert "isn't ready after" in world.events("simulator_failed")[0]["cause"], "the simulator, not its agent"
     (restart,) = world.events("agent_restart")
     assert restart["cause"].startswith("the agent found no simulator in time")
-    assert restart["incident"] == world.events("simulator_restart")[0]["incident"]
+    assert up_first or restart["incident"] == world.events("simulator_restart")[0]["incident"]
     assert Cause.AGENT_CRASH.value not in {row["diagnosis"] for row in world.events("finding")}
     assert world.diary[-2:] == ["start simulator", "start agent"]
 

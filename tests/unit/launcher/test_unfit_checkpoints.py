@@ -87,4 +87,5 @@ def test_one_that_cant_be_renamed_is_named(saved: Saved, monkeypatch: pytest.Mon
     saved.write(2)
     monkeypatch.setattr(Path, "rename", refuse)
     assert saved.crash(2) == ["c-1", "c-2"]
+    assert not saved.unfit.crashed("i1"), "the next start is from the same one"
     assert "which can't be renamed (Permission denied): move it away" in saved.said[0]

@@ -17,6 +17,7 @@ import numpy as np
 
 from carla_run.events import CannotFit, MemoryPool, log_by
 from carla_run.exits import Exit
+from carla_run.memory.processes import MIB
 from carla_td3.exits import AgentError
 from carla_td3.td3.replay import index, resampling
 from carla_td3.td3.replay.checksum import UNKNOWN
@@ -34,7 +35,6 @@ from carla_td3.td3.replay.ring import (
 )
 from carla_td3.td3.replay.sampling import Rings
 
-_MIB = 2**20
 _BLOCK = 1024
 """Rows copied at once: 7 MiB of frames, three times as much while their size changes."""
 
@@ -76,7 +76,7 @@ def resize_replay(
         AgentError: the disk can't hold both for a while (exit 71, event ``cannot_fit``).
         ReplayError: the replay can't be used.
     """
-    reserve = int(reserve_mib * _MIB)
+    reserve = int(reserve_mib * MIB)
     try:
         done = resize(directory, capacity, stack, reserve, privileged)
     except NoRoomError as error:
@@ -85,8 +85,8 @@ def resize_replay(
             cause=str(error),
             pool=MemoryPool.DISK,
             folder=str(directory.parent),
-            needed_mib=round(bytes_for(capacity, stack.side, privileged, stack.planes) / _MIB, 1),
-            free_mib=round(free / _MIB, 1),
+            needed_mib=round(bytes_for(capacity, stack.side, privileged, stack.planes) / MIB, 1),
+            free_mib=round(free / MIB, 1),
             reserve_mib=reserve_mib,
             fitting_replay=max(0, free - reserve) // bytes_for(1, stack.side, privileged, stack.planes) or None,
         )
@@ -198,8 +198,8 @@ def _require_room(directory: Path, layout: Layout, reserve: int) -> None:
     needed, free = sum(layout.arrays.values()), free_bytes(directory)
     if needed + reserve > free:
         raise NoRoomError(
-            f"{directory}: resizing this replay takes {needed / 2**20:.0f} MiB beside the present one for a while, "
-            f"memory.reserve_mib {reserve / 2**20:g} left over, and the disk has {free / 2**20:.0f} MiB free: free "
+            f"{directory}: resizing this replay takes {needed / MIB:.0f} MiB beside the present one for a while, "
+            f"memory.reserve_mib {reserve / MIB:g} left over, and the disk has {free / MIB:.0f} MiB free: free "
             f"some, or set replay.capacity to at most {max(0, free - reserve) // (needed // layout.capacity)}."
         )
 

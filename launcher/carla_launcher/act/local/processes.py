@@ -22,6 +22,7 @@ from carla_launcher.observe.oom_kills import OomKills
 from carla_run.exits import KILLED
 from carla_run.files import open_to_append
 from carla_run.memory.processes import tree
+from carla_run.signals import wait_or_kill
 
 SHIM_PATIENCE_S = 8.0
 
@@ -101,11 +102,7 @@ class ShimmedProcess:
             return
         self._killed_here = True
         self._process.send_signal(signal.SIGQUIT)
-        try:
-            self._process.wait(SHIM_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()  # the death signal kills the program as well
-            self._process.wait()
+        wait_or_kill(self._process, SHIM_PATIENCE_S)  # the death signal kills the program as well
 
 
 class Shims:

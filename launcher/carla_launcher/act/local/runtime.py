@@ -81,7 +81,7 @@ class LocalRuntime:
         return Program(
             role=Role.SIMULATOR,
             command=spec.simulator.command(limits, start.quality, spec.address_of(start.number), self._interpreter),
-            log=spec.run.logs / (f"simulator-{start.number}.log" if start.number else "simulator.log"),
+            log=spec.simulator_log(start.number),
             grace_s=limits.stop_grace_s,
             environment={"PYTHONUNBUFFERED": "1"},
         )

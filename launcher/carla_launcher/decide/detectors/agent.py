@@ -39,7 +39,7 @@ _OTHER_ENDS: Mapping[End, tuple[Cause, str]] = {
 PREVENTED_BY = '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json'
 """Setting with which ``systemctl daemon-reload`` leaves containers their GPU (nvidia-container-toolkit issue 48)."""
 AT_ONCE_S = 10.0
-"""A program that ends in this time and leaves others running has put itself into the background."""
+"""A program that ends in this time has ended at once. If it leaves others running, it went into the background."""
 
 
 class AgentDetector:

@@ -28,7 +28,6 @@ class Cause(str, Enum):
     CONTAINER_LOST_GPU = "container_lost_gpu"
     """The agent's container has no access to the GPU any more, while the host has."""
     MISCONFIGURATION = "misconfiguration"
-    CRASH_LOOP = "crash_loop"
     OUT_OF_BAND = "out_of_band"
 
 

@@ -22,6 +22,7 @@ from carla_launcher.places import SHIPPED
 from carla_run.exits import Exit, ExitError
 from carla_run.files import open_to_append, read_whole, write_whole
 from carla_run.paths import RunPaths
+from carla_run.signals import wait_or_kill
 
 ADDRESS = "127.0.0.1"
 NEEDED = ("starlette", "uvicorn", "jinja2", "matplotlib")
@@ -109,7 +110,10 @@ def _started(run: RunPaths, port: int, launcher_config: Path, say: Say, to_termi
         try:
             yield process.pid
         finally:
-            _end(process)
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()  # which stops it
+            wait_or_kill(process, LAST_LOOK_S)
 
 
 def _process(run: RunPaths, listening: socket.socket, token: str, launcher_config: Path) -> subprocess.Popen[str]:
@@ -132,14 +136,6 @@ def _process(run: RunPaths, listening: socket.socket, token: str, launcher_confi
         process.stdin.write(f"{token}\n")
         process.stdin.flush()
     return process
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    try:
-        process.communicate(timeout=LAST_LOOK_S)  # closes its standard input, which stops it
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _listening(port: int) -> socket.socket:

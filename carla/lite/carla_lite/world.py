@@ -285,7 +285,7 @@ class World:
             Conditions(self._daylight, self.drawings),
             self.vehicles,
             self.walkers,
-            self._crowd.hold(self.walkers),
+            self._crowd,
             self.props,
             collided,
             self.signage,

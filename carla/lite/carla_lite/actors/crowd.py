@@ -16,13 +16,19 @@ from numpy.typing import NDArray
 from carla_lite.motion.physics import Ground
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
+from carla_lite.scenery.people import FLAT_PX, Look, People, flat_colours
+from carla_lite.scenery.projection import View
+from carla_lite.scenery.skeleton import PHASES
 from carla_lite.scenery.statics import StaticIndex
+from carla_lite.scenery.strokes import farthest_m
 
 # Of Unreal's characters, as CARLA's are: the largest speed, and the impulse of a jump.
 TOP_SPEED_MPS = 40.96
 JUMP_MPS = 4.2
 ACCELERATION_MPS2 = 10.0
 TURN_RADPS = 2.0 * math.pi
+STRIDE_M = 1.5  # length of two steps of an adult
+LYING_RAD = -0.5 * math.pi
 # Deceleration of a fallen walker that slides on asphalt.
 SLIDING_MPS2 = 6.0
 
@@ -59,6 +65,7 @@ class Member(Protocol):
     """A walker, as its crowd needs it."""
 
     id: int
+    look: Look
     state: Floats
 
 
@@ -69,6 +76,8 @@ class Crowd:
         self._held: list[Member] = []
         self.columns: Floats = np.zeros((COLUMNS, 0))
         self._records = np.zeros(0, _RECORD)
+        self._ids: NDArray[np.intp] = np.zeros(0, np.intp)
+        self._colours: Floats = np.zeros((0, 5, 3))
 
     def hold(self, walkers: Sequence[Member]) -> Floats:
         """Return the state of these walkers (columns, n), which is theirs from now on."""
@@ -78,7 +87,9 @@ class Crowd:
             for index, walker in enumerate(walkers):
                 walker.state = self.columns[:, index]
             self._records = np.zeros(len(walkers), _RECORD)
-            self._records["id"], self._records["state"] = [walker.id for walker in walkers], wire.ACTIVE
+            self._ids = np.array([walker.id for walker in walkers], np.intp)
+            self._colours = np.array([flat_colours(walker.look) for walker in walkers]).reshape(-1, 5, 3)
+            self._records["id"], self._records["state"] = self._ids, wire.ACTIVE
         return self.columns
 
     def records(self) -> NDArray[np.uint8]:
@@ -92,6 +103,30 @@ class Crowd:
         figures[:, 15:19] = of[Column.DIRECTION_X : Column.JUMP].T
         self._records["jump"] = of[Column.JUMP]
         return self._records.view(np.uint8).reshape(-1, _RECORD.itemsize)
+
+    def seen(self, view: View, reach_m: float) -> tuple[list[int], People | None]:
+        """Return the walkers in a square around a view's place that may be in the image: the indices of those who are
+        large in it, and the others.
+        """
+        of, lens = self.columns, view.lens
+        away = of[: Column.YAW] - view.position[:, None]
+        inside = (np.abs(away[:2]) < reach_m).all(axis=0)
+        inside &= view.shows(away, 2.0 * of[Column.RADIUS_M], farthest_m(lens))
+        which = inside.nonzero()[0]
+        x, y, z = away[:, which]
+        flat = lens.focal * of[Column.HALF_HEIGHT_M, which] < FLAT_PX * np.sqrt(x * x + y * y + z * z)
+        return which[~flat].tolist(), self._people(which[flat]) if flat.any() else None
+
+    def _people(self, which: NDArray[np.intp]) -> People:
+        of = self.columns[:, which]
+        lies = of[Column.LIES_S] > 0.0
+        turns = np.zeros((3, len(which)))
+        turns[0], turns[1] = np.where(lies, LYING_RAD, 0.0), of[Column.YAW]
+        vx, vy, heights = of[Column.VX], of[Column.VY], of[Column.HALF_HEIGHT_M]
+        strides = of[Column.STRIDES_M] / (STRIDE_M * heights / 0.93)
+        walks = ~lies & (vx * vx + vy * vy > 0.01)
+        phases = np.where(walks, (strides * PHASES).astype(np.intp) % PHASES, PHASES)
+        return People(self._ids[which], of[: Column.YAW], turns, heights, phases, self._colours[which])
 
 
 def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: float | None = None) -> None:

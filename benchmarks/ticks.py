@@ -4,19 +4,22 @@ view.
 Starts a server for each set of cameras. Every car, the ego car included, drives in a circle, so that all move for any
 length of time and the picture changes; they are as near to each other as the circles allow. The CPU time of both
 processes is measured, too, since it says more on a busy machine. If carla-lite is compiled, ``--both`` measures
-compiled and .py files in turns; ``--beside CHECKOUT`` measures another checkout's server in turns. Run: ``python
-benchmarks/ticks.py --vehicles 20 --size 256x144 --weather HardRainNoon --json``, or for what depth and labels cost
-beside colours ``python benchmarks/ticks.py --size 256x144 --cameras rgb --cameras rgb,depth --cameras
-rgb,semantic_segmentation --cameras rgb,depth,semantic_segmentation``.
+compiled and .py files in turns; ``--beside CHECKOUT`` measures another checkout's server in turns. ``digest`` is of all
+cameras' images and all actors' states in 100 ticks after the measured ones: servers that simulate and draw alike have
+the same. Run: ``python benchmarks/ticks.py --vehicles 20 --size 256x144 --weather HardRainNoon --json``, or for what
+depth and labels cost beside colours ``python benchmarks/ticks.py --size 256x144 --cameras rgb --cameras rgb,depth
+--cameras rgb,semantic_segmentation --cameras rgb,depth,semantic_segmentation``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import queue
 import statistics
+import struct
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -70,12 +73,14 @@ class Figures:
     of_the_first: float
     """Median of the ticks per second divided by those of the first set in the same turn."""
     server_cpu_us: float
-    """Processor time per tick; the lowest of the repeats, as for the next field."""
+    """Processor time per tick; the lowest of the repeats, as for the next field but one."""
+    server_cpu_median_us: float
     client_cpu_us: float
     cars_in_view: float
     """Mean number of cars within 60 m, ignoring buildings."""
     median_speed_mps: float
     distinct_images_share: float
+    digest: str
     start_to_first_tick_s: float
     server_rss_mib: float
 
@@ -128,7 +133,8 @@ class Drive:
     def __init__(self, servers: contextlib.ExitStack, case: Case, compiled: bool, checkout: Path | None) -> None:
         self._case, self._checkout, started = case, checkout, time.perf_counter()
         port, self.pid = servers.enter_context(lite_process(case.map, compiled=compiled, checkout=checkout))
-        client, self._world = synchronous(port, _DELTA_S, _WAIT_S)
+        client, _ = synchronous(port, _DELTA_S, _WAIT_S)
+        self._world = client.reload_world(reset_settings=False)  # as the server starts, its lights change in real time
         self._world.tick()
         self._first_tick_s = time.perf_counter() - started
         self._world.set_weather(getattr(carla.WeatherParameters, case.weather))
@@ -161,9 +167,10 @@ class Drive:
 
     def figures(self, first: Drive) -> Figures:
         """Return the measurements, and what was visible."""
-        seen = []
+        seen, digest = [], hashlib.sha256()
         for _ in range(100):  # outside the time: asking where all cars are takes longer than a tick
             _run(self._world, self._images, 3, self._case.size, checked=False)
+            digest.update(self._shown())
             seen.append(_in_view(self._cameras[0], self._others) if self._cameras else 0)
         for camera in self._cameras:
             camera.stop()
@@ -176,13 +183,30 @@ class Drive:
             ticks_per_s=spread(self._rates),
             of_the_first=round(statistics.median(shares), 3),
             server_cpu_us=round(min(self.served_us), 1),
+            server_cpu_median_us=round(statistics.median(self.served_us), 1),
             client_cpu_us=round(min(self.asked_us), 1),
             cars_in_view=round(statistics.fmean(seen), 2),
             median_speed_mps=round(statistics.median(self._speeds), 2),
             distinct_images_share=round(len(self._hashes) / self._ticks, 3),
+            digest=digest.hexdigest()[:16],
             start_to_first_tick_s=round(self._first_tick_s, 2),
             server_rss_mib=rss_mib(self.pid),
         )
+
+    def _shown(self) -> bytes:
+        """Tick, and return the bytes of all cameras' images and of all actors' places and velocities."""
+        self._world.tick()
+        states = [
+            struct.pack(
+                "9d",
+                *(place.location.x, place.location.y, place.location.z),
+                *(place.rotation.pitch, place.rotation.yaw, place.rotation.roll),
+                *(velocity.x, velocity.y, velocity.z),
+            )
+            for actor in sorted(self._world.get_snapshot(), key=lambda actor: int(actor.id))
+            for place, velocity in ((actor.get_transform(), actor.get_velocity()),)
+        ]
+        return b"".join([*states, *(bytes(images.get(timeout=_WAIT_S).raw_data) for images in self._images)])
 
 
 def _runs_compiled(pid: int) -> bool:

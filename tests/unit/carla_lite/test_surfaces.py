@@ -17,10 +17,11 @@ from carla_lite.roads import network as roads
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.scenery.camera import BoxActor, Camera, Drawn, Look, Pose
 from carla_lite.scenery.paint import TAG_LINE, TAG_ROAD, TAG_SIDEWALK, TAG_TERRAIN
-from carla_lite.scenery.people import Person
+from carla_lite.scenery.people import People, Person, flat_colours
 from carla_lite.scenery.projection import View
 from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.skeleton import PHASES
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox
 from carla_lite.scenery.surfaces import FARTHEST_M, Before, Surfaces
 from carla_lite.scenery.vehicle_meshes import Shape
@@ -46,6 +47,15 @@ def post(x: float, y: float, tag: int = TAG_POLE) -> StaticBox:
 def person(x: float) -> Person:
     looks = next(one for one in WALKERS if isinstance(one, WalkerBlueprint)).look(False)
     return Person(Pose(x, 0.0, 0.93), (0.19, 0.19, 0.93), looks, None, actor=9)
+
+
+def distant(*x: float) -> People:
+    """Return people who stand at these places; their ids count from 10."""
+    places, turns = np.zeros((3, len(x))), np.zeros((3, len(x)))
+    places[0], places[2], turns[1] = x, 0.93, 0.3
+    ids, phases = np.arange(len(x)) + 10, np.full(len(x), PHASES)
+    colours = np.tile(flat_colours(person(0.0).look), (len(x), 1, 1))
+    return People(ids, places, turns, np.full(len(x), 0.93), phases, colours)
 
 
 def cone(x: float) -> Thing:
@@ -184,6 +194,18 @@ def test_numbers_tell_things_apart():
     assert (image[..., 2] == tags(look)).all()
     for label, expected in ((14, {7}), (12, {9}), (TAG_BUILDING, {65535, 65534}), (TAG_TERRAIN, {0}), (SKY, {0})):
         assert set(np.unique(numbers[image[..., 2] == label])) == expected
+
+
+def test_people_far_away_have_number_label_depth_and_pose():
+    camera = Camera(*SIZE, 90.0)
+    look = camera.look(scene(), View(EYE, camera.lens), [car(12.0, 4.0)], people=distant(40.0, -20.0))
+    image, metres = Surfaces(look).instances().astype(int), Surfaces(look).metres
+    shown = image[..., 2] == 12
+    assert shown.any()
+    assert set(np.unique((image[..., 1] + 256 * image[..., 0])[shown])) == {10}
+    assert np.allclose(metres[shown], 40.0 - EYE.x, atol=0.1)
+    assert look.moving.poses().keys() == {7, 10, 11}
+    assert look.moving.poses()[10] == Pose(40.0, 0.0, 0.93, 0.0, 0.3, 0.0)
 
 
 def test_normals_face_the_camera_and_are_those_of_the_walls():

@@ -10,7 +10,7 @@ import pytest
 
 from carla_lite.actors import crowd
 from carla_lite.actors.actor import Identity
-from carla_lite.actors.crowd import Crowd
+from carla_lite.actors.crowd import STRIDE_M, Column, Crowd
 from carla_lite.actors.walker_hits import resolve
 from carla_lite.actors.walkers import LIES_S, Walker, WalkerControl
 from carla_lite.blueprints.catalogue import CATALOGUE
@@ -21,7 +21,6 @@ from carla_lite.protocol.channel import listen
 from carla_lite.protocol.streams import Streams
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.daylight import NOON
-from carla_lite.scenery.people import Person
 from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.skeleton import PHASES
 from carla_lite.scenery.statics import StaticBox, StaticIndex
@@ -153,13 +152,27 @@ def test_beside_behind_and_above_a_car_nobody_is_hit():
     assert met(car, person(y=2.0), person(x=-4.0), high) == []
 
 
+def test_a_car_drives_through_a_person_without_collisions_and_hits_the_next_one():
+    car, ghost, other = Body(vx=10.0), person(x=2.5), person(x=2.5, y=0.5)
+    ghost.collides = False
+    (hit,) = met(car, ghost, other)
+    assert hit.walker == 1
+    assert (ghost.x, ghost.vx) == (2.5, 0.0)
+    assert other.vx > 5.0
+
+
 def panels(distance_m, strides=None, yaw=0.0, focal=400.0, number=1, **attributes):
-    """Return what is drawn of a person straight ahead."""
-    walker = person(number=number, **attributes).drawn()
-    pose = Pose(distance_m, 0.0, 0.93, 0.0, yaw, 0.0)
-    shown = Person(pose, walker.extent, walker.look, strides)
+    """Return what is drawn of a person straight ahead, who stands or is in the middle of a step."""
+    walker = person(number=number, **attributes)
+    walker.place = Pose(distance_m, 0.0, 0.93, 0.0, yaw, 0.0)
+    if strides is not None:
+        walker.state[Column.STRIDES_M] = strides * STRIDE_M
+        walker.set_world_velocity(1.0, 0.0, 0.0)
     view = View(Pose(0.0, 0.0, 1.0, 0.0, 0.0, 0.0), Lens(640, 480, focal))
-    return actor_strokes([shown], NO_WALLS, view, NOON).strokes
+    held = Crowd()
+    held.hold([walker])
+    near, far = held.seen(view, 200.0)
+    return actor_strokes([walker.drawn() for _ in near], far, NO_WALLS, view, NOON).strokes
 
 
 def test_a_person_has_its_true_height_in_the_image_near_and_far():
@@ -170,7 +183,7 @@ def test_a_person_has_its_true_height_in_the_image_near_and_far():
 
 def test_each_phase_of_a_stride_looks_different():
     for distance_m in (5.0, 40.0):
-        sides = [panels(distance_m, strides=i / PHASES, yaw=math.pi / 2) for i in range(PHASES)]
+        sides = [panels(distance_m, strides=(i + 0.5) / PHASES, yaw=math.pi / 2) for i in range(PHASES)]
         shapes = {b"".join(outline.tobytes() for _, outline, _, _ in side) for side in sides}
         assert len(shapes) >= PHASES // 2
 

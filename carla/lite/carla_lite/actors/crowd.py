@@ -16,13 +16,19 @@ from numpy.typing import NDArray
 from carla_lite.motion.physics import Ground
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
+from carla_lite.scenery.people import FLAT_PX, Look, People, flat_colours
+from carla_lite.scenery.projection import View
+from carla_lite.scenery.skeleton import PHASES
 from carla_lite.scenery.statics import StaticIndex
+from carla_lite.scenery.strokes import farthest_m
 
 # Of Unreal's characters, as CARLA's are: the largest speed, and the impulse of a jump.
 TOP_SPEED_MPS = 40.96
 JUMP_MPS = 4.2
 ACCELERATION_MPS2 = 10.0
 TURN_RADPS = 2.0 * math.pi
+STRIDE_M = 1.5  # length of two steps of an adult
+LYING_RAD = -0.5 * math.pi
 # Deceleration of a fallen walker that slides on asphalt.
 SLIDING_MPS2 = 6.0
 
@@ -46,10 +52,12 @@ class Column:
     SENT = 20
     """Whether a client's crowd has sent this tick's place."""
     PHYSICS, GRAVITY = 21, 22
-    RADIUS_M, HALF_HEIGHT_M = 23, 24
+    COLLIDES = 23
+    RADIUS_M, HALF_HEIGHT_M = 24, 25
 
 
 COLUMNS = Column.HALF_HEIGHT_M + 1
+_PLACED = np.array((Column.X, Column.Y, Column.Z, Column.RADIUS_M, Column.HALF_HEIGHT_M))
 # Actor record of 119 bytes, as ``wire`` has the others'; its last part is a walker's control: direction, speed, jump.
 _RECORD = np.dtype([("id", "<u4"), ("state", "u1"), ("figures", "<f4", 19), ("jump", "u1"), ("rest", "V37")])
 _DEGREES = 180.0 / math.pi
@@ -59,6 +67,7 @@ class Member(Protocol):
     """A walker, as its crowd needs it."""
 
     id: int
+    look: Look
     state: Floats
 
 
@@ -69,6 +78,8 @@ class Crowd:
         self._held: list[Member] = []
         self.columns: Floats = np.zeros((COLUMNS, 0))
         self._records = np.zeros(0, _RECORD)
+        self._ids: NDArray[np.intp] = np.zeros(0, np.intp)
+        self._colours: Floats = np.zeros((0, 5, 3))
 
     def hold(self, walkers: Sequence[Member]) -> Floats:
         """Return the state of these walkers (columns, n), which is theirs from now on."""
@@ -78,7 +89,9 @@ class Crowd:
             for index, walker in enumerate(walkers):
                 walker.state = self.columns[:, index]
             self._records = np.zeros(len(walkers), _RECORD)
-            self._records["id"], self._records["state"] = [walker.id for walker in walkers], wire.ACTIVE
+            self._ids = np.array([walker.id for walker in walkers], np.intp)
+            self._colours = np.array([flat_colours(walker.look) for walker in walkers]).reshape(-1, 5, 3)
+            self._records["id"], self._records["state"] = self._ids, wire.ACTIVE
         return self.columns
 
     def records(self) -> NDArray[np.uint8]:
@@ -92,6 +105,30 @@ class Crowd:
         figures[:, 15:19] = of[Column.DIRECTION_X : Column.JUMP].T
         self._records["jump"] = of[Column.JUMP]
         return self._records.view(np.uint8).reshape(-1, _RECORD.itemsize)
+
+    def seen(self, view: View, reach_m: float) -> tuple[list[int], People | None]:
+        """Return the walkers in a square around a view's place that may be in the image: the indices of those who are
+        large in it, and the others.
+        """
+        of, lens = self.columns, view.lens
+        away = of[: Column.YAW] - view.position[:, None]
+        inside = (np.abs(away[:2]) < reach_m).all(axis=0)
+        inside &= view.shows(away, 2.0 * of[Column.RADIUS_M], farthest_m(lens))
+        which = inside.nonzero()[0]
+        x, y, z = away[:, which]
+        flat = lens.focal * of[Column.HALF_HEIGHT_M, which] < FLAT_PX * np.sqrt(x * x + y * y + z * z)
+        return which[~flat].tolist(), self._people(which[flat]) if flat.any() else None
+
+    def _people(self, which: NDArray[np.intp]) -> People:
+        of = self.columns[:, which]
+        lies = of[Column.LIES_S] > 0.0
+        turns = np.zeros((3, len(which)))
+        turns[0], turns[1] = np.where(lies, LYING_RAD, 0.0), of[Column.YAW]
+        vx, vy, heights = of[Column.VX], of[Column.VY], of[Column.HALF_HEIGHT_M]
+        strides = of[Column.STRIDES_M] / (STRIDE_M * heights / 0.93)
+        walks = ~lies & (vx * vx + vy * vy > 0.01)
+        phases = np.where(walks, (strides * PHASES).astype(np.intp) % PHASES, PHASES)
+        return People(self._ids[which], of[: Column.YAW], turns, heights, phases, self._colours[which])
 
 
 def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: float | None = None) -> None:
@@ -113,8 +150,10 @@ def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: flo
     np.add(x, vx * dt, out=x, where=own)
     np.add(y, vy * dt, out=y, where=own)
     moves = own & ((vx != 0.0) | (vy != 0.0))
-    for index in (moves & (statics.clearances.of(x, y) < 1.5 * of[Column.RADIUS_M])).nonzero()[0].tolist():
-        _keep_out(of[:, index], statics)
+    beside = (moves & (statics.clearances.of(x, y) < 1.5 * of[Column.RADIUS_M])).nonzero()[0]
+    if len(beside):
+        placed = of[_PLACED[:, None], beside].T.tolist()
+        x[beside], y[beside] = np.array([_kept_out(statics, *one) for one in placed]).T
     heights = np.where(lies_s == 0.0, of[Column.HALF_HEIGHT_M], of[Column.RADIUS_M])
     heights += level if level is not None else list(map(ground, x.tolist(), y.tolist()))
     _stand(of, dt, heights, own)
@@ -149,10 +188,10 @@ def _accelerate(of: Floats, dt: float, own: NDArray[np.bool_]) -> None:
     np.add(yaw, turn, out=yaw, where=own)
 
 
-def _keep_out(state: Floats, statics: StaticIndex) -> None:
-    """Slide along obstacles."""
-    x, y, z = state[: Column.YAW].tolist()
-    r, half_height_m = state[Column.RADIUS_M :].tolist()
+def _kept_out(
+    statics: StaticIndex, x: float, y: float, z: float, r: float, half_height_m: float
+) -> tuple[float, float]:
+    """Return where a walker at a place is that slides along obstacles."""
     for i in statics.at(x, y):
         box = statics.boxes[i]
         if not box.solid or z + half_height_m < box.z - box.half_height_m:
@@ -168,7 +207,7 @@ def _keep_out(state: Floats, statics: StaticIndex) -> None:
             across += math.copysign(over_y, across)
         x = box.x + along * box.cos - across * box.sin
         y = box.y + along * box.sin + across * box.cos
-    state[Column.X], state[Column.Y] = x, y
+    return x, y
 
 
 def _stand(of: Floats, dt: float, heights: Floats, own: NDArray[np.bool_]) -> None:

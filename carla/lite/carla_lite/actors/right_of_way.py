@@ -60,10 +60,29 @@ class GiveWaySign:
         x, y = lane.centre[0, :2]
         return any(math.hypot(x - stop.x, y - stop.y) < _JUNCTION_M for stop in self.signal.stops)
 
+    @cached_property
+    def _span(self) -> tuple[float, ...]:
+        """The middle x and y of the watched points, and how far from it along each axis the centre of a circle is that
+        touches none (m), besides its radius.
+        """
+        places, reach = self.watched[:, :2], math.sqrt(2.0) * self.watched[:, 2].max()
+        low, high = places.min(axis=0), places.max(axis=0)
+        return *(0.5 * (low + high)).tolist(), *(0.5 * (high - low) + reach).tolist()
+
     def is_busy(self, vehicles: Sequence[Vehicle]) -> bool:
         """Return whether any vehicle is on a crossing lane, except those that wait here."""
         watched = self.watched
-        return any(vehicle.id not in self.waiting and _touches(vehicle.body, watched) for vehicle in vehicles)
+        if not len(watched):
+            return False
+        # Most vehicles are far away: only the others are held against every point.
+        x, y, far_x, far_y = self._span
+        return any(
+            abs(vehicle.body.x - x) < far_x + vehicle.body.model.reach_m
+            and abs(vehicle.body.y - y) < far_y + vehicle.body.model.reach_m
+            and vehicle.id not in self.waiting
+            and _touches(vehicle.body, watched)
+            for vehicle in vehicles
+        )
 
 
 class RightOfWay:

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from carla_lite.actors.actor import Actor, Identity, Vehicle
-from carla_lite.actors.crowd import Column, Floats
+from carla_lite.actors.crowd import Crowd
 from carla_lite.actors.props import Prop
 from carla_lite.actors.signage import Signage
 from carla_lite.actors.surroundings import Surroundings
@@ -29,6 +29,7 @@ from carla_lite.rays.solids import Integers
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.camera import Conditions, Drawn, Look, Pose
+from carla_lite.scenery.people import People
 from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.strokes import LARGEST_M
@@ -49,8 +50,8 @@ class TickSnapshot:
     conditions: Conditions
     vehicles: Sequence[Vehicle]
     walkers: Sequence[Walker]
-    states: Floats
-    """The walkers' (columns, n)."""
+    crowd: Crowd
+    """The walkers as arrays."""
     props: Sequence[Prop]
     collided: Sequence[tuple[Vehicle, Vehicle | Walker | Prop | None, Contact]]
     signage: Signage
@@ -95,8 +96,9 @@ class TickSnapshot:
 
     def drawn(
         self, view: View, reach_m: float, all_around: bool = False
-    ) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
-        """Return the moving actors in a square around a view's place with their shapes for cameras.
+    ) -> tuple[list[tuple[Vehicle | Walker | Prop, Drawn]], People | None]:
+        """Return the moving actors in a square around a view's place with their shapes for cameras, and the distant
+        people.
 
         Left out are those that can't be in the image; with ``all_around`` only walkers.
 
@@ -106,7 +108,8 @@ class TickSnapshot:
         (ahead_x, ahead_y, ahead_z), (right_x, right_y, right_z), _ = view.axes
         wide_m = LARGEST_M * view.slack
         near: list[tuple[Vehicle | Walker | Prop, Drawn]] = []
-        for group in (self.vehicles, self._seen(view, reach_m), self.props):
+        beside, people = self.crowd.seen(view, reach_m) if self.walkers else ([], None)
+        for group in (self.vehicles, [self.walkers[index] for index in beside], self.props):
             for actor in group:
                 at = actor.at
                 dx, dy, dz = at.x - x, at.y - y, at.z - z
@@ -121,15 +124,7 @@ class TickSnapshot:
                 if figure is None:
                     figure = self._drawn[actor.id] = actor.drawn(self.elapsed_s)
                 near.append((actor, figure))
-        return near
-
-    def _seen(self, view: View, reach_m: float) -> list[Walker]:
-        """Return the walkers that may be in an image."""
-        if not self.walkers:
-            return []
-        away = self.states[: Column.YAW] - view.position[:, None]
-        inside = view.shows(away, 2.0 * self.states[Column.RADIUS_M]) & (np.abs(away[:2]) < reach_m).all(axis=0)
-        return [self.walkers[index] for index in inside.nonzero()[0].tolist()]
+        return near, people
 
 
 class Sensor(Actor, ABC):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_lite.actors.actor import Actor, Identity, compose, register
-from carla_lite.actors.crowd import COLUMNS, TOP_SPEED_MPS, Column
+from carla_lite.actors.crowd import COLUMNS, LYING_RAD, STRIDE_M, TOP_SPEED_MPS, Column
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import ids_of
 from carla_lite.blueprints.walkers import AI_CONTROLLER, WalkerBlueprint
@@ -27,8 +27,11 @@ from carla_lite.scenery.people import Person
 from carla_lite.support import Support, approximated
 
 LIES_S = 10.0
-STRIDE_M = 1.5  # length of two steps of an adult
-_FLAT = math.pi / 2
+
+
+def limited(speed: float) -> float:
+    """Return a part of a velocity (m/s) within a walker's largest speed."""
+    return max(-TOP_SPEED_MPS, min(TOP_SPEED_MPS, speed))
 
 
 @dataclass(slots=True)
@@ -60,9 +63,9 @@ class Walker(Actor):
         super().__init__(identity, place)
         self.control = WalkerControl()
         self.collides = self.gravity = self.simulate_physics = True
-        self._invincible = self.attributes["is_invincible"].lower() not in ("false", "0")
+        self.invincible = self.attributes["is_invincible"].lower() not in ("false", "0")
         wheelchair = self.attributes["use_wheelchair"].lower() == "true"
-        self._look = blueprint.look(wheelchair)
+        self.look = blueprint.look(wheelchair)
         self._pose: skeleton.Posture | None = None
         self._blend = 0.0
 
@@ -157,6 +160,15 @@ class Walker(Actor):
         self.state[Column.PHYSICS] = value
 
     @property
+    def collides(self) -> bool:
+        """Whether vehicles can hit it."""
+        return bool(self.state.item(Column.COLLIDES))
+
+    @collides.setter
+    def collides(self, value: bool) -> None:
+        self.state[Column.COLLIDES] = value
+
+    @property
     def control(self) -> WalkerControl:
         """A copy of what it was asked for last; setting it asks for more."""
         x, y, z, speed, jump = self.state[Column.DIRECTION_X : Column.WANTED_X].tolist()
@@ -176,7 +188,7 @@ class Walker(Actor):
     @property
     def place(self) -> Pose:
         """Pose of the centre of the body; setting it teleports, and stands a fallen walker up."""
-        return Pose(self.x, self.y, self.z, -_FLAT if self.lies_s > 0.0 else 0.0, self.yaw, 0.0)
+        return Pose(self.x, self.y, self.z, LYING_RAD if self.lies_s > 0.0 else 0.0, self.yaw, 0.0)
 
     @place.setter
     def place(self, place: Pose) -> None:
@@ -210,8 +222,7 @@ class Walker(Actor):
 
     def set_world_velocity(self, vx: float, vy: float, vz: float) -> None:
         """Set the velocity (m/s); a control then returns it to the control's velocity."""
-        top = TOP_SPEED_MPS
-        self.state[Column.VX : Column.AX] = max(-top, min(top, vx)), max(-top, min(top, vy)), max(-top, min(top, vz))
+        self.state[Column.VX : Column.AX] = limited(vx), limited(vy), limited(vz)
 
     def push(self, impulse: Vector) -> None:
         """Add an impulse (N s)."""
@@ -221,7 +232,7 @@ class Walker(Actor):
     def hit(self, vx: float, vy: float) -> None:
         """Take a car's impact: a velocity, and a fall unless it is invincible."""
         self.set_world_velocity(vx, vy, self.vz)
-        if not self._invincible:
+        if not self.invincible:
             self.lies_s = LIES_S
 
     def box(self) -> list[Any]:
@@ -241,8 +252,8 @@ class Walker(Actor):
         walks = not lying and vx * vx + vy * vy > 0.01
         phase = state[Column.STRIDES_M] / (STRIDE_M * self.half_height_m / 0.93) if walks else None
         size = self.radius_m, self.radius_m, self.half_height_m
-        place = Pose(x, y, z, -_FLAT if lying else 0.0, yaw, 0.0)
-        person = Person(place, size, self._look, phase, actor=self.id)
+        place = Pose(x, y, z, LYING_RAD if lying else 0.0, yaw, 0.0)
+        person = Person(place, size, self.look, phase, actor=self.id)
         if self._blend > 0.0:
             return replace(
                 person, given=skeleton.blended(person.posture, self._pose or skeleton.REFERENCE, self._blend)

@@ -42,14 +42,13 @@ MODULES = (
     "motion.vehicles",
     "roads.ground",
     "roads.speed_limits",
-    "scenery.camera",
     "scenery.projection",
     "scenery.statics",
-    "scenery.strokes",
-    "scenery.vista",
     "world",
 )
 """Modules to compile: without ``cached_property``, which mypyc would compute each time, and without waits for a socket.
+
+Drawing isn't among them: it calls numpy and OpenCV, and gains nothing.
 """
 
 

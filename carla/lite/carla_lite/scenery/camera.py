@@ -20,6 +20,7 @@ from carla_lite.scenery.backdrop import Backdrop
 from carla_lite.scenery.daylight import NOON, Daylight
 from carla_lite.scenery.drawings import Drawing, drawing_strokes, write_strings
 from carla_lite.scenery.paint import Image
+from carla_lite.scenery.people import People
 from carla_lite.scenery.projection import Lens, Pose, View
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.strokes import (
@@ -86,20 +87,27 @@ class Camera:
         Args:
             scene: the static things.
             pose: of the camera.
-            actors: vehicles, people, and the heads and plates of signs that may be visible.
+            actors: vehicles, people nearby, and the heads and plates of signs that may be visible.
             conditions: light, air, and clients' drawings.
             beaming: vehicles whose head lamps light the ground, visible or not.
         """
         look = self.look(scene, View(pose, self.lens), actors, conditions.daylight)
         return self.picture(look, conditions, beaming)
 
-    def look(self, scene: Scene, view: View, actors: Sequence[Drawn], daylight: Daylight = NOON) -> Look:
-        """Return what is seen, not yet drawn; the arguments are those of :meth:`render`."""
+    def look(
+        self,
+        scene: Scene,
+        view: View,
+        actors: Sequence[Drawn],
+        daylight: Daylight = NOON,
+        people: People | None = None,
+    ) -> Look:
+        """Return what is seen, not yet drawn; the arguments are those of :meth:`render`, and distant people."""
         pose = view.pose
         above_m = pose.z - scene.height(pose.x, pose.y)
         backdrop = self._backdrop(above_m, pose.pitch, scene.metres_per_pixel, daylight)
         vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)
-        moving = actor_strokes(actors, vista.walls, view, daylight, len(vista.keys))
+        moving = actor_strokes(actors, people, vista.walls, view, daylight, len(vista.keys))
         still = still_strokes(vista, scene.mesh, view, daylight.lamps)
         return Look(scene, view, backdrop, vista, moving, _sorted(still, moving.strokes))
 

@@ -22,6 +22,8 @@ from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, Glow, Part, Veh
 
 SIDES = 8
 TAG_PEDESTRIAN = 12
+FLAT_PX = 14.0
+"""Half height in pixels below which people are flat shapes."""
 
 _SKIN, _HAIR, _TOP, _TROUSERS, _SHOES, _SHADE, _STEEL = range(7)
 _SHOE, _CHAIR = (40, 40, 44), (128, 128, 130)
@@ -55,11 +57,6 @@ class Person:
     """The walker's id."""
 
     @property
-    def half_height_m(self) -> float:
-        """Half the height of the body."""
-        return self.extent[2]
-
-    @property
     def phase(self) -> int | None:
         """Phase of the stride, one of ``PHASES``; None for standing."""
         return None if self.strides is None else int(self.strides * PHASES) % PHASES
@@ -78,16 +75,29 @@ class Person:
         return _dressed(_figure(self.phase, look.wheelchair, side), look, half_height_m)
 
 
-def silhouettes(people: Sequence[Person], ahead: FloatArray, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return figures as seen from far away, from ``ahead`` (or behind) and ``aside`` (n,).
+@dataclass(frozen=True)
+class People:
+    """n distant people as arrays, who are drawn as five flat shapes each."""
 
-    Returns: Quads (n, 5, 4, 2): the way from the feet to the crown, and across it, in heights of the body; their
-        colours (n, 5, 3).
-    """
-    profiles = np.rint(4.0 * aside / np.maximum(np.hypot(ahead, aside), 1e-6)).astype(np.intp)
-    phases = [PHASES if (strides := one.strides) is None else int(strides * PHASES) % PHASES for one in people]
-    colours = np.concatenate([_quad_colours(person.look) for person in people])
-    return _all_quads()[phases, profiles], colours.reshape(-1, 5, 3)
+    ids: NDArray[np.intp]
+    """(n,) of the walkers."""
+    places: FloatArray
+    """(3, n) centres of the bodies (m)."""
+    turns: FloatArray
+    """(3, n) pitch, yaw and roll (rad)."""
+    half_heights: FloatArray
+    phases: NDArray[np.intp]
+    """(n,) of the stride; ``PHASES`` for standing."""
+    colours: FloatArray
+    """(n, 5, 3) of the shapes (:func:`flat_colours`)."""
+
+    def silhouettes(self, ahead: FloatArray, aside: FloatArray) -> FloatArray:
+        """Return the shapes (n, 5, 4, 2) as seen from ``ahead`` (or behind) and ``aside`` (n,): the way from the feet
+        to the crown, and across it, in heights of the body.
+        """
+        profiles = np.rint(4.0 * aside / np.maximum(np.hypot(ahead, aside), 1e-6)).astype(np.intp)
+        quads: FloatArray = _all_quads()[self.phases, profiles]
+        return quads
 
 
 @lru_cache(maxsize=1)
@@ -210,7 +220,8 @@ def _quad(low: tuple[float, float], high: tuple[float, float], half_low: float, 
 
 
 @lru_cache(maxsize=256)
-def _quad_colours(look: Look) -> FloatArray:
+def flat_colours(look: Look) -> FloatArray:
+    """Return the colours (5, 3) of a distant figure: two legs, trunk, head and hair."""
     lit = np.array([0.72, 0.8, 0.9, 0.9, 0.9])
     colours: FloatArray = np.array([look.trousers, look.trousers, look.top, look.skin, look.hair]) * lit[:, None]
     return colours

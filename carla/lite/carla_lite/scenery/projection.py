@@ -103,14 +103,16 @@ class View:
         seen: FloatArray = (points - self.position) @ self.matrix.T
         return seen
 
-    def shows(self, away: FloatArray, reaches: FloatArray) -> NDArray[np.bool_]:
+    def shows(self, away: FloatArray, reaches: FloatArray, farthest_m: float) -> NDArray[np.bool_]:
         """Return whether things (3, n) from the camera (m), with parts up to ``reaches`` (m) away, may be between the
-        image's left and right edge.
+        image's left and right edge, and no deeper than ``farthest_m``.
         """
         depth, aside = np.array(self.axes[:2]) @ away
         # Somewhat wider: rounding may differ from that of a look at each.
-        shown: NDArray[np.bool_] = (depth > -reaches - ROUNDING_M) & (
-            np.abs(aside) < depth * self.tangent + self.slack * reaches + ROUNDING_M
+        shown: NDArray[np.bool_] = (
+            (depth > -reaches - ROUNDING_M)
+            & (depth < farthest_m)
+            & (np.abs(aside) < depth * self.tangent + self.slack * reaches + ROUNDING_M)
         )
         return shown
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.meshes import StaticMesh
-from carla_lite.scenery.people import Person, silhouettes
+from carla_lite.scenery.people import People, Person
 from carla_lite.scenery.projection import NEAR_M, Lens, Pose, View, all_axes
 from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.sign_faces import SignFace
@@ -30,7 +29,6 @@ from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 SUB = 4  # fractional bits of polygon coordinates
 _PER_PIXEL = float(1 << SUB)
 SMALLEST_CAR_PX = 1.5
-FLAT_PERSON_PX = 14.0  # half the height
 WINDOWS_FROM_FOCAL = 150.0
 GLASS = (112.0, 96.0, 82.0)
 LIT_WINDOW = (118.0, 186.0, 228.0)
@@ -150,26 +148,37 @@ class Moving:
     places: FloatArray | None = None
     """(3, things) the same products for the centres of the panels' things."""
     solid: Sequence[Drawn] = ()
-    flat: Sequence[Drawn] = ()
+    flat: People | None = None
+
+    def poses(self) -> dict[int, Pose]:
+        """Return the poses of all things, by the ids of their actors."""
+        found = {thing.actor: thing.pose for thing in self.solid}
+        if self.flat is not None:
+            placed = np.concatenate((self.flat.places, self.flat.turns)).T.tolist()
+            found.update(zip(self.flat.ids.tolist(), itertools.starmap(Pose, placed), strict=True))
+        return found
 
 
-def actor_strokes(actors: Sequence[Drawn], walls: Walls, view: View, daylight: Daylight, first: int = 0) -> Moving:
-    """Return the vehicles, people and signs in view; their faces are numbered from ``first``."""
+def actor_strokes(
+    actors: Sequence[Drawn], people: People | None, walls: Walls, view: View, daylight: Daylight, first: int = 0
+) -> Moving:
+    """Return the vehicles, people and signs in view, and the distant people; faces are numbered from ``first``."""
     shown = _in_view(actors, view)
-    if not shown:
+    places = np.array([(actor.pose.x, actor.pose.y) for _, actor in shown]).reshape(-1, 2)
+    if people is not None:
+        places = np.concatenate((places, people.places[:2].T))
+    if not len(places):
         return Moving([])
-    behind = walls.hide(view.position, np.array([(actor.pose.x, actor.pose.y) for _, actor in shown])).tolist()
-    flat: list[_Shown] = []
-    solid: list[_Shown] = []
-    for (distance, actor), wall in zip(shown, behind, strict=True):
-        key = wall + 1e-2 if wall >= 0.0 else distance + IN_FRONT
-        small = isinstance(actor, Person) and view.lens.focal * actor.extent[2] < FLAT_PERSON_PX * distance
-        (flat if small else solid).append((distance, key, actor))
+    behind = walls.hide(view.position, places)
+    solid = [
+        (distance, wall + 1e-2 if wall >= 0.0 else distance + IN_FRONT, actor)
+        for (distance, actor), wall in zip(shown, behind.tolist(), strict=False)
+    ]
     seen = _solid_strokes(solid, view, daylight, first) if solid else Moving([])
-    if flat:
+    if people is not None:
         after = first + (0 if seen.group is None else len(seen.group.owners))
-        seen.strokes = _flat_strokes(flat, view, daylight, after) + seen.strokes
-        seen.flat = [person for *_, person in flat]
+        seen.strokes = _flat_strokes(people, behind[len(shown) :], view, daylight, after) + seen.strokes
+        seen.flat = people
     return seen
 
 
@@ -239,10 +248,13 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, fir
     glares = (glow >= (_SIGNAL if daylight.lamps else _LAMP)).tolist() if group.shines else itertools.repeat(False)
     tones = (np.minimum(group.colours.take(facing, 0) * light, 255.0) * own[:, 1:2] + own[:, 2:]).tolist()
     seen = products[:3]
-    pixels, whole = _pixels(seen), bool((turns[:, 3, 2] - group.reaches).min() > NEAR_M)
+    pixels, ahead = _pixels(seen), itertools.repeat(True)
+    if (turns[:, 3, 2] - group.reaches).min() <= NEAR_M:  # few of the panels are cut
+        nearest = np.minimum.reduceat(seen[2], group.bounds.take(facing, 0).ravel())[::2]
+        ahead = (nearest > NEAR_M).tolist()
     strokes: list[Stroke] = []
     outlines = group.outlines
-    for panel, key, tone, glare in zip(facing.tolist(), own[:, 0].tolist(), tones, glares, strict=False):
+    for panel, key, tone, glare, whole in zip(facing.tolist(), own[:, 0].tolist(), tones, glares, ahead, strict=False):
         outline = pixels[outlines[panel]] if whole else _clipped(seen[:, outlines[panel]].T)
         if outline is None:
             continue
@@ -302,13 +314,14 @@ def beam_strokes(actors: Sequence[Drawn], view: View) -> list[Stroke]:
     return patches
 
 
-def _farthest_m(lens: Lens) -> float:
+def farthest_m(lens: Lens) -> float:
+    """Return the depth up to which moving things are visible."""
     return min(FARTHEST_M, lens.focal / SMALLEST_CAR_PX * 1.5)
 
 
 def sight_m(lens: Lens) -> float:
     """Return the distance up to which moving things are visible at the image's edges."""
-    return _farthest_m(lens) * math.hypot(1.0, 0.5 * lens.width / lens.focal) + LARGEST_M
+    return farthest_m(lens) * math.hypot(1.0, 0.5 * lens.width / lens.focal) + LARGEST_M
 
 
 def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
@@ -316,7 +329,7 @@ def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
     px, py, pz = view.pose.x, view.pose.y, view.pose.z
     (fx, fy, fz), (rx, ry, rz), _ = view.axes
     tangent, slack = view.tangent, view.slack
-    farthest = _farthest_m(view.lens)
+    farthest = farthest_m(view.lens)
     chosen = []
     for actor in actors:
         pose = actor.pose
@@ -328,31 +341,32 @@ def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
     return chosen
 
 
-_placed = attrgetter("pose.x", "pose.y", "pose.z", "pose.pitch", "pose.yaw", "pose.roll", "half_height_m")
-
-
-def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight, first: int) -> list[Stroke]:
-    """Return people who are small in the image as flat shapes between feet and crown."""
-    people = [person for *_, person in chosen]
-    poses = np.array([_placed(person) for person in people]).T
-    forward, right, up = all_axes(poses[3:6])
-    away = view.position[:, None] - poses[:3]
-    quads, colours = silhouettes(people, np.abs((forward * away).sum(axis=0)), np.abs((right * away).sum(axis=0)))
-    up = up * poses[6]
-    seen = view.project(np.array((poses[:3] - up, poses[:3] + up)).transpose(2, 0, 1))
+def _flat_strokes(people: People, behind: FloatArray, view: View, daylight: Daylight, first: int) -> list[Stroke]:
+    """Return distant people as flat shapes between feet and crown; ``behind`` which walls they are is by
+    :meth:`Walls.hide`.
+    """
+    forward, right, up = all_axes(people.turns)
+    away = view.position[:, None] - people.places
+    distances = np.sqrt(away[0] * away[0] + away[1] * away[1] + away[2] * away[2])
+    quads = people.silhouettes(np.abs((forward * away).sum(axis=0)), np.abs((right * away).sum(axis=0)))
+    up = up * people.half_heights
+    seen = view.project(np.array((people.places - up, people.places + up)).transpose(2, 0, 1))
     places = seen[..., :2] / np.maximum(seen[..., 2:], NEAR_M)
     foot, along = places[:, 0], places[:, 1] - places[:, 0]
     basis = np.stack([along, along[:, ::-1] * (-1.0, 1.0)], axis=1)
-    outlines = pixels_of(foot[:, None, None] + quads @ basis[:, None])
-    distances = np.array([distance for distance, *_ in chosen])
-    tones = daylight.hazed(colours * daylight.unlit, distances[:, None]).tolist()
-    before = (seen[..., 2].min(axis=1) > NEAR_M).tolist()
-    return [
-        (key, outline, tone, first + number)
-        for number, ((_, key, _), shape, own, whole) in enumerate(zip(chosen, outlines, tones, before, strict=True))
-        if whole
-        for outline, tone in zip(shape, own, strict=True)
-    ]
+    outlines = pixels_of(foot[:, None] + quads.reshape(len(quads), -1, 2) @ basis).reshape(quads.shape)
+    tones = daylight.hazed(people.colours * daylight.unlit, distances[:, None])
+    keys = np.where(behind >= 0.0, behind + 1e-2, distances + IN_FRONT)
+    whole = (seen[..., 2].min(axis=1) > NEAR_M).nonzero()[0]
+    each = np.repeat(whole, 5)
+    of = zip(
+        keys[each].tolist(),
+        outlines[whole].reshape(-1, 4, 2),
+        tones[whole].reshape(-1, 3).tolist(),
+        (first + each).tolist(),
+        strict=True,
+    )
+    return list(of)
 
 
 def _pixels(seen: FloatArray | Float32) -> Polygon:

@@ -19,6 +19,7 @@ from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.backdrop import GROUND_END_M, TAG_SKY
 from carla_lite.scenery.camera import Look, number, use_threads
 from carla_lite.scenery.paint import Image
+from carla_lite.scenery.people import TAG_PEDESTRIAN, People
 from carla_lite.scenery.projection import NEAR_M, Pose, View
 from carla_lite.scenery.strokes import Drawn, Moving
 from carla_lite.scenery.vehicle_meshes import Part
@@ -120,10 +121,10 @@ class Surfaces:
         rows = np.empty((3, 4, LABELS + len(things)))
         rows[:] = _steps(before.view, view, Pose(0.0, 0.0, 0.0), Pose(0.0, 0.0, 0.0))[..., None]
         rows[:, 3, TAG_SKY] = 0.0  # infinitely far away: it only turns
-        for figure in (*self._look.moving.solid, *self._look.moving.flat):
-            if figure.actor in before.poses:
-                of = LABELS + np.flatnonzero(things == figure.actor)
-                rows[..., of] = _steps(before.view, view, before.poses[figure.actor], figure.pose)[..., None]
+        for actor, pose in self._look.moving.poses().items():
+            if actor in before.poses:
+                of = LABELS + np.flatnonzero(things == actor)
+                rows[..., of] = _steps(before.view, view, before.poses[actor], pose)[..., None]
         across = np.arange(lens.width, dtype=np.float32)
         down = np.arange(lens.height, dtype=np.float32)[:, None]
         was: list[Float32] = []
@@ -160,8 +161,9 @@ class _Faces:
     def __init__(self, look: Look) -> None:
         moving, polygons = look.moving, len(look.vista.keys)
         panels = 0 if moving.group is None else len(moving.group.owners)
+        people = 0 if moving.flat is None else len(moving.flat.ids)
         # For every possible face; the last entry is for no face.
-        tags, things = np.zeros(polygons + panels + len(moving.flat) + 1, np.intp), np.zeros(1, np.intp)
+        tags, things = np.zeros(polygons + panels + people + 1, np.intp), np.zeros(1, np.intp)
         tags[:polygons] = look.vista.tags
         parts = [LAST_THING - look.vista.boxes]
         if moving.group is not None:
@@ -171,9 +173,9 @@ class _Faces:
             of[moving.group.parts == Part.RIDER] = TAG_RIDER
             of[moving.group.parts >= Part.SHADOW] = 0
             parts.append(own_ids.take(moving.group.owners))
-        if moving.flat:
-            tags[polygons + panels : -1], own_ids = _tags_and_ids(moving.flat)
-            parts.append(own_ids)
+        if moving.flat is not None:
+            tags[polygons + panels : -1] = TAG_PEDESTRIAN
+            parts.append(moving.flat.ids)
         things = np.concatenate([*parts, things])
         filled = np.array([stroke[3] for stroke in look.strokes], np.intp)
         shown = tags.take(filled)
@@ -210,8 +212,8 @@ class _Planes:
         if look.moving.group is not None:
             solid = ~(still | flat)
             self._panels(look.moving, solid.nonzero()[0], faces[solid] - polygons)
-        if look.moving.flat:
-            self._people(look, flat.nonzero()[0], faces[flat] - polygons - panels)
+        if look.moving.flat is not None:
+            self._people(look.moving.flat, look, flat.nonzero()[0], faces[flat] - polygons - panels)
         self.ahead_m[np.abs(self.ahead_m) < _THIN] = _THIN
 
     def _still(self, look: Look, at: NDArray[np.intp], polygons: NDArray[np.intp]) -> None:
@@ -239,10 +241,9 @@ class _Planes:
             self.reach[0, at] = np.minimum.reduceat(products[2], bounds)[::2]
             self.reach[1, at] = np.maximum.reduceat(products[2], bounds)[::2]
 
-    def _people(self, look: Look, at: NDArray[np.intp], people: NDArray[np.intp]) -> None:
+    def _people(self, flat: People, look: Look, at: NDArray[np.intp], people: NDArray[np.intp]) -> None:
         forward = look.view.matrix[2]
-        places = np.array([(one.pose.x, one.pose.y, one.pose.z) for one in look.moving.flat])
-        depths = ((places - look.view.position) @ forward)[people]
+        depths = ((flat.places.T - look.view.position) @ forward)[people]
         self._seen[:, at] = (look.view.matrix @ forward)[:, None]
         self.ahead_m[at], self.reach[:, at] = depths, depths
 

@@ -370,7 +370,8 @@ def packed(
 def turned_outwards(faces: Iterable[FloatArray], middle: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Yield the faces (n, 3) of a convex body around its centre, turned outwards, with their unit normals."""
     for face in faces:
-        normal = np.cross(face[1] - face[0], face[2] - face[0])
+        (a, b, c), (d, e, f) = (face[1:3] - face[0]).tolist()
+        normal = np.array((b * f - c * e, c * d - a * f, a * e - b * d))  # np.cross takes 30 µs
         way = 1 if normal @ (face.mean(axis=0) - middle) >= 0.0 else -1
         yield face[::way], way * normal / max(float(np.linalg.norm(normal)), 1e-12)
 

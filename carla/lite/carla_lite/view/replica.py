@@ -103,6 +103,7 @@ class Replica:
         self._looks += 1
         vehicles = [actor for actor in self.moving.values() if isinstance(actor, Vehicle)]
         walkers = [actor for actor in self.moving.values() if isinstance(actor, Walker)]
+        self._crowd.hold(walkers)
         snapshot = TickSnapshot(
             self.frame,
             self.elapsed_s,
@@ -111,7 +112,7 @@ class Replica:
             Conditions(self._weather, ()),
             vehicles,
             walkers,
-            self._crowd.hold(walkers),
+            self._crowd,
             (),
             (),
             self._signage,

@@ -77,14 +77,14 @@ class Viewer(Sensor):
         by_night = daylight.lamps > 0.0
         reach_m = min(max(sight_m(lens), BEAM_SEEN_M if by_night else 0.0), _SIGHT_M)
         view = View(where, lens)
-        near = snapshot.drawn(view, reach_m, all_around=by_night)
+        near, people = snapshot.drawn(view, reach_m, all_around=by_night)
         seen: list[Drawn] = [
             figure
             for actor, figure in near
             if not (self.hangs_on(actor) and actor.surrounds(where.x, where.y, where.z))
         ]
         seen += snapshot.signage.faces(where.x, where.y, min(lens.focal, _SIGNS_M))
-        return self._camera.look(snapshot.scene, view, seen, daylight), [figure for _, figure in near]
+        return self._camera.look(snapshot.scene, view, seen, daylight, people), [figure for _, figure in near]
 
 
 class ImageSensor(Viewer):
@@ -225,7 +225,7 @@ class OpticalFlowCamera(_SurfaceCamera):
     def pixels(self, snapshot: TickSnapshot, where: Pose) -> NDArray[Any]:
         """Return two 32-bit floats per pixel."""
         look, _ = self._look(snapshot, where)
-        now = Before(look.view, {figure.actor: figure.pose for figure in (*look.moving.solid, *look.moving.flat)})
+        now = Before(look.view, look.moving.poses())
         before, self._before = self._before or now, now
         return self.surfaces(snapshot, where).flow(before)
 

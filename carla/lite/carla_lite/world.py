@@ -348,13 +348,17 @@ class World:
         contacts = collisions.resolve([vehicle.body for vehicle in solid], self.scene, self.environment.signs)
         # Without an impulse they touch but already part: no event, as in CARLA.
         hits = [contact for contact in contacts if any(contact.impulse)]
-        met = walker_hits.resolve([vehicle.body for vehicle in solid], self.walkers, self._crowd.hold(self.walkers))
+        people = [walker for walker in self.walkers if walker.collides]
+        states = self._crowd.hold(self.walkers)
+        if len(people) < len(self.walkers):
+            states = states[:, [walker.collides for walker in self.walkers]]
+        met = walker_hits.resolve([vehicle.body for vehicle in solid], people, states)
         struck = props.resolve([vehicle.body for vehicle in solid], [prop for prop in self.props if prop.collides])
         for vehicle in self.vehicles:
             vehicle.body.placed = False
         return [
             *((solid[c.index_a], None if c.index_b is None else solid[c.index_b], c) for c in hits),
-            *((solid[hit.vehicle], self.walkers[hit.walker], hit.contact) for hit in met),
+            *((solid[hit.vehicle], people[hit.walker], hit.contact) for hit in met),
             *((solid[i], prop, contact) for i, prop, contact in struck),
             *doors.resolve(solid),
         ]

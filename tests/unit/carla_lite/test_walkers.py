@@ -152,15 +152,6 @@ def test_beside_behind_and_above_a_car_nobody_is_hit():
     assert met(car, person(y=2.0), person(x=-4.0), high) == []
 
 
-def test_a_car_drives_through_a_person_without_collisions_and_hits_the_next_one():
-    car, ghost, other = Body(vx=10.0), person(x=2.5), person(x=2.5, y=0.5)
-    ghost.collides = False
-    (hit,) = met(car, ghost, other)
-    assert hit.walker == 1
-    assert (ghost.x, ghost.vx) == (2.5, 0.0)
-    assert other.vx > 5.0
-
-
 def panels(distance_m, strides=None, yaw=0.0, focal=400.0, number=1, **attributes):
     """Return what is drawn of a person straight ahead, who stands or is in the middle of a step."""
     walker = person(number=number, **attributes)

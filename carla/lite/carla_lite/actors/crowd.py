@@ -52,12 +52,10 @@ class Column:
     SENT = 20
     """Whether a client's crowd has sent this tick's place."""
     PHYSICS, GRAVITY = 21, 22
-    COLLIDES = 23
-    RADIUS_M, HALF_HEIGHT_M = 24, 25
+    RADIUS_M, HALF_HEIGHT_M = 23, 24
 
 
 COLUMNS = Column.HALF_HEIGHT_M + 1
-_PLACED = np.array((Column.X, Column.Y, Column.Z, Column.RADIUS_M, Column.HALF_HEIGHT_M))
 # Actor record of 119 bytes, as ``wire`` has the others'; its last part is a walker's control: direction, speed, jump.
 _RECORD = np.dtype([("id", "<u4"), ("state", "u1"), ("figures", "<f4", 19), ("jump", "u1"), ("rest", "V37")])
 _DEGREES = 180.0 / math.pi
@@ -150,10 +148,8 @@ def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: flo
     np.add(x, vx * dt, out=x, where=own)
     np.add(y, vy * dt, out=y, where=own)
     moves = own & ((vx != 0.0) | (vy != 0.0))
-    beside = (moves & (statics.clearances.of(x, y) < 1.5 * of[Column.RADIUS_M])).nonzero()[0]
-    if len(beside):
-        placed = of[_PLACED[:, None], beside].T.tolist()
-        x[beside], y[beside] = np.array([_kept_out(statics, *one) for one in placed]).T
+    for index in (moves & (statics.clearances.of(x, y) < 1.5 * of[Column.RADIUS_M])).nonzero()[0].tolist():
+        _keep_out(of[:, index], statics)
     heights = np.where(lies_s == 0.0, of[Column.HALF_HEIGHT_M], of[Column.RADIUS_M])
     heights += level if level is not None else list(map(ground, x.tolist(), y.tolist()))
     _stand(of, dt, heights, own)
@@ -188,10 +184,10 @@ def _accelerate(of: Floats, dt: float, own: NDArray[np.bool_]) -> None:
     np.add(yaw, turn, out=yaw, where=own)
 
 
-def _kept_out(
-    statics: StaticIndex, x: float, y: float, z: float, r: float, half_height_m: float
-) -> tuple[float, float]:
-    """Return where a walker at a place is that slides along obstacles."""
+def _keep_out(state: Floats, statics: StaticIndex) -> None:
+    """Slide along obstacles."""
+    x, y, z = state[: Column.YAW].tolist()
+    r, half_height_m = state[Column.RADIUS_M :].tolist()
     for i in statics.at(x, y):
         box = statics.boxes[i]
         if not box.solid or z + half_height_m < box.z - box.half_height_m:
@@ -207,7 +203,7 @@ def _kept_out(
             across += math.copysign(over_y, across)
         x = box.x + along * box.cos - across * box.sin
         y = box.y + along * box.sin + across * box.cos
-    return x, y
+    state[Column.X], state[Column.Y] = x, y
 
 
 def _stand(of: Floats, dt: float, heights: Floats, own: NDArray[np.bool_]) -> None:

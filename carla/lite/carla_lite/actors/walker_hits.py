@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from carla_lite.actors.crowd import Column, Floats
-from carla_lite.actors.walkers import LIES_S, Walker, limited
+from carla_lite.actors.walkers import Walker
 from carla_lite.motion.collisions import Contact
 from carla_lite.motion.physics import Body
 
@@ -22,8 +22,6 @@ from carla_lite.motion.physics import Body
 # A walker that walks against a parked car just stops; it takes this impact to fall.
 FALLS_FROM_MPS = 1.0
 _SLACK_M = 1e-6
-_CHANGED = np.array((Column.X, Column.Y, Column.VX, Column.VY, Column.VZ, Column.LIES_S))
-_READ = np.array((*_CHANGED.tolist(), Column.Z, Column.PHYSICS))
 
 
 class WalkerHit(NamedTuple):
@@ -41,33 +39,25 @@ def resolve(bodies: Sequence[Body], walkers: Sequence[Walker], states: Floats) -
     """
     if not bodies or not walkers:
         return []
-    vehicles, people, touching = _near(bodies, states)
-    touched = list(dict.fromkeys(people[touching].tolist()))
-    # Plain numbers: a walker's are read and changed one after the other.
-    rows = dict(zip(touched, states[_READ[:, None], touched].T.tolist(), strict=True))
     hits: list[WalkerHit] = []
     moved: set[int] = set()
-    for a, b, touch in zip(vehicles.tolist(), people.tolist(), touching.tolist(), strict=True):
+    for a, b, touch in zip(*_near(bodies, states), strict=True):
         if not touch and b not in moved:
             continue
-        impulse = _meet(bodies[a], walkers[b], rows[b])
+        impulse = _meet(bodies[a], walkers[b])
         moved.add(b)
         if impulse is not None:
             hits.append(WalkerHit(a, b, Contact(a, None, 0, impulse)))
-    if touched:
-        states[_CHANGED[:, None], touched] = np.array([rows[b] for b in touched]).T[: len(_CHANGED)]
     return hits
 
 
-def _near(bodies: Sequence[Body], states: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+_shape = attrgetter("x", "y", "yaw", "model.half_length_m", "model.half_width_m", "model.reach_m")
+
+
+def _near(bodies: Sequence[Body], states: Floats) -> tuple[list[int], list[int], list[bool]]:
     """Return the pairs that are near each other, ascending, and whether they touch as seen from above."""
     x, y, radius = states[Column.X], states[Column.Y], states[Column.RADIUS_M]
-    shapes = [
-        (body.x, body.y, body.yaw, model.half_length_m, model.half_width_m, model.reach_m)
-        for body in bodies
-        for model in (body.model,)
-    ]
-    cars = np.array(shapes).T
+    cars = np.array([_shape(body) for body in bodies]).T
     reach = cars[5] + 0.5
     # Along x both are in order: the walkers beside each car follow each other.
     order = x.argsort()
@@ -84,13 +74,13 @@ def _near(bodies: Sequence[Body], states: Floats) -> tuple[NDArray[np.intp], NDA
     over_x = cars[3, a] + radius[b] - np.abs(cos * dx + sin * dy)
     over_y = cars[4, a] + radius[b] - np.abs(cos * dy - sin * dx)
     # Rounding may differ from that of ``_overlap``, which decides.
-    touch = (over_x > -_SLACK_M) & (over_y > -_SLACK_M) & (states[Column.COLLIDES, b] != 0.0)
-    return a, b, touch
+    touch = (over_x > -_SLACK_M) & (over_y > -_SLACK_M)
+    return a.tolist(), b.tolist(), touch.tolist()
 
 
 def touches(body: Body, walker: Walker) -> bool:
     """Return whether a walker overlaps a vehicle."""
-    return _overlap(body, walker, walker.x, walker.y, walker.z, walker.lies) is not None
+    return _overlap(body, walker, walker.state.tolist()) is not None
 
 
 def is_blocked(walker: Walker, bodies: Sequence[Body], others: Sequence[Walker]) -> bool:
@@ -102,10 +92,11 @@ def is_blocked(walker: Walker, bodies: Sequence[Body], others: Sequence[Walker])
     ) or any(touches(body, walker) for body in bodies)
 
 
-def _overlap(body: Body, walker: Walker, x: float, y: float, z: float, lies: bool) -> tuple[float, float, float] | None:
+def _overlap(body: Body, walker: Walker, state: Sequence[float]) -> tuple[float, float, float] | None:
     """Return the normal from the vehicle to the walker and the depth along it (m); None if they don't touch."""
     model = body.model
-    height = walker.radius_m if lies else walker.half_height_m
+    x, y, z = state[:3]
+    height = walker.radius_m if state[Column.LIES_S] > 0.0 else walker.half_height_m
     bottom = body.z + model.box_centre_z_m - model.half_height_m
     if z - height > bottom + 2.0 * model.half_height_m or z + height < bottom:
         return None
@@ -123,15 +114,15 @@ def _overlap(body: Body, walker: Walker, x: float, y: float, z: float, lies: boo
     return -side * sin, side * cos, over_y
 
 
-def _meet(body: Body, walker: Walker, state: list[float]) -> tuple[float, float, float] | None:
-    """Let a vehicle and a walker with a row of ``_READ`` meet, and change the row."""
-    x, y, walker_vx, walker_vy, walker_vz, lies_s, z, moves = state
-    found = _overlap(body, walker, x, y, z, lies_s > 0.0)
+def _meet(body: Body, walker: Walker) -> tuple[float, float, float] | None:
+    state = walker.state.tolist()
+    found = _overlap(body, walker, state)
     if found is None:
         return None
     nx, ny, depth = found
-    if moves:
-        state[:2] = x + nx * depth, y + ny * depth
+    x, y, _, _, walker_vx, walker_vy, walker_vz, *_ = state
+    if state[Column.PHYSICS]:
+        walker.state[:2] = x + nx * depth, y + ny * depth
     vx, vy, _ = body.world_velocity()
     closing = (vx - walker_vx) * nx + (vy - walker_vy) * ny
     if closing <= 0.0:
@@ -141,7 +132,9 @@ def _meet(body: Body, walker: Walker, state: list[float]) -> tuple[float, float,
     if body.simulate_physics:
         body.push((-size * nx, -size * ny, 0.0))
     change = size / walker.mass_kg
-    state[2:5] = limited(walker_vx + change * nx), limited(walker_vy + change * ny), limited(walker_vz)
-    if vx * nx + vy * ny > FALLS_FROM_MPS and not walker.invincible:
-        state[5] = LIES_S
+    velocity = walker_vx + change * nx, walker_vy + change * ny
+    if vx * nx + vy * ny > FALLS_FROM_MPS:
+        walker.hit(*velocity)
+    else:
+        walker.set_world_velocity(*velocity, walker_vz)
     return -size * nx, -size * ny, 0.0

@@ -29,11 +29,6 @@ from carla_lite.support import Support, approximated
 LIES_S = 10.0
 
 
-def limited(speed: float) -> float:
-    """Return a part of a velocity (m/s) within a walker's largest speed."""
-    return max(-TOP_SPEED_MPS, min(TOP_SPEED_MPS, speed))
-
-
 @dataclass(slots=True)
 class WalkerControl:
     """A direction in the world's frame, of which only the horizontal part counts, and a speed (m/s)."""
@@ -63,7 +58,7 @@ class Walker(Actor):
         super().__init__(identity, place)
         self.control = WalkerControl()
         self.collides = self.gravity = self.simulate_physics = True
-        self.invincible = self.attributes["is_invincible"].lower() not in ("false", "0")
+        self._invincible = self.attributes["is_invincible"].lower() not in ("false", "0")
         wheelchair = self.attributes["use_wheelchair"].lower() == "true"
         self.look = blueprint.look(wheelchair)
         self._pose: skeleton.Posture | None = None
@@ -160,15 +155,6 @@ class Walker(Actor):
         self.state[Column.PHYSICS] = value
 
     @property
-    def collides(self) -> bool:
-        """Whether vehicles can hit it."""
-        return bool(self.state.item(Column.COLLIDES))
-
-    @collides.setter
-    def collides(self, value: bool) -> None:
-        self.state[Column.COLLIDES] = value
-
-    @property
     def control(self) -> WalkerControl:
         """A copy of what it was asked for last; setting it asks for more."""
         x, y, z, speed, jump = self.state[Column.DIRECTION_X : Column.WANTED_X].tolist()
@@ -222,7 +208,8 @@ class Walker(Actor):
 
     def set_world_velocity(self, vx: float, vy: float, vz: float) -> None:
         """Set the velocity (m/s); a control then returns it to the control's velocity."""
-        self.state[Column.VX : Column.AX] = limited(vx), limited(vy), limited(vz)
+        top = TOP_SPEED_MPS
+        self.state[Column.VX : Column.AX] = max(-top, min(top, vx)), max(-top, min(top, vy)), max(-top, min(top, vz))
 
     def push(self, impulse: Vector) -> None:
         """Add an impulse (N s)."""
@@ -232,7 +219,7 @@ class Walker(Actor):
     def hit(self, vx: float, vy: float) -> None:
         """Take a car's impact: a velocity, and a fall unless it is invincible."""
         self.set_world_velocity(vx, vy, self.vz)
-        if not self.invincible:
+        if not self._invincible:
             self.lies_s = LIES_S
 
     def box(self) -> list[Any]:

@@ -180,6 +180,8 @@ def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
             raise CheckpointError(f"{path / _MANIFEST}: is damaged (its checksum is another); delete {path}.")
         formats.CHECKPOINT.require(path, manifest["format"], inner(manifest, "versions").get(formats.DISTRIBUTION))
         values = read_whole(path / _VALUES)
+        # Before its bytes are read: those of a file with a hole of a tebibyte take an hour.
+        _require_size(path / _TENSORS, manifest.get("tensor_bytes"))
         for name, found in ((_VALUES, hashlib.sha256(values).hexdigest()), (_TENSORS, _sha256(path / _TENSORS))):
             if found != manifest["sha256"][name]:
                 raise CheckpointError(f"{path / name}: is damaged (its SHA-256 is not the manifest's); delete {path}.")
@@ -193,6 +195,13 @@ def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
     except _BROKEN as error:
         _require_memory(error)
         raise CheckpointError(f"{path}: can't be read ({_reason(error)}); delete it to use an older one.") from None
+
+
+def _require_size(path: Path, written: int | None) -> None:
+    """Refuse a file that has another size than it was written with; earlier versions didn't note it."""
+    found = path.stat().st_size
+    if written not in (None, found):
+        raise CheckpointError(f"{path}: is damaged (it has {found} bytes, {written} were written); delete {path.parent}.")
 
 
 def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -225,7 +234,8 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any
     sync(folder / _TENSORS)
     write_synced(folder / _VALUES, _json(values))
     sums = {name: _sha256(folder / name) for name in (_TENSORS, _VALUES)}
-    write_synced(folder / _MANIFEST, _json(sealed({**manifest, "sha256": sums})))
+    size = (folder / _TENSORS).stat().st_size
+    write_synced(folder / _MANIFEST, _json(sealed({**manifest, "sha256": sums, "tensor_bytes": size})))
 
 
 def _prune(root: Path, keep: int) -> None:

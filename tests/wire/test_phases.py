@@ -18,7 +18,11 @@ from tests.wire.conftest import NewRun
 def test_what_was_learned_is_saved_before_an_evaluation_starts(start_server: StartServer, new_run: NewRun) -> None:
     run = new_run("run", start_server())
     evaluating = ("--max-timesteps", "60", "--eval-freq", "40", "--num-eval-episodes", "12")
-    run.start(*evaluating, "--set", "environment.time_limit.constant_s=20", "--set", "environment.blocked_s=60")
+    # The evaluation starts at its step, however many updates are made by then: at least 10.
+    learning = ("--set", "training.max_lead_steps=10")
+    run.start(
+        *evaluating, *learning, "--set", "environment.time_limit.constant_s=20", "--set", "environment.blocked_s=60"
+    )
     run.wait(lambda: run.beat["phase"] == "evaluating")
     learned = run.beat["updates"]
     run.kill()

@@ -26,6 +26,10 @@ from carla_td3.td3.replay.replay import Replay, ReplayError
 SAMPLE_S = 0.1
 WARM_UP_STEPS = 200
 """Steps of random driving. Caches fill during the first half of the run, which the verdict leaves out."""
+MOST_LEAD_STEPS = 10
+"""Steps that the collector may be ahead. A sample belongs to a step, so its updates must be made by about then: on a
+busy machine a collector far ahead would take all steps first, and a leak of the updates would not be seen.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ def measure(steps: int, run_dir: Path, tolerance_mib: float, config: Path | None
     """
     command = [sys.executable, "-m", "carla_td3", "train", "--run-dir", str(run_dir), "--max-timesteps", str(steps)]
     given = () if config is None else ("--config", str(config))
-    extra = (f"training.warmup_steps={WARM_UP_STEPS}", "evaluation.final_episodes=0", *settings)
+    paced = f"training.warmup_steps={WARM_UP_STEPS}", f"training.max_lead_steps={MOST_LEAD_STEPS}"
+    extra = (*paced, "evaluation.final_episodes=0", *settings)
     process = subprocess.Popen([*command, *given, *(part for one in extra for part in ("--set", one))])
     try:
         samples = _samples(process, RunPaths(run_dir))

@@ -201,7 +201,9 @@ def _require_size(path: Path, written: int | None) -> None:
     """Refuse a file that has another size than it was written with; earlier versions didn't note it."""
     found = path.stat().st_size
     if written not in (None, found):
-        raise CheckpointError(f"{path}: is damaged (it has {found} bytes, {written} were written); delete {path.parent}.")
+        raise CheckpointError(
+            f"{path}: is damaged (it has {found} bytes, {written} were written); delete {path.parent}."
+        )
 
 
 def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

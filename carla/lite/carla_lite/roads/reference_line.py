@@ -23,6 +23,8 @@ POLY3_STEP_M = 0.3
 PARAM_POLY3_STEP_M, PARAM_POLY3_PARTS = 0.5, 5
 # From this radius on, the client's single precision shows when it adds an arc's centre.
 FAR_CENTRE_M = 1e4
+# From this heading on, the turn along an arc is lost in the heading's digits, so the client's arc stays at its start.
+LOST_TURN_RAD = 1e12
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ class Geometry:
 
     def __call__(self, d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return x, y, heading (n,) each, at distances d (n,) from the start of this piece."""
-        if self.kind == "arc" and 0.0 < abs(self.parameters[0]) < 1 / FAR_CENTRE_M:
-            return self._far_arc(self._clamped(d), *self.parameters)
+        if self.kind == "arc" and self.parameters[0] and self._shows_digits:
+            return self._arc_in_digits(self._clamped(d), *self.parameters)
         u, v, turn = self._local(d)
         cos, sin = np.cos(self.heading), np.sin(self.heading)
         return self.x + u * cos - v * sin, self.y + u * sin + v * cos, self.heading + turn
@@ -89,8 +91,12 @@ class Geometry:
         d = np.maximum(d, 0.0)
         return np.where(self.length < d, self.length, d)
 
-    def _far_arc(self, d: FloatArray, curvature: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return x, y, heading of an arc as in the client, to the centimetre or the metre (GeometryArc)."""
+    @property
+    def _shows_digits(self) -> bool:
+        return abs(self.parameters[0]) < 1 / FAR_CENTRE_M or abs(self.heading) > LOST_TURN_RAD
+
+    def _arc_in_digits(self, d: FloatArray, curvature: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return x, y, heading of an arc as in the client, whose digits show there (GeometryArc)."""
         radius, turn = 1.0 / curvature, self.heading + d * curvature
         places = []
         for start, begin, end in (

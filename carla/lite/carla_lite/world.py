@@ -277,6 +277,7 @@ class World:
         collided = self._collide()
         if self._studio is not None and self._studio.active:
             self._studio.tick(delta_s, collided)
+            self._crowd.hold(self.walkers)  # a replay adds and removes some
         snapshot = TickSnapshot(
             self.frame,
             self.elapsed_s,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,3 +56,17 @@ def test_a_strict_world_has_room_at_every_spawn_point(streams: Published):
         on_the_road = Pose(point.x, point.y, world.network.height(point.x, point.y), 0.0, point.yaw)
         with pytest.raises(RpcError, match=NO_ROOM):
             world.spawn("vehicle.mitsubishi.fusorosa", {}, on_the_road)
+
+
+def test_a_camera_sees_who_is_left_by_this_ticks_replay(streams: Published, monkeypatch: pytest.MonkeyPatch):
+    world = World(streams, Maps("Lite01"))
+    at = world.network.spawn_points()[0]
+    world.spawn("sensor.camera.rgb", {}, Pose(at.x, at.y, at.z + 2.0, 0.0, at.yaw))
+    there = [(at.x + ahead * math.cos(at.yaw), at.y + ahead * math.sin(at.yaw)) for ahead in (4.0, 7.0)]
+    gone, _ = [world.spawn("walker.pedestrian.0001", {}, Pose(x, y, at.z + 1.0)) for x, y in there]
+    world.tick()
+    replay = SimpleNamespace(active=True, tick=lambda *_: world.destroy(gone.id), leave_episode=lambda: None)
+    monkeypatch.setattr(world, "_studio", replay)
+    streams.order.clear()
+    world.tick()
+    assert streams.order == [world.stream, world.sensors[0].stream]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,9 @@ TOP_SPEED_MPS = 40.96
 JUMP_MPS = 4.2
 ACCELERATION_MPS2 = 10.0
 TURN_RADPS = 2.0 * math.pi
-STRIDE_M = 1.5  # length of two steps of an adult
+STRIDE_M, _ADULT_HALF_HEIGHT_M = 1.5, 0.93  # two steps of an adult
+WALKS_FROM_M2PS2 = 0.01
+"""Square of the speed from which a walker is drawn walking."""
 LYING_RAD = -0.5 * math.pi
 # Deceleration of a fallen walker that slides on asphalt.
 SLIDING_MPS2 = 6.0
@@ -59,6 +61,9 @@ COLUMNS = Column.HALF_HEIGHT_M + 1
 # Actor record of 119 bytes, as ``wire`` has the others'; its last part is a walker's control: direction, speed, jump.
 _RECORD = np.dtype([("id", "<u4"), ("state", "u1"), ("figures", "<f4", 19), ("jump", "u1"), ("rest", "V37")])
 _DEGREES = 180.0 / math.pi
+
+
+_Figure = TypeVar("_Figure", float, Floats)
 
 
 class Member(Protocol):
@@ -123,10 +128,15 @@ class Crowd:
         turns = np.zeros((3, len(which)))
         turns[0], turns[1] = np.where(lies, LYING_RAD, 0.0), of[Column.YAW]
         vx, vy, heights = of[Column.VX], of[Column.VY], of[Column.HALF_HEIGHT_M]
-        strides = of[Column.STRIDES_M] / (STRIDE_M * heights / 0.93)
-        walks = ~lies & (vx * vx + vy * vy > 0.01)
-        phases = np.where(walks, (strides * PHASES).astype(np.intp) % PHASES, PHASES)
+        made = strides(of[Column.STRIDES_M], heights)
+        walks = ~lies & (vx * vx + vy * vy > WALKS_FROM_M2PS2)
+        phases = np.where(walks, (made * PHASES).astype(np.intp) % PHASES, PHASES)
         return People(self._ids[which], of[: Column.YAW], turns, heights, phases, self._colours[which])
+
+
+def strides(way_m: _Figure, half_height_m: _Figure) -> _Figure:
+    """Return how many strides a way takes, of one walker or of several."""
+    return way_m / (STRIDE_M * half_height_m / _ADULT_HALF_HEIGHT_M)
 
 
 def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: float | None = None) -> None:

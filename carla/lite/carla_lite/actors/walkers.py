@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_lite.actors.actor import Actor, Identity, compose, register
-from carla_lite.actors.crowd import COLUMNS, LYING_RAD, STRIDE_M, TOP_SPEED_MPS, Column
+from carla_lite.actors.crowd import COLUMNS, LYING_RAD, TOP_SPEED_MPS, WALKS_FROM_M2PS2, Column, strides
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import ids_of
 from carla_lite.blueprints.walkers import AI_CONTROLLER, WalkerBlueprint
@@ -236,8 +236,8 @@ class Walker(Actor):
         state = self.state.tolist()
         x, y, z, yaw, vx, vy, *_ = state
         lying = state[Column.LIES_S] > 0.0
-        walks = not lying and vx * vx + vy * vy > 0.01
-        phase = state[Column.STRIDES_M] / (STRIDE_M * self.half_height_m / 0.93) if walks else None
+        walks = not lying and vx * vx + vy * vy > WALKS_FROM_M2PS2
+        phase = strides(state[Column.STRIDES_M], self.half_height_m) if walks else None
         size = self.radius_m, self.radius_m, self.half_height_m
         place = Pose(x, y, z, LYING_RAD if lying else 0.0, yaw, 0.0)
         person = Person(place, size, self.look, phase, actor=self.id)

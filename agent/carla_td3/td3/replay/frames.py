@@ -139,10 +139,11 @@ def erase(frames: NDArray[np.uint8], most: int, rng: np.random.Generator) -> Non
     sizes = rng.integers(*_ERASED_CELLS, (len(frames), most, 2), endpoint=True)
     corners = rng.integers(0, across - sizes + 1)
     greys = rng.integers(*_ERASED_GREY, (len(frames), most), endpoint=True)
-    for row, rectangles in enumerate(count):
-        drawn = (each[row, :rectangles] for each in (sizes, corners, greys))
-        for (high, wide), (y, x), grey in zip(*drawn, strict=True):
-            frames[row, :, y : y + high, x : x + wide] = grey
+    drawn = np.arange(most) < count[:, None]
+    # As Python's numbers: slices by numpy's take three times as long.
+    each = (values.tolist() for values in (drawn.nonzero()[0], sizes[drawn], corners[drawn], greys[drawn]))
+    for row, (high, wide), (y, x), grey in zip(*each, strict=True):
+        frames[row, :, y : y + high, x : x + wide] = grey
 
 
 def depth_to_space(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -156,11 +156,10 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int, networks: Ne
     activations = max(0, peak - networks.parameter_bytes())
     share = _FLOAT16_WORKSPACE if unfolds else _ONEDNN_WORKSPACE
     workspace = 0 if cuda else int(share * activations)
-    copies = 1 if config.replay.demonstrations is None else 2  # as the two rings give it, and joined
     graphs = config.td3.cuda_graph and cuda and not config.memory.offload
     sampled, on_device = (batch_bytes(count, stack, privileged, config.td3.n_step) for count in (batch, rows))
     return (
-        Item("sampled batch", "always", host=copies * sampled, device=cuda * on_device),
+        Item("sampled batch", "always", host=sampled, device=cuda * on_device),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         *((Item("CUDA graphs and their inputs", "always", device=_CUDA_GRAPHS + sampled),) if graphs else ()),
         _placed("activations", "updating", activations, cuda),

@@ -15,7 +15,6 @@ import torch
 
 from carla_td3.td3.algorithm import Algorithm
 from carla_td3.td3.executor import Attempt
-from carla_td3.td3.replay.frames import ACTION, VECTOR
 from carla_td3.td3.replay.replay import Batch
 
 T = TypeVar("T")
@@ -58,19 +57,11 @@ def dry_run(algorithm: Algorithm, batch_size: int, attempt: Attempt) -> Peaks:
 
 def zero_batch(algorithm: Algorithm, rows: int) -> Batch:
     """Return a batch of zeros."""
-    stack = algorithm.stack
-    frames = stack.frames + stack.new(algorithm.config.n_step)
-    return Batch(
-        frames=torch.zeros(rows, frames, *stack.frame_shape, dtype=torch.uint8),
-        vector=torch.zeros(rows, VECTOR),
-        next_vector=torch.zeros(rows, VECTOR),
-        action=torch.zeros(rows, ACTION),
-        reward=torch.zeros(rows),
-        terminated=torch.zeros(rows),
-        privileged=torch.zeros(rows, algorithm.privileged),
-        next_privileged=torch.zeros(rows, algorithm.privileged),
-        discount=torch.ones(rows),
-    )
+    batch = Batch.empty(rows, algorithm.stack, algorithm.config.n_step, algorithm.privileged)
+    for name in batch.__dataclass_fields__:
+        getattr(batch, name).zero_()
+    batch.discount.fill_(1)  # without a target, the gradients would be zeros too
+    return batch
 
 
 @torch.inference_mode()

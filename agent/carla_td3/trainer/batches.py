@@ -7,6 +7,7 @@ returns and the erasing of frames. No generator state can be lost. Writes no rin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,21 @@ class Batches:
         self._config = config
         self._demonstrations = None if config.replay.demonstrations is None else demonstrations(config, log)
 
+    @cached_property
+    def _batch(self) -> Batch:
+        """Memory of all batches, made only after the dry run has given back that of its own."""
+        td3, privileged = self._config.td3, privileged_numbers(self._config.environment)
+        return Batch.empty(td3.batch_size, _seen(self._config), td3.n_step, privileged)
+
     def draw(self, own: Source, update: int) -> Batch:
-        """Return the batch of an update on the CPU; the next one overwrites its frames."""
-        td3 = self._config.td3
-        parts = self._parts(own, update)
-        drawn = [source.sample(rows, rng, None, td3.n_step, td3.gamma) for source, rows, rng in parts]
-        batch = drawn[0] if len(drawn) == 1 else Batch.joined(drawn)
+        """Return the batch of an update on the CPU; the next one overwrites it."""
+        td3, at = self._config.td3, 0
+        for source, rows, rng in self._parts(own, update):
+            source.sample(rows, rng, None, td3.n_step, td3.gamma, self._batch[at : at + rows])
+            at += rows
         if td3.random_erasing:
-            erase(batch.frames.numpy(), td3.random_erasing, generator(self._config.seed, Purpose.ERASING, update))
-        return batch
+            erase(self._batch.frames.numpy(), td3.random_erasing, generator(self._config.seed, Purpose.ERASING, update))
+        return self._batch
 
     def fetch(self, own: Source, update: int) -> None:
         """Ask the kernel to read the frames that ``draw`` will use."""
@@ -83,8 +90,7 @@ def demonstrations(config: AgentConfig, log: Callable[..., None] = _no_log) -> S
     """
     run = RunPaths(Path(config.replay.demonstrations or ""))
     folders = list(run.rings().values()) or [run.replay]
-    stack = FrameStack.of(config.environment.camera).seen_by(config.td3.network)
-    rings = [undamaged(folder, stack, log) for folder in folders]
+    rings = [undamaged(folder, _seen(config), log) for folder in folders]
     for ring in rings:
         ring.layout.require_privileged(ring.directory, privileged_numbers(config.environment))
     held = [ring for ring in rings if ring.steps]
@@ -98,6 +104,10 @@ def demonstrations(config: AgentConfig, log: Callable[..., None] = _no_log) -> S
                 f"{value}: record it again, or set {key} to {recorded[key]}."
             )
     return Rings(held)
+
+
+def _seen(config: AgentConfig) -> FrameStack:
+    return FrameStack.of(config.environment.camera).seen_by(config.td3.network)
 
 
 def _recorded(config: AgentConfig) -> dict[str, Any]:

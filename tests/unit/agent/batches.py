@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from carla_td3.config import NetworkConfig
@@ -31,6 +32,23 @@ def random_batch(size: int, seed: int = 0, privileged: int = 0, stack: FrameStac
         next_privileged=torch.rand(size, privileged, generator=rng) * 2 - 1,
         discount=torch.ones(size),
     )
+
+
+class MadeUp:
+    """A replay whose batches a function of their size and a generator makes."""
+
+    steps = 0
+
+    def __init__(self, make: Callable[[int, np.random.Generator], Batch]) -> None:
+        self._make = make
+
+    def sample(self, size: int, rng: np.random.Generator, *given: Any) -> None:
+        made, into = self._make(size, rng), given[-1]
+        for name in made.__dataclass_fields__:
+            getattr(into, name).copy_(getattr(made, name))
+
+    def fetch(self, *_: object) -> None:
+        """Nothing is on a disk."""
 
 
 def bits(algorithm: Algorithm) -> dict[str, bytes]:

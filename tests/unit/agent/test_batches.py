@@ -70,8 +70,7 @@ def same(ours: Batch, theirs: Batch) -> bool:
 
 def test_without_anything_a_batch_is_the_replay_s_own(own: Replay) -> None:
     found = Batches(settings_of()).draw(own, 7)
-    expected = Batch.joined([found])
-    assert same(own.sample(8, generator(0, Purpose.SAMPLING, 7)), expected)
+    assert same(own.sample(8, generator(0, Purpose.SAMPLING, 7)), found)
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.5, 4), (0.25, 2), (0.01, 0), (0.99, 8)])
@@ -99,10 +98,16 @@ def test_a_batch_depends_on_seed_and_number_alone(tmp_path: Path, own: Replay) -
     straight, resumed = Batches(values), Batches(values)
     for update in range(5):
         straight.draw(own, update)
-    expected = Batch.joined([straight.draw(own, 5)])
+    expected = straight.draw(own, 5)
     resumed.fetch(own, 5)
     assert same(resumed.draw(own, 5), expected)
     assert not same(resumed.draw(own, 6), expected)
+
+
+def test_the_next_batch_takes_the_memory_of_the_last(tmp_path: Path, own: Replay) -> None:
+    batches = Batches(settings_of(recorded(tmp_path / "shown")))
+    first, second = batches.draw(own, 0), batches.draw(own, 1)
+    assert all(getattr(first, name).data_ptr() == getattr(second, name).data_ptr() for name in ("frames", "vector"))
 
 
 def test_a_demonstrated_batch_is_counted_to_the_byte(tmp_path: Path, own: Replay) -> None:
@@ -111,7 +116,7 @@ def test_a_demonstrated_batch_is_counted_to_the_byte(tmp_path: Path, own: Replay
     size = sum(getattr(found, name).nbytes for name in found.__dataclass_fields__)
     assert sizes.batch_bytes(8, n_step=3) == size
     (item,) = (each for each in estimate.estimate(values, cuda=False).items if each.name == "sampled batch")
-    assert item.host == 2 * size  # as the rings give it, and in one piece
+    assert item.host == size
 
 
 def test_a_learner_goes_on_bit_for_bit_with_all_of_it(tmp_path: Path) -> None:

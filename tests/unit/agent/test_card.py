@@ -23,10 +23,9 @@ from carla_td3.exits import AgentError
 from carla_td3.memory import snapshot
 from carla_td3.memory.watermarks import Watermarks
 from carla_td3.run_directory import prepare
-from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.learner import Learner
-from tests.unit.agent.batches import CPU, random_batch
+from tests.unit.agent.batches import CPU, MadeUp, random_batch
 from tests.unit.agent.watched import distance
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
@@ -34,19 +33,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 REPOSITORY = Path(__file__).resolve().parents[3]
 PRECISIONS = ("float32", "bfloat16", "float16")
 SIZE = 64
-
-
-class AlwaysTheSame:
-    """A replay with one batch."""
-
-    def __init__(self, size: int = SIZE) -> None:
-        self._batch = random_batch(size)
-
-    def sample(self, *_: object) -> Batch:
-        return self._batch
-
-    def fetch(self, *_: object) -> None:
-        """Nothing is on a disk."""
 
 
 @pytest.fixture
@@ -73,11 +59,11 @@ def settings(**values: Any) -> AgentConfig:
 
 
 @contextlib.contextmanager
-def learning(folder: Path, chosen: AgentConfig, size: int = SIZE) -> Iterator[tuple[Learner, RunPaths]]:
-    run = RunPaths(folder)
+def learning(folder: Path, chosen: AgentConfig) -> Iterator[tuple[Learner, RunPaths]]:
+    run, batch = RunPaths(folder), random_batch(chosen.td3.batch_size)
     with prepare(run, resume=False):
         learner = Learner(chosen, run)
-        learner._replay = AlwaysTheSame(size)  # type: ignore[assignment]
+        learner._replay = MadeUp(lambda *_: batch)  # type: ignore[assignment]
         yield learner, run
 
 
@@ -108,7 +94,7 @@ def test_a_first_update_beyond_the_fraction_is_finished_in_parts_before_anything
 ) -> None:
     size = 4096
     chosen = settings(memory={"per_process_memory_fraction": held_to(card, 400)}, td3={"batch_size": size})
-    with learning(tmp_path, chosen, size) as (learner, run):
+    with learning(tmp_path, chosen) as (learner, run):
         learner.dry_run()
         assert 1 <= learner.micro_batch < size
         learner.update()

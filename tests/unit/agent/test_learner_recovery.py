@@ -11,10 +11,9 @@ import torch
 from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.run_directory import prepare
-from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.learner import Learner
-from tests.unit.agent.batches import CPU, random_batch
+from tests.unit.agent.batches import CPU, MadeUp, random_batch
 from tests.unit.agent.failing import Failing
 from tests.unit.agent.watched import SIZE, SMALL
 
@@ -49,7 +48,7 @@ def test_a_learner_that_left_its_device_finishes_the_same_update(
     with prepare(run, resume=False):
         learner = Learner(settings, run)
         monkeypatch.setattr(learner._recovery, "_last_resort", learner._move_to_cpu)
-        monkeypatch.setattr(learner, "_replay", AlwaysTheSame())
+        monkeypatch.setattr(learner, "_replay", MadeUp(lambda size, _: random_batch(size)))
         undisturbed = TD3(settings.td3, CPU, settings.seed)
         learner.update()
         undisturbed.update(random_batch(SIZE))
@@ -67,13 +66,3 @@ def test_a_learner_that_left_its_device_finishes_the_same_update(
     ours, theirs = learner._algorithm.state(), undisturbed.state()
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
     assert learner.losses().keys() == expected.keys()
-
-
-class AlwaysTheSame:
-    """A replay with one batch."""
-
-    def sample(self, *_: object) -> Batch:
-        return random_batch(SIZE)
-
-    def fetch(self, *_: object) -> None:
-        """Nothing is on a disk."""

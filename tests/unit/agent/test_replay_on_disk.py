@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from carla_td3.td3.replay.replay import Batch, Replay
+from carla_td3.td3.replay.replay import Replay
 from carla_td3.td3.replay.ring import Ring
 
 RNG = np.random.default_rng
@@ -102,9 +102,9 @@ def test_what_is_fetched_ahead_covers_what_is_drawn_a_step_later(
     read: list[np.ndarray] = []
     gather = replay.gather
 
-    def gather_and_note(rows: np.ndarray, *how: Any) -> Batch:
+    def gather_and_note(rows: np.ndarray, *how: Any) -> None:
         read.append(rows)
-        return gather(rows, *how)
+        gather(rows, *how)
 
     monkeypatch.setattr(Ring, "fetch", lambda _, slots, count: fetched.append((slots, count)))
     monkeypatch.setattr(replay, "gather", gather_and_note)

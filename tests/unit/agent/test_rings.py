@@ -74,7 +74,16 @@ def test_a_batch_depends_only_on_the_generator(two: list[Replay]) -> None:
     first, second = rings.sample(64, RNG(7)), same.sample(64, RNG(7))
     assert torch.equal(first.frames, second.frames)
     assert torch.equal(first.reward, second.reward)
-    assert len(rings._frames_out) == 1
+
+
+def test_a_batch_is_written_over_another_one(two: list[Replay]) -> None:
+    rings = Rings(two)
+    expected, earlier = rings.sample(64, RNG(7), n_step=2, gamma=0.9), rings.sample(64, RNG(8), n_step=2, gamma=0.9)
+    for name in earlier.__dataclass_fields__:
+        getattr(earlier, name).fill_(77)
+    found = rings.sample(64, RNG(7), n_step=2, gamma=0.9, into=earlier)
+    assert found is earlier
+    assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in found.__dataclass_fields__)
 
 
 def test_an_empty_ring_gives_nothing_and_only_empty_ones_raise(two: list[Replay], tmp_path: Path) -> None:

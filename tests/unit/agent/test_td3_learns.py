@@ -23,7 +23,7 @@ from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
 from carla_td3.trainer.checkpoint import CheckpointError
 from carla_td3.trainer.learner import Learner
-from tests.unit.agent.batches import CPU, bits
+from tests.unit.agent.batches import CPU, MadeUp, bits
 from tests.unit.agent.sac import SAC, SoftNetworks
 
 Seen = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -98,18 +98,6 @@ def test_learns_what_the_vector_tells() -> None:
     assert after < 0.12
 
 
-class Bandit:
-    """A replay of one-step episodes."""
-
-    steps = 0
-
-    def sample(self, size: int, rng: np.random.Generator, *_: object) -> Batch:
-        return _bandit(rng, _told, size)
-
-    def fetch(self, *_: object) -> None:
-        """Nothing is on a disk."""
-
-
 def test_another_algorithm_learns_and_resumes_likewise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(config.ALGORITHMS, "sac", "tests.unit.agent.sac:SAC")
     td3 = CONFIG.model_dump() | {"micro_batch": 20}
@@ -122,7 +110,7 @@ def test_another_algorithm_learns_and_resumes_likewise(tmp_path: Path, monkeypat
         untrained, before = bits(sac), _error(sac, _told)
         learner.dry_run()
         assert bits(sac) == untrained
-        monkeypatch.setattr(learner, "_replay", Bandit())
+        monkeypatch.setattr(learner, "_replay", MadeUp(lambda size, rng: _bandit(rng, _told, size)))
         for _ in range(300):
             learner.update()
         assert before > 0.3

@@ -5,8 +5,7 @@ Owns the meaning of a row for a reader. Writes nothing, and draws nothing: ``sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from carla_td3.td3.replay.frames import FrameStack, frame_shape
+from carla_td3.td3.replay.frames import ACTION, VECTOR, FrameStack
 from carla_td3.td3.replay.layout import Layout, ReplayError
 from carla_td3.td3.replay.ring import Ring
 
@@ -47,9 +46,11 @@ class Batch:
         return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
 
     @classmethod
-    def joined(cls, parts: Sequence[Batch]) -> Batch:
-        """Return several batches as one, in new memory."""
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
+    def empty(cls, rows: int, stack: FrameStack, n_step: int = 1, privileged: int = 0) -> Batch:
+        """Return new memory for a batch; its numbers are arbitrary."""
+        frames = torch.empty(rows, stack.frames + stack.new(n_step), *stack.frame_shape, dtype=torch.uint8)
+        shapes = (VECTOR,), (VECTOR,), (ACTION,), (), (), (privileged,), (privileged,), ()
+        return cls(frames, *(torch.empty(rows, *shape) for shape in shapes))
 
     def __len__(self) -> int:
         """Number of transitions, B."""
@@ -65,7 +66,7 @@ class Reader:
 
     def __init__(self, ring: Ring, stack: FrameStack) -> None:
         self._ring = ring
-        self._stack = stack
+        self._stack = replace(stack, side=ring.layout.side, planes=ring.layout.planes)
 
     @property
     def directory(self) -> Path:
@@ -141,60 +142,73 @@ class Reader:
         found: NDArray[np.int64] = self._ring.rows["episode_step"][rows % self.capacity].astype(np.int64)
         return found
 
-    def frames_in_row(self, n_step: int) -> int:
-        """Return the number of frames per transition in a batch."""
-        return self._stack.frames + self._stack.new(n_step)
+    def empty_batch(self, rows: int, n_step: int) -> Batch:
+        """Return new memory for a batch of this ring's transitions."""
+        return Batch.empty(rows, self._stack, n_step, self.layout.privileged)
 
     def prefetch(self, rows: NDArray[np.int64]) -> None:
         """Ask the kernel to read the frames of these rows' transitions."""
         self._ring.fetch((rows - self._stack.reach) % self.capacity, self._stack.reach + 1 + IN_FLIGHT)
 
-    def gather(self, rows: NDArray[np.int64], head: int, n_step: int, gamma: float, frames: NDArray[np.uint8]) -> Batch:
-        """Return the transitions whose first steps arrive at these rows.
+    def gather(self, rows: NDArray[np.int64], head: int, n_step: int, gamma: float, batch: Batch, at: int) -> None:
+        """Write the transitions whose first steps arrive at these rows into a batch.
 
         Args:
-            rows: B of them, below ``head``.
+            rows: numbers below ``head``.
             head: row after the last that may be read.
             n_step: as in ``sample``.
             gamma: as in ``sample``.
-            frames: output array for the batch's frames, (B · ``frames_in_row``, bytes of a frame).
+            batch: what is written.
+            at: place of the first transition in it.
         """
-        last, first = self._last_rows(rows, head, n_step), rows - self.episode_steps(rows)
-        stacks = rows[:, None] + self._stack.before, last[:, None] + self._stack.arrived[-self._stack.new(n_step) :]
-        windows = np.maximum(np.concatenate(stacks, axis=1), first[:, None]) % self.capacity
-        np.take(self._ring.frames, windows.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
-        before, stepped, arrived = self._ring.rows_at(np.stack((rows - 1, rows, last)) % self.capacity)
-        none = np.empty((len(rows), 0))
-        columns = (
-            *(before["vector"], arrived["vector"], stepped["action"]),
-            *(self._return(rows, last, n_step, gamma), arrived["terminated"]),
-            *(each["privileged"] if self.layout.privileged else none for each in (before, arrived)),
-            gamma ** (last - rows),
-        )
-        return Batch(
-            torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side, self.layout.planes)),
-            *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
-        )
-
-    def _last_rows(self, rows: NDArray[np.int64], head: int, n_step: int) -> NDArray[np.int64]:
-        """Return the rows at which the n-th steps arrive, or the last rows of their episodes below ``head``.
-
-        An aborted episode ends where the next one's first row follows.
-        """
-        last = rows
-        for _ in range(n_step - 1):
-            here, after = self._ring.rows_at(np.stack((last, last + 1)) % self.capacity)
-            follows = (last + 1 < head) & (after["episode_step"] == here["episode_step"] + 1)
-            goes_on = follows & (here["terminated"] == 0) & (here["truncated"] == 0)
-            last = last + goes_on
-        return last
-
-    def _return(self, rows: NDArray[np.int64], last: NDArray[np.int64], n_step: int, gamma: float) -> NDArray[Any]:
-        """Return Σ γᵏ rₖ over the steps that arrive at ``rows`` to ``last``, (B,)."""
-        steps = np.arange(n_step)
-        rewards = self._ring.rows["reward"][(rows[:, None] + steps) % self.capacity]
-        summed: NDArray[Any] = np.where(steps <= (last - rows)[:, None], rewards * gamma**steps, 0).sum(axis=1)
-        return summed
+        slots = rows % self.capacity
+        held = self._ring.rows_at(slots[:, None] + np.arange(-1, n_step))
+        before, arrivals = held[:, 0], held[:, 1:]
+        later = _later_steps(arrivals, head - rows)
+        last = self._ring.rows_at(slots + later)
+        columns = {
+            "vector": before["vector"],
+            "next_vector": last["vector"],
+            "action": arrivals["action"][:, 0],
+            "reward": _returns(arrivals["reward"], later, gamma),
+            "terminated": last["terminated"],
+            "discount": gamma**later,
+        }
+        if self.layout.privileged:
+            columns |= {"privileged": before["privileged"], "next_privileged": last["privileged"]}
+        places = slice(at, at + len(rows))
+        for name, column in columns.items():
+            getattr(batch, name).numpy()[places] = column
+        arrived = self._stack.arrived[-self._stack.new(n_step) :]
+        stacks = slots[:, None] + self._stack.before, (slots + later)[:, None] + arrived
+        first = slots - arrivals["episode_step"][:, 0]
+        windows = np.maximum(np.concatenate(stacks, axis=1), first[:, None])
+        frames = batch.frames.flatten(2).numpy()[places]
+        np.take(self._ring.frames, windows, axis=0, out=frames, mode="wrap")  # "raise" would copy twice
 
     def _step(self, row: int) -> int:
         return int(self._ring.rows["step"][row % self.capacity])
+
+
+def _later_steps(arrivals: NDArray[Any], room: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many steps of each transition follow its first, (B,): up to n-1, fewer at its episode's end.
+
+    An aborted episode ends where the next one's first row follows.
+
+    Args:
+        arrivals: rows at which the steps would arrive, (B, n).
+        room: how many of them may be read, (B,).
+    """
+    later = np.zeros(len(arrivals), np.int64)
+    for number in range(1, arrivals.shape[1]):
+        here, after = arrivals[:, number - 1], arrivals[:, number]
+        follows = (number < room) & (after["episode_step"] == here["episode_step"] + 1)
+        later += (later == number - 1) & follows & (here["terminated"] == 0) & (here["truncated"] == 0)
+    return later
+
+
+def _returns(rewards: NDArray[np.float32], later: NDArray[np.int64], gamma: float) -> NDArray[np.float64]:
+    """Return Σ γᵏ rₖ over the first step and the ``later`` ones, (B,); rewards (B, n)."""
+    steps = np.arange(rewards.shape[1])
+    summed: NDArray[np.float64] = np.where(steps <= later[:, None], rewards * gamma**steps, 0).sum(axis=1)
+    return summed

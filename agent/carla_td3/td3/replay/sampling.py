@@ -10,10 +10,10 @@ import resource
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from carla_td3.td3.replay.layout import ReplayError
@@ -53,7 +53,6 @@ class Source(ABC):
     """Source of batches, drawn uniformly over all transitions of one ring or several."""
 
     def __init__(self) -> None:
-        self._frames_out: dict[int, NDArray[np.uint8]] = {}  # reused: page faults of new memory would double the time
         self._to_fetch = 0  # batches
 
     @property
@@ -67,7 +66,13 @@ class Source(ABC):
         """The rings, at least one."""
 
     def sample(
-        self, batch: int, rng: np.random.Generator, until: int | None = None, n_step: int = 1, gamma: float = 1.0
+        self,
+        batch: int,
+        rng: np.random.Generator,
+        until: int | None = None,
+        n_step: int = 1,
+        gamma: float = 1.0,
+        into: Batch | None = None,
     ) -> Batch:
         """Draw transitions uniformly, with replacement.
 
@@ -78,23 +83,28 @@ class Source(ABC):
                 batch doesn't depend on rows that a writer, up to 10 rows ahead, has added since. None: from all.
             n_step: most rewards to sum: fewer if the episode ended, in any way, or isn't that long yet.
             gamma: discount of each reward after the first.
+            into: B transitions to overwrite; page faults of new memory would double the time.
 
         Returns:
-            The batch on the CPU. Its ``frames`` are overwritten by the next call with the same B.
+            ``into``, or a new batch on the CPU.
 
         Raises:
             ReplayError: there is nothing to draw from.
         """
+        into = self._rings[0].empty_batch(batch, n_step) if into is None else into
         since = [ring.oldest(ring.head(until)) for ring in self._rings]
         waits = _waits_for_disk()
         while True:
             windows = self._windows(since, until)
             drawn = self._draw(windows, batch, rng)
             if drawn is not None:
-                result = self._gathered(drawn, n_step, gamma)
+                at = 0
+                for window, rows in drawn:
+                    window.ring.gather(rows, window.head, n_step, gamma, into, at)
+                    at += len(rows)
                 if all(rows.min() >= window.ring.oldest_whole() for window, rows in drawn):
                     self._to_fetch = _FETCHED_AHEAD if _waits_for_disk() > waits else max(0, self._to_fetch - 1)
-                    return result
+                    return into
             elif not any(window.overtaken for window in windows):
                 raise ReplayError(f"{self._rings[0].directory}: no transition to sample; collect some steps first.")
             # The writer overtook this process while it was held up: the rows read may be torn.
@@ -125,7 +135,7 @@ class Source(ABC):
 
         They are drawn from the windows joined; a first observation is drawn again, from all windows.
         """
-        ends = np.cumsum([window.rows for window in windows])
+        ends = list(accumulate(window.rows for window in windows))
         if not ends[-1]:
             return None
         places = rng.integers(0, ends[-1], batch)
@@ -137,26 +147,9 @@ class Source(ABC):
                 return [(window, rows) for window, _, rows in _split(windows, ends, places) if len(rows)]
             places[first] = rng.integers(0, ends[-1], int(first.sum()))
 
-    def _gathered(self, drawn: Sequence[tuple[_Window, NDArray[np.int64]]], n_step: int, gamma: float) -> Batch:
-        """Return the transitions of all rings in one batch, ring after ring."""
-        window = self._rings[0].frames_in_row(n_step)
-        count = window * sum(len(rows) for _, rows in drawn)
-        if count not in self._frames_out:
-            self._frames_out[count] = np.empty((count, self._rings[0].layout.frame_bytes), dtype=np.uint8)
-        frames, parts, begin = self._frames_out[count], [], 0
-        for source, rows in drawn:
-            end = begin + window * len(rows)
-            parts.append(source.ring.gather(rows, source.head, n_step, gamma, frames[begin:end]))
-            begin = end
-        if len(parts) == 1:
-            return parts[0]
-        shape = parts[0].frames.shape[1:]
-        small = [replace(part, frames=part.frames[:, :0]) for part in parts]  # the frames are already joined
-        return replace(Batch.joined(small), frames=torch.from_numpy(frames).view(-1, *shape))
-
 
 def _split(
-    windows: Sequence[_Window], ends: NDArray[np.int64], places: NDArray[np.int64]
+    windows: Sequence[_Window], ends: Sequence[int], places: NDArray[np.int64]
 ) -> Iterator[tuple[_Window, Any, NDArray[np.int64]]]:
     """Yield each window, which places lie in it, and their rows, in their order."""
     if len(windows) == 1:

@@ -72,7 +72,8 @@ def transitions(count: int) -> Figures:
         import numpy as np
 
         rng = np.random.default_rng(0)
-        batches = _per_s(lambda: replay.sample(256, rng), 50)
+        batch = replay.sample(256, rng)
+        batches = _per_s(lambda: replay.sample(256, rng, into=batch), 50)
         replay.close()
         disk_mib = sum(file.stat().st_blocks for file in folder.iterdir()) * 512 / 2**20
         check_s = _seconds(lambda: mend_rings([folder], DEFAULT, lambda *_, **__: None))

@@ -130,13 +130,14 @@ def _ours(config: TD3Config, device: str, way: Way, directory: Path) -> Update:
                 replay.start_episode(arrived.image[-1], arrived.vector)
         observation = arrived
     rng = np.random.default_rng(0)
-    frames = replay.sample(config.batch_size, rng).frames.numpy()
+    batch = replay.sample(config.batch_size, rng)
+    frames = batch.frames.numpy()
     _assert_pixels_vary(frames.reshape(-1, frames[0, 0].size))
     td3 = TD3(config.model_copy(update={"cuda_graph": way is Way.CAPTURED}), torch.device(device), seed=0)
     if way is Way.COMPILED:
         for part in ("bellman_target", "critic_loss", "actor_loss"):
             setattr(td3, part, torch.compile(getattr(td3, part)))
-    return lambda: td3.update(replay.sample(config.batch_size, rng))
+    return lambda: td3.update(replay.sample(config.batch_size, rng, into=batch))
 
 
 def _stable_baselines(config: TD3Config, device: str, _: Path) -> Update:

@@ -139,7 +139,7 @@ def seen(policy: Policy, ring: Source) -> Seen:
     head, parts = policy.auxiliary if isinstance(policy, Networks) else None, []
     for number in range(BATCHES):
         batch = ring.sample(BATCH, np.random.default_rng(number))
-        f = policy.features(batch.frames[:, : policy.stack.frames], batch.privileged)
+        f = policy.features(batch.frames[:, : policy.stack.frames], batch.vector, batch.privileged)
         told = [] if head is None else [head(f)]
         parts.append((policy.actor(f, batch.vector), batch.privileged, *told))
     acted, known, *tell = (torch.cat(part).float().numpy() for part in zip(*parts, strict=True))

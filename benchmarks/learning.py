@@ -77,10 +77,11 @@ class Variant:
 
 WHOLE: tuple[int, tuple[int, ...]] = 21_000, (0, 1, 2)
 ABLATION: tuple[int, tuple[int, ...]] = 21_000, (0, 1)
-WITHOUT_PICTURES = {"td3.auxiliary": 0.0, "td3.random_erasing": 0}
+WITHOUT_PICTURES = {"td3.network.encoder": "nature", "td3.auxiliary": 0.0, "td3.random_erasing": 0}
 BY_REWARD = {
     "replay.demonstrations": None,
     "environment.reward": {"form": "sum", "lateral": 2.0, "heading": 1.0, "overspeed": 2.0, "comfort": 0.05},
+    "td3.network.encoder": "nature",
     "td3.imitation": 0.0,
     "td3.auxiliary": 0.0,
     "td3.random_erasing": 0,
@@ -103,7 +104,9 @@ VARIANTS = {
     # The worth of each teacher: without it, compared with the reference after as many updates.
     "no-demonstrations": Variant(*ABLATION, {"replay.demonstrations": None}),
     "no-imitation": Variant(*ABLATION, {"td3.imitation": 0.0}),
-    "no-auxiliary": Variant(*ABLATION, {"td3.auxiliary": 0.0, "td3.encoder_learns_from": "all"}),
+    "no-auxiliary": Variant(
+        *ABLATION, {"td3.network.encoder": "nature", "td3.auxiliary": 0.0, "td3.encoder_learns_from": "all"}
+    ),
     "symmetric": Variant(*ABLATION, {"td3.critic_sees": "observation"}),
     # Not by default: the worth of reinforcement beside imitation, and of either where it stands unaided.
     "imitation-only": Variant(*WHOLE, {"td3.q_weight": 0.0}),

@@ -456,6 +456,11 @@ class NetworkConfig(Section):
         "1.6 to 1.8 times as long on a CPU.",
     )
     features: Annotated[int, Pin.WEIGHTS] = Field(512, gt=0, description="Number of image features.")
+    encoder: Annotated[Literal["nature", "detector"], Pin.WEIGHTS | Pin.MEMORY, LegacyValue("nature")] = Field(
+        "nature",
+        description="Encoder of the pictures. nature: three convolutions. detector: also tells people and vehicles in "
+        "each direction, taught by the privileged numbers; an update takes about five times as long.",
+    )
     picture_weight: Annotated[float, Pin.WEIGHTS, LegacyValue(1.0)] = Field(
         0.2,
         gt=0,
@@ -853,12 +858,31 @@ class AgentConfig(Section):
 
     @model_validator(mode="after")
     def _pictures_are_there(self) -> AgentConfig:
+        network = self.td3.network
+        if network.sees != "image" and network.encoder == "detector":
+            raise ValueError(
+                f"td3.network.encoder is detector and td3.network.sees is {network.sees}, so there is no picture to "
+                "detect in: set encoder to nature"
+            )
         if self.td3.network.sees != "image" and (self.td3.auxiliary > 0 or self.td3.random_erasing > 0):
             raise ValueError(
                 f"td3.auxiliary and td3.random_erasing are for pictures, td3.network.sees is {self.td3.network.sees}: "
                 "set them to 0"
             )
         return self
+
+    def require_teachers(self) -> None:
+        """Check what a training needs and a trained driver doesn't.
+
+        Raises:
+            ConfigError: the encoder would learn from nothing.
+        """
+        if self.td3.network.encoder == "detector" and not self.td3.auxiliary:
+            raise ConfigError(
+                "td3.network.encoder is detector and td3.auxiliary is 0, so its maps would learn from nothing: raise "
+                "td3.auxiliary and set environment.privileged to true, or set encoder to nature.",
+                "td3.auxiliary",
+            )
 
     @property
     def collectors_at_work(self) -> int:

@@ -262,3 +262,14 @@ def test_an_actor_without_a_teacher_is_refused(given: dict[str, object], sentenc
         config.validate({"td3": given}, "test")
     taught = config.validate({"td3": {**given, "imitation": 1.0}, "environment": {"privileged": True}}, "test")
     assert without_teachers(taught).td3.q_weight == 1.0  # an evaluation has no teacher, and isn't refused
+
+
+def test_a_detector_needs_pictures_and_to_learn_a_teacher() -> None:
+    detector = {"network": {"encoder": "detector"}, "auxiliary": 1.0}
+    taught = config.validate({"td3": detector, "environment": {"privileged": True}}, "test")
+    taught.require_teachers()
+    with pytest.raises(config.ConfigError, match="auxiliary is 0, so its maps would learn from nothing: raise"):
+        without_teachers(taught).require_teachers()
+    with pytest.raises(config.ConfigError, match="sees is vector, so there is no picture to detect in: set encoder"):
+        config.validate({"td3": {"network": {"encoder": "detector", "sees": "vector"}}}, "test")
+    config.validate({}, "test").require_teachers()

@@ -130,6 +130,7 @@ def train(
         num_eval_episodes=num_eval_episodes,
         device=device,
     )
+    resolved.require_teachers()
     chosen = _allocate_by(resolved)
     with prepare(run, resume):
         from carla_run.event_log import EventLog

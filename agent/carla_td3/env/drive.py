@@ -106,11 +106,11 @@ class Drive:
         vector = observation.vector(state, self._config.route.point_spacing_m, self._actuators.applied)
         seen: Observation = {"image": self._stack.image, "vector": vector}
         if self._expert is not None:
-            walkers, vehicles = (
-                hazards.by_bearing(self.motion, who) for who in (self.world.walkers, self.world.vehicles)
-            )
+            others = self.world.walkers, self.world.vehicles
+            nearness = [hazards.by_bearing(self.motion, each) for each in others]
+            listed = [hazards.nearest(self.motion, each, privileged.NEAREST) for each in others]
             advised = self._expert.act(seen, state)
-            seen["privileged"] = privileged.vector(self.hazards, walkers, vehicles, state, advised)
+            seen["privileged"] = privileged.vector(self.hazards, nearness, listed, state, advised)
         return seen
 
     def _change_surroundings(self, ahead: Hazards) -> None:

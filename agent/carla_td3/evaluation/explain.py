@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from carla_td3.evaluation.drivers import GREY
-from carla_td3.td3.networks import Encoder, Policy
+from carla_td3.td3.networks import Policy
 from carla_td3.td3.replay.frames import BLOCK
 
 Heatmap = NDArray[np.float32]
@@ -26,7 +26,8 @@ def gradients(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float
     """Return ∂action/∂pixel, (2, C, S, S): steering and pedal over an image (C, S, S) in grey levels."""
     stack = policy.stack
     cells = torch.from_numpy(stack.cells(image)).unsqueeze(0).float().requires_grad_()
-    action = policy.actor(_features(policy.encoder, cells), torch.from_numpy(vector).unsqueeze(0))[0]
+    read = torch.from_numpy(vector).unsqueeze(0)
+    action = policy.actor(policy.encoder.of_floats(cells, read), read)[0]
     found = [_pixels(torch.autograd.grad(each, cells, retain_graph=True)[0], stack.planes) for each in action]
     return np.stack(found)
 
@@ -48,7 +49,7 @@ def occlusion(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float
     with torch.inference_mode():
         cells = torch.from_numpy(np.stack([stack.cells(each) for each in greyed]))
         vectors = torch.from_numpy(vector).expand(len(greyed), -1)
-        actions = policy.actor(policy.encoder(cells), vectors).numpy()
+        actions = policy.actor(policy.encoder.seen(cells, vectors)[0], vectors).numpy()
     moved = np.abs(actions[:-1] - actions[-1]).sum(axis=1)
     total, count = np.zeros((2, side, side), np.float32)
     for (top, left), by in zip(places, moved, strict=True):
@@ -73,15 +74,6 @@ def _strength(gradient: NDArray[np.float32], of: int, planes: int) -> Heatmap:
     front = np.abs(gradient.reshape(-1, of, size, size)[:, :planes]).sum(axis=(0, 1))
     blurred: Heatmap = functional.avg_pool2d(torch.from_numpy(front)[None], 3, 1, 1)[0].numpy()
     return blurred
-
-
-def _features(encoder: Encoder, cells: Tensor) -> Tensor:
-    """Return the encoder's output for float cells (B, n, S/4, S/4, 16 a plane): bytes have no gradient."""
-    x = cells.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)
-    weight = encoder.over_pixels() / 255
-    x = functional.conv2d(x, weight, encoder.conv1.bias).relu()
-    x = encoder.conv3(encoder.conv2(x).relu()).relu()
-    return encoder.bounded(x.permute(0, 2, 3, 1).flatten(1))
 
 
 def _pixels(cells: Tensor, planes: int) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.memory.sizes import FLOAT, Networks, batch_bytes
 from carla_td3.pins import Pin, pinned
 from carla_td3.td3.kernels.arithmetic import CACHED_ROWS, computed, cpu_unfolds_float16
-from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.frames import FrameStack, told
 from carla_td3.td3.replay.layout import bytes_for, privileged_numbers
 
 Pool = Literal["device", "host", "disk"]
@@ -100,7 +100,7 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_ba
     size = config.td3.batch_size if batch is None else batch
     rows = min(size, micro_batch or config.td3.micro_batch or size)
     privileged = privileged_numbers(config.environment)
-    seen, predicted = config.td3.seen(privileged), config.td3.predicted(privileged)
+    seen, predicted = config.td3.seen(told(privileged)), config.td3.predicted(told(privileged))
     networks = Networks(config.td3.network, FrameStack.of(config.environment.camera), seen, predicted)
     followed = replace(networks, predicted=0)  # only the auxiliary head has no target
     items = (
@@ -172,7 +172,7 @@ def _files(config: AgentConfig, cuda: bool, networks: Networks, followed: Networ
     checkpoint = state + _CHECKPOINT_BESIDE_TENSORS
     kept = min(config.training.keep_checkpoints + 1, _checkpoints_written(config))  # and the best
     # Written from where the tensors are. Only a GPU's are copied, and convolutions, whose layout files can't express.
-    copied = state if cuda else 4 * networks.parameter_bytes("encoder.conv")
+    copied = state if cuda else 4 * networks.convolution_bytes
     return (
         Item("replay (page cache isn't counted)", "always", disk=replay_bytes(config, config.replay.capacity)),
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),

@@ -20,7 +20,7 @@ from torch import Tensor
 from carla_td3.config import ALGORITHMS, AgentConfig, Offload, TD3Config
 from carla_td3.td3.executor import Attempt, Executor, Learned, Metrics, whole_batch
 from carla_td3.td3.networks import Networks
-from carla_td3.td3.replay.frames import DEFAULT, FrameStack
+from carla_td3.td3.replay.frames import DEFAULT, FrameStack, told
 from carla_td3.td3.replay.layout import privileged_numbers
 from carla_td3.td3.replay.replay import Batch
 
@@ -82,7 +82,8 @@ class Algorithm(ABC):
 
     def networks(self) -> Networks:
         """Return new networks, initialised by torch's random numbers."""
-        seen, predicted = self.config.seen(self.privileged), self.config.predicted(self.privileged)
+        numbers = told(self.privileged)
+        seen, predicted = self.config.seen(numbers), self.config.predicted(numbers)
         return Networks(self.config.network, self.stack, seen, predicted)
 
     def _untrained(self, seed: int) -> Networks:

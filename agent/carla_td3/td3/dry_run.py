@@ -67,7 +67,7 @@ def zero_batch(algorithm: Algorithm, rows: int) -> Batch:
 @torch.inference_mode()
 def _act(algorithm: Algorithm, part: Batch) -> None:
     seen, policy = part.to(algorithm.executor.device), algorithm.online
-    policy.actor(policy.features(seen.frames[:, : policy.stack.frames], seen.privileged), seen.vector)
+    policy.actor(policy.features(seen.frames[:, : policy.stack.frames], seen.vector, seen.privileged), seen.vector)
 
 
 def _peaks(device: torch.device) -> Peaks:

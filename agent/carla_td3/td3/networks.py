@@ -14,11 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from carla_td3.config import NetworkConfig
+from carla_td3.td3.detector import Detector, Maps
+from carla_td3.td3.kernels.colour import over_red_green_blue
 from carla_td3.td3.kernels.convolutions import convolved
 from carla_td3.td3.kernels.linear import Linear
-from carla_td3.td3.replay.frames import ACTION, DEFAULT, VECTOR, FrameStack, convolved_sides, known
+from carla_td3.td3.replay.frames import ACTION, DEFAULT, LISTED, VECTOR, FrameStack, convolved_sides, known
 
 AUXILIARY_HIDDEN = 64
 """Hidden width of the auxiliary head: small, so that the features themselves must carry the information."""
@@ -31,10 +34,6 @@ _VECTOR_GAIN = 5.0
 # The privileged numbers must not be learned last either: a light's colour is one number of 70. With a fifth of this
 # gain, a driver still ran six of ten lights after 17 000 updates of the preset `traffic`.
 _TOLD_GAIN = 5.0
-# Gain of colour differences against brightness. In a street nearly everything is grey, and from three nearly equal
-# planes a network learns only brightness and where it is. It then told another town's red lights from its green ones
-# with an area under the ROC curve of 0.8; with this gain of 1.0, after fewer updates (docs/benchmarks.md).
-_COLOUR_GAIN = 3.0
 
 
 class Encoder(nn.Module):
@@ -62,6 +61,10 @@ class Encoder(nn.Module):
         for layer in (self.conv1, self.conv2, self.conv3):
             layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
 
+    def seen(self, frames: Tensor, vector: Tensor) -> tuple[Tensor, list[Maps]]:  # noqa: ARG002 (a detector reads it)
+        """Return the features, and no maps."""
+        return self(frames), []
+
     def forward(self, frames: Tensor) -> Tensor:
         """Return features (B, features) float32 of frames (B, 4, 21, 21, 16 a plane) uint8."""
         # Pixels stay 0..255 (exact in bfloat16, too). Dividing 8 thousand weights by 255 replaces dividing 7 million
@@ -70,21 +73,22 @@ class Encoder(nn.Module):
         biases = [layer.bias for layer in (self.conv1, self.conv2, self.conv3) if layer.bias is not None]
         return self.bounded(convolved(frames, weights, biases, _arithmetic(frames)))
 
-    def over_pixels(self) -> Tensor:
-        """Return the first convolution's weights (channels, planes, 2, 2) over red, green and blue.
+    def of_floats(self, cells: Tensor, vector: Tensor) -> Tensor:  # noqa: ARG002 (a detector reads it)
+        """Return the features for float frames of the same shape: bytes have no gradient."""
+        x = cells.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)
+        x = functional.conv2d(x, self.over_pixels() / 255, self.conv1.bias).relu()
+        x = self.conv3(self.conv2(x).relu()).relu()
+        return self.bounded(x.permute(0, 2, 3, 1).flatten(1))
 
-        The learned weights are over brightness, red against green, and blue against yellow, as in a retina.
-        """
+    def over_pixels(self) -> Tensor:
+        """Return the first convolution's weights (channels, planes, 2, 2) over grey levels, or red, green and blue."""
         learned = self.conv1.weight
         if not self._stack.colour:
             return learned
         outputs, _, *cells = learned.shape
         planes = list(learned.reshape(outputs, self._stack.frames, self._stack.planes, -1, *cells).unbind(2))
         for at in self._stack.colour:
-            brightness, red_green, blue_yellow = planes[at : at + 3]
-            grey, yellow = brightness / 3.0, _COLOUR_GAIN * blue_yellow / 2.0
-            red_green = _COLOUR_GAIN * red_green
-            planes[at : at + 3] = grey + red_green - yellow, grey - red_green - yellow, grey + 2.0 * yellow
+            planes[at : at + 3] = over_red_green_blue(*planes[at : at + 3])
         return torch.stack(planes, 2).flatten(1, 3).contiguous(memory_format=torch.channels_last)
 
     def bounded(self, convolutions: Tensor) -> Tensor:
@@ -102,9 +106,9 @@ class Actor(nn.Module):
     after 1 000 updates. One action alone can reach ±0.96, both together ±0.76; exploration noise adds to that.
     """
 
-    def __init__(self, config: NetworkConfig) -> None:
+    def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT) -> None:
         super().__init__()
-        self.body = nn.Sequential(*_layers((known(config) + VECTOR, *config.hidden, ACTION), norm=False))
+        self.body = nn.Sequential(*_layers((known(config, stack) + VECTOR, *config.hidden, ACTION), norm=False))
         # Near zero everywhere at first: a saturated tanh has no gradient to return by.
         _orthogonal(self.body[-1], 0.01)
 
@@ -121,22 +125,22 @@ class Critic(nn.Module):
     (Ball et al. 2023, RLPD, section 4.2): without it Q(s, π(s)) can explode while Q on replayed actions looks fine.
     """
 
-    def __init__(self, config: NetworkConfig, seen: int = 0) -> None:
+    def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT, seen: int = 0) -> None:
         """``seen``: number of privileged numbers that it reads besides the observation (Pinto et al. 2018)."""
         super().__init__()
         self.seen = seen
-        sizes = (known(config) + VECTOR + ACTION + seen, *config.hidden, 1)
+        sizes = (known(config, stack) + VECTOR + ACTION + seen, *config.hidden, 1)
         self.q1 = _QFunction(*_layers(sizes, norm=True))
         self.q2 = _QFunction(*_layers(sizes, norm=True))
 
     def forward(self, features: Tensor, vector: Tensor, action: Tensor, privileged: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Q₁ and Q₂, each (B,); the first ``seen`` of ``privileged`` (B, P) are read."""
+        """Return Q₁ and Q₂, each (B,); the last ``seen`` of ``privileged`` (B, P) are read."""
         x = self.joined(features, vector, action, privileged)
         return self.q1(x), self.q2(x)
 
     def joined(self, features: Tensor, vector: Tensor, action: Tensor, privileged: Tensor) -> Tensor:
         """Return the input of Q₁ and Q₂, (B, numbers)."""
-        return joined(features, vector, action, privileged[:, : self.seen] * _TOLD_GAIN)
+        return joined(features, vector, action, privileged[:, privileged.shape[1] - self.seen :] * _TOLD_GAIN)
 
 
 class _QFunction(nn.Sequential):
@@ -154,29 +158,33 @@ class Policy(nn.Module):
         precision: of the encoder: float32, bfloat16 or float16.
     """
 
-    encoder: Encoder
+    encoder: Encoder | Detector
 
     def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT) -> None:
         super().__init__()
-        self.stack, self.sees, self._known = stack, config.sees, known(config)
+        self.stack, self.sees, self._known = stack, config.sees, known(config, stack)
         if self.sees == "image":
-            self.encoder = Encoder(config, stack)
-        self.actor = Actor(config)
+            self.encoder = (Detector if config.encoder == "detector" else Encoder)(config, stack)
+        self.actor = Actor(config, stack)
         self.precision = "float32"
 
-    def features(self, frames: Tensor, privileged: Tensor) -> Tensor:
-        """Return f(s), (B, known) float32.
+    def features(self, frames: Tensor, vector: Tensor, privileged: Tensor) -> Tensor:
+        """Return f(s), (B, known) float32; see ``detected``."""
+        return self.detected(frames, vector, privileged)[0]
+
+    def detected(self, frames: Tensor, vector: Tensor, privileged: Tensor) -> tuple[Tensor, list[Maps]]:
+        """Return f(s), (B, known) float32, and the maps of a detector.
 
         Args:
             frames: (B, 4, 21, 21, 16 a plane) uint8; ignored without an encoder.
+            vector: (B, 53).
             privileged: (B, P); only read if the network sees privileged numbers.
         """
         if self.sees != "image":
-            return privileged[:, : self._known] * _TOLD_GAIN
+            return privileged[:, LISTED : LISTED + self._known] * _TOLD_GAIN, []
         dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
         with torch.autocast(frames.device.type, dtype=dtype, enabled=self.precision != "float32"):
-            found: Tensor = self.encoder(frames)
-        return found
+            return self.encoder.seen(frames, vector)
 
     @torch.inference_mode()
     def act(
@@ -191,7 +199,7 @@ class Policy(nn.Module):
         frames = self.stack.cells(image) if self.sees == "image" else image
         told = np.empty(0, np.float32) if privileged is None else privileged
         seen, read, told_row = (torch.from_numpy(each).unsqueeze(0).to(place) for each in (frames, vector, told))
-        result: NDArray[np.float32] = self.actor(self.features(seen, told_row), read).squeeze(0).cpu().numpy()
+        result: NDArray[np.float32] = self.actor(self.features(seen, read, told_row), read).squeeze(0).cpu().numpy()
         return result
 
 
@@ -204,8 +212,8 @@ class Networks(Policy):
 
     def __init__(self, config: NetworkConfig, stack: FrameStack, seen: int = 0, predicted: int = 0) -> None:
         super().__init__(config, stack)
-        self.critic = Critic(config, seen)
-        head = _layers((config.features, AUXILIARY_HIDDEN, predicted), norm=False) if predicted else []
+        self.critic = Critic(config, stack, seen)
+        head = _layers((known(config, stack), AUXILIARY_HIDDEN, predicted), norm=False) if predicted else []
         self.auxiliary = nn.Sequential(*head) if predicted else None
 
 

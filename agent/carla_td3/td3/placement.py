@@ -37,6 +37,8 @@ class Targets:
         if on_host:
             for parameter in module.parameters():
                 parameter.data = host_twin(parameter, device)
+            for buffer in module.buffers():  # constants of its geometry: small, and nothing follows them
+                buffer.data = buffer.to(device)
         self._online = [online[name] for name, _ in module.named_parameters()]
         away = on_host and self._online[0].device != HOST
         self._fetched = [host_twin(each, device) for each in self._online] if away else []

@@ -38,11 +38,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from carla_td3.td3.algorithm import Algorithm
+from carla_td3.td3.detector import detection_loss
 from carla_td3.td3.executor import Attempt, Learned, Loss, Metrics, whole_batch
 from carla_td3.td3.graphs import Graphs
 from carla_td3.td3.imitation import imitation_loss, smoothness_loss
 from carla_td3.td3.networks import frozen
-from carla_td3.td3.replay.frames import ACTION
+from carla_td3.td3.replay.frames import ACTION, LISTED
 from carla_td3.td3.replay.replay import Batch
 
 
@@ -110,7 +111,7 @@ class TD3(Algorithm):
     def bellman_target(self, batch: Batch, noise: Tensor) -> Tensor:
         """Return y (B,); ``noise`` is ε (B, 2). With n-step returns r is Σ γᵏ rₖ, and γ becomes γᵐ (Sutton 1988)."""
         target, gamma = self.target, self.config.gamma
-        f = target.features(batch.frames[:, -target.stack.frames :], batch.next_privileged)
+        f = target.features(batch.frames[:, -target.stack.frames :], batch.next_vector, batch.next_privileged)
         next_action = (target.actor(f, batch.next_vector) + noise).clamp_(-1, 1)
         q1, q2 = target.critic(f, batch.next_vector, next_action, batch.next_privileged)
         y: Tensor = batch.reward + gamma * batch.discount * (1 - batch.terminated) * torch.min(q1, q2)
@@ -123,9 +124,11 @@ class TD3(Algorithm):
         at batch 256; the frames' activations, 100 times as much, exist for one micro-batch.
         """
         online = self.online
-        f = online.features(batch.frames[:, : online.stack.frames], batch.privileged)
+        f, maps = online.detected(batch.frames[:, : online.stack.frames], batch.vector, batch.privileged)
         # Before the critics, so that it comes last in the backward pass, when their memory is already freed.
-        wrong = None if online.auxiliary is None else auxiliary_loss(online.auxiliary(f), batch.privileged)
+        wrong = None if online.auxiliary is None else auxiliary_loss(online.auxiliary(f), batch.privileged[:, LISTED:])
+        if wrong is not None and maps:
+            wrong = wrong + detection_loss(maps, online.stack.views, batch.privileged)
         taught = f if self.config.encoder_learns_from == "all" else f.detach()
         q1, q2 = online.critic(taught, batch.vector, batch.action, batch.privileged)
         loss = functional.mse_loss(q1, y, reduction="sum") + functional.mse_loss(q2, y, reduction="sum")

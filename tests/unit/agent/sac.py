@@ -80,9 +80,9 @@ class SAC(Algorithm):
     def soft_target(self, batch: Batch, noise: Tensor) -> Tensor:
         """Return y (B,)."""
         online, target = self.online, self.target
-        f = online.features(batch.frames[:, -self.stack.frames :], batch.next_privileged)
+        f = online.features(batch.frames[:, -self.stack.frames :], batch.next_vector, batch.next_privileged)
         action, chance = online.drawn(f, batch.next_vector, noise)
-        f = target.features(batch.frames[:, -self.stack.frames :], batch.next_privileged)
+        f = target.features(batch.frames[:, -self.stack.frames :], batch.next_vector, batch.next_privileged)
         q = torch.min(*target.critic(f, batch.next_vector, action, batch.next_privileged))
         soft = q - online.temperature.exp() * chance
         y: Tensor = batch.reward + self.config.gamma * batch.discount * (1 - batch.terminated) * soft
@@ -90,7 +90,7 @@ class SAC(Algorithm):
 
     def critic_loss(self, batch: Batch, y: Tensor) -> Loss:
         """Return the squared errors of both critics, and keep f(s)."""
-        f = self.online.features(batch.frames[:, : self.stack.frames], batch.privileged)
+        f = self.online.features(batch.frames[:, : self.stack.frames], batch.vector, batch.privileged)
         both = self.online.critic(f, batch.vector, batch.action, batch.privileged)
         loss = sum((functional.mse_loss(q, y, reduction="sum") for q in both), torch.zeros(()))
         return Loss(loss, {"critic_loss": loss.detach()}, (f.detach(),))

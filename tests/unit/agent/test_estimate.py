@@ -25,7 +25,7 @@ from carla_td3.memory.estimate import MIB, POOLS, Estimate, Free, Pool
 from carla_td3.memory.fit import Fit
 from carla_td3.memory.recovery import Recovery
 from carla_td3.run_directory import prepare
-from carla_td3.td3.replay.frames import DEFAULT, FrameStack
+from carla_td3.td3.replay.frames import DEFAULT, FrameStack, told
 from carla_td3.td3.replay.frames import PRIVILEGED as KNOWN_NUMBERS
 from carla_td3.td3.replay.replay import Replay
 from carla_td3.td3.td3 import TD3
@@ -40,7 +40,11 @@ PRIVILEGED = {"auxiliary": 0.1, "critic_sees": "privileged"}
 HALF = {"channels": "half"}
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32, 32]}
 WIDE_HEADS = {"channels": [4, 4, 4], "features": 64, "hidden": [2048, 1024]}
+TOLD = told(KNOWN_NUMBERS)
 EYES = FrameStack(84, planes=4, frames=2, every=4, colour=(0,))
+DETECTOR = {"encoder": "detector", "features": 64, "hidden": [64, 64]}
+VIEWS = {"channels": "rgb", "narrow": {}, "stack": {"frames": 2, "every": 4}}
+SWAPPED = {"narrow": {"channels": "rgb"}, "stack": {"frames": 2, "every": 4}}
 WIDE_TRUNK = {"channels": [2, 3, 4], "features": 4096, "hidden": [16]}
 
 
@@ -74,9 +78,25 @@ def test_every_parameter_is_known_by_name_and_shape(network: dict[str, object], 
 def test_what_reads_and_tells_the_privileged_numbers_is_known_by_name_and_shape() -> None:
     settings = learning()
     td3 = TD3(settings.td3, torch.device("cpu"), seed=0, privileged=KNOWN_NUMBERS)
-    for networks, predicted in ((td3.online, KNOWN_NUMBERS), (td3.target, 0)):
+    for networks, predicted in ((td3.online, TOLD), (td3.target, 0)):
         real = {name: tuple(parameter.shape) for name, parameter in networks.named_parameters()}
-        assert sizes.Networks(settings.td3.network, DEFAULT, KNOWN_NUMBERS, predicted).shapes == real
+        assert sizes.Networks(settings.td3.network, DEFAULT, TOLD, predicted).shapes == real
+
+
+def detecting(camera: object, network: object = None, **values: object) -> AgentConfig:
+    """Return a configuration of a detector, whose critics see the privileged numbers, too."""
+    td3 = {"network": network or DETECTOR, **PRIVILEGED, **values}
+    return config.validate({"td3": td3, "environment": {"privileged": True, "camera": camera}}, "test")
+
+
+@pytest.mark.parametrize("camera", [{}, VIEWS, SWAPPED, {**VIEWS, "width": 64, "height": 64}])
+def test_a_detector_s_parameters_are_known_by_name_and_shape(camera: dict[str, object]) -> None:
+    settings = detecting(camera)
+    stack = FrameStack.of(settings.environment.camera)
+    td3 = TD3(settings.td3, torch.device("cpu"), seed=0, stack=stack, privileged=KNOWN_NUMBERS)
+    for networks, predicted in ((td3.online, TOLD), (td3.target, 0)):
+        real = {name: tuple(parameter.shape) for name, parameter in networks.named_parameters()}
+        assert sizes.Networks(settings.td3.network, stack, TOLD, predicted).shapes == real
 
 
 @pytest.mark.parametrize(
@@ -168,6 +188,26 @@ def test_the_peak_of_an_update_with_privileged_numbers_lies_within_the_band(
 ) -> None:
     settings = learning(network=network, batch_size=batch, micro_batch=rows)
     assert_near(settings, allocated_peak(settings, privileged=KNOWN_NUMBERS), 1.05)
+
+
+@pytest.mark.parametrize(
+    ("camera", "batch", "rows", "precision"),
+    [
+        ({}, 16, 16, "float32"),
+        (VIEWS, 16, 16, "float32"),
+        (VIEWS, 24, 10, "bfloat16"),
+        (SWAPPED, 16, 16, "bfloat16"),
+        (SWAPPED, 24, 10, "float16"),
+        ({**VIEWS, "width": 64, "height": 64}, 16, 16, "bfloat16"),
+        pytest.param(VIEWS, 64, 64, "float32", marks=pytest.mark.long),
+        pytest.param(VIEWS, 64, 64, "bfloat16", marks=pytest.mark.long),
+    ],
+)
+def test_the_peak_with_a_detector_is_an_upper_limit(
+    camera: dict[str, object], batch: int, rows: int, precision: str
+) -> None:
+    settings = detecting(camera, precision=precision, batch_size=batch, micro_batch=rows)
+    assert_near(settings, allocated_peak(settings, privileged=KNOWN_NUMBERS), 1.3)
 
 
 @pytest.mark.parametrize(("batch", "rows"), [(64, 64), (64, 20)])

@@ -11,7 +11,7 @@ from carla_td3.config import NetworkConfig
 from carla_td3.evaluation import explain
 from carla_td3.evaluation.drivers import GREY
 from carla_td3.evaluation.explain import PATCH
-from carla_td3.td3.networks import Policy
+from carla_td3.td3.networks import Encoder, Policy
 from carla_td3.td3.replay.frames import VECTOR, FrameStack
 
 VECTOR_OF_NOTHING = np.zeros(VECTOR, np.float32)
@@ -26,6 +26,7 @@ def of_one_pixel() -> Policy:
         for parameter in policy.parameters():
             parameter.zero_()
         encoder, body = policy.encoder, policy.actor.body
+        assert isinstance(encoder, Encoder)
         first, last = body[0], body[2]
         assert isinstance(first, torch.nn.Linear)
         assert isinstance(last, torch.nn.Linear)
@@ -89,7 +90,9 @@ def test_any_policy_s_gradient_agrees_with_differences(stack: FrameStack) -> Non
     vector = rng.uniform(-1, 1, VECTOR).astype(np.float32)
     cells = torch.from_numpy(stack.cells(picture)).unsqueeze(0)
     with torch.no_grad():
-        assert torch.allclose(explain._features(policy.encoder, cells.float()), policy.encoder(cells), atol=1e-4)
+        read = torch.from_numpy(vector).unsqueeze(0)
+        exact = policy.encoder.seen(cells, read)[0]
+        assert torch.allclose(policy.encoder.of_floats(cells.float(), read), exact, atol=1e-4)
     gradient = explain.gradients(policy, picture, vector)
     places = [np.unravel_index(index, picture.shape) for index in np.argsort(np.abs(gradient[0]).ravel())[-5:]]
     for place in places:
@@ -109,6 +112,7 @@ def test_the_maps_that_are_shown_are_of_the_front_view_alone() -> None:
     for heat in found.values():
         assert heat.shape == (84, 84)
         assert heat.min() >= 0.0
+    assert isinstance(policy.encoder, Encoder)
     with torch.no_grad():
         policy.encoder.conv1.weight.view(4, 4, 4, 16, 2, 2)[:, :, :3] = 0.0  # it looks at the narrow view only
     assert all(

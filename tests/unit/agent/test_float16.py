@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from carla_td3.config import TD3Config
 from carla_td3.td3 import optimizers
+from carla_td3.td3.networks import Encoder
 from carla_td3.td3.optimizers import LossScale, OffloadedAdam
 from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
@@ -89,6 +90,7 @@ def test_one_part_that_overflows_skips_the_whole_step(micro_batch: int) -> None:
 
 def test_a_forward_overflow_leaves_the_actor_unharmed() -> None:
     td3 = settled()
+    assert isinstance(td3.online.encoder, Encoder)
     with torch.no_grad():
         td3.online.encoder.conv1.weight.mul_(1e7)
     before = td3.state()

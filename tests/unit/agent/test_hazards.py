@@ -15,6 +15,7 @@ from carla_td3.env.hazards import (
     BEARINGS,
     FRONT_M,
     NOTHING,
+    RANGE_M,
     STAND_BEFORE_LINE_M,
     Hazards,
     Light,
@@ -23,6 +24,7 @@ from carla_td3.env.hazards import (
     World,
     by_bearing,
     hazards,
+    nearest,
     target_speed,
 )
 from carla_td3.env.route_line import Route
@@ -206,11 +208,14 @@ def test_the_target_speed_behind_a_moving_car_is_its_own():
 
 
 ON_STRAIGHT = state(STRAIGHT, 10.0)
+NOBODY_NEAR = tuple(np.zeros((2, privileged.NEAREST, 4)))
 
 
-def told(seen: Hazards, walkers_m: Any = NOBODY, vehicles_m: Any = NOBODY) -> dict[str, float]:
+def told(
+    seen: Hazards, walkers_m: Any = NOBODY, vehicles_m: Any = NOBODY, listed: Any = NOBODY_NEAR
+) -> dict[str, float]:
     """Values of the privileged vector, by name."""
-    values = privileged.vector(seen, walkers_m, vehicles_m, ON_STRAIGHT, np.zeros(2, np.float32))
+    values = privileged.vector(seen, (walkers_m, vehicles_m), listed, ON_STRAIGHT, np.zeros(2, np.float32))
     return dict(zip(privileged.NAMES, map(float, values), strict=True))
 
 
@@ -218,7 +223,7 @@ def test_the_privileged_vector_is_bounded():
     assert {name for name, value in told(NOTHING).items() if value != 0.0} == {"speed", "target_speed"}
     at_hand = np.zeros(len(BEARINGS) - 1)
     full = Hazards(0.0, -90.0, Light.RED, -2.5, -1.0, 0.0, 90.0, 90.0, 0.0, 0.0)
-    values = privileged.vector(full, at_hand, at_hand, ON_STRAIGHT, np.array((0.5, -0.25), np.float32))
+    values = privileged.vector(full, (at_hand, at_hand), NOBODY_NEAR, ON_STRAIGHT, np.array((0.5, -0.25), np.float32))
     assert values.shape == (privileged.SIZE,)
     assert values.dtype == np.float32
     assert values[-2:].tolist() == [0.5, -0.25]
@@ -272,3 +277,31 @@ def test_people_in_sight_weigh_twice():
         "walker_at_-50": 1.0,
         "vehicle_at_50": 0.25,
     }
+
+
+@pytest.mark.parametrize("yaw", [0.0, 2.0, math.pi, -3.0])
+def test_the_nearest_ones_are_told_by_where_they_are_and_how_they_move(yaw: float):
+    cos, sin = math.cos(yaw), math.sin(yaw)
+
+    def at(ahead_m: float, right_m: float, turned: float, speed_mps: float) -> Pose:
+        place = 5.0 + cos * ahead_m - sin * right_m, 7.0 + sin * ahead_m + cos * right_m
+        return *place, yaw + turned, speed_mps
+
+    far = at(RANGE_M, 12.0, 0.0, 1.0)
+    some = others(at(20.0, -5.0, math.pi, 1.5), at(8.0, 2.0, math.pi / 2, 1.2), at(-5.0, 0.0, 0.0, 1.0), far)
+    found = nearest(Motion(0, 5.0, 7.0, yaw, 3.0, 0.0), some, privileged.NEAREST)
+    expected = np.zeros((privileged.NEAREST, 4))
+    expected[:2] = (8.0, 2.0, 0.0, 1.2), (20.0, -5.0, -1.5, 0.0)  # one is behind, one too far away
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    values = told(NOTHING, listed=(found, found))
+    names = ("ahead", "right", "speed_ahead", "speed_right")
+    assert [values[f"person_{name}_1"] for name in names] == pytest.approx([1.0, -0.25, -1.0, 0.0])
+    assert [values[f"vehicle_{name}_1"] for name in names] == pytest.approx([1.0, -0.25, -0.15, 0.0])
+    assert all(values[f"{kind}_{name}_2"] == 0.0 for kind in ("person", "vehicle") for name in names)
+
+
+def test_of_a_crowd_the_nearest_are_told():
+    crowd = others(*((float(ahead), 0.0, 0.0, 1.0) for ahead in range(28, 2, -1)))
+    found = nearest(Motion(0, 0.0, 0.0, 0.0, 0.0, 0.0), crowd, 8)
+    assert found[:, 0].tolist() == list(range(3, 11))
+    assert not nearest(Motion(0, 0.0, 0.0, 0.0, 0.0, 0.0), OtherActors(), 8).any()

@@ -52,6 +52,19 @@ def test_a_file_gives_back_the_driver_without_its_teachers(written: Path) -> Non
     assert action.tolist() == again.act(observation()).tolist()
 
 
+def test_a_detector_s_file_gives_back_what_it_drove_with(tmp_path: Path) -> None:
+    network = {**SMALL, "encoder": "detector"}
+    config = AgentConfig.model_validate(
+        {"td3": {"network": network, "auxiliary": 1.0}, "environment": {"privileged": True}}
+    )
+    policy = Policy(config.td3.network, FrameStack.of(config.environment.camera))
+    path = tmp_path / "small.safetensors"
+    pretrained.write(path, policy, config, CARD)
+    driver, seen = pretrained.load(path), observation()
+    assert driver.act(seen).tolist() == policy.act(seen["image"], seen["vector"]).tolist()
+    assert (driver.config.td3.network.encoder, driver.config.environment.privileged) == ("detector", False)
+
+
 def test_the_shipped_driver_is_the_kept_one() -> None:
     driver = pretrained.load()
     kept = evaluation.trained(REPOSITORY / "benchmarks" / "results" / "learning" / "td3" / "seed-2")

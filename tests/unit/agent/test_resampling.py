@@ -15,7 +15,7 @@ from carla_td3 import config
 from carla_td3.config import NetworkConfig, TD3Config
 from carla_td3.td3.networks import Encoder
 from carla_td3.td3.replay import resampling
-from carla_td3.td3.replay.frames import FrameStack, convolved_sides, depth_to_space, space_to_depth
+from carla_td3.td3.replay.frames import FrameStack, View, convolved_sides, depth_to_space, space_to_depth
 from carla_td3.td3.td3 import TD3
 from tests.unit.agent.batches import CPU, random_batch
 
@@ -131,6 +131,29 @@ def test_learning_goes_on_with_adapted_features_and_back_again() -> None:
     large.load_state(resampling.adapted(small.state(), 84)[0])
     assert large.updates == small.updates == 6
     assert torch.isfinite(large.update(batch)["critic_loss"])
+
+
+def test_a_detector_s_weights_serve_any_size() -> None:
+    settings = SMALL.model_copy(update={"network": SMALL.network.model_copy(update={"encoder": "detector"})})
+    view = View(1, fov_deg=100.0, yaw_deg=0.0, pitch_deg=-12.0, x_m=1.2, z_m=1.8)
+    large, small = (
+        TD3(settings, CPU, seed, stack=FrameStack(side, views=(view,))) for seed, side in ((0, 84), (1, 64))
+    )
+    batch = random_batch(8)
+    large.update(batch)
+    state, before = resampling.adapted(large.state(), 64)
+    assert before is None
+    small.load_state(state)
+    frames = torch.from_numpy(resampling.frames(batch.frames.numpy(), 64))
+    with torch.no_grad():
+        seen = [
+            td3.online.features(each[:, :4], batch.vector, batch.privileged)
+            for td3, each in ((large, batch.frames), (small, frames))
+        ]
+    assert seen[0].shape == seen[1].shape
+    assert torch.isfinite(small.update(replace(batch, frames=frames))["critic_loss"])
+    large.load_state(resampling.adapted(small.state(), 84)[0])
+    assert large.updates == 2
 
 
 @pytest.mark.parametrize("camera", [{"width": 64}, {"height": 64}, {"width": 32, "height": 32}])

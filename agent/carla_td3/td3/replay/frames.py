@@ -1,8 +1,8 @@
 """The shape of an observation as the algorithm sees it, and the layout of its frames.
 
-Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 40 privileged
-ones, 2 actions) and the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks,
-disk or the environment.
+Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 104
+privileged ones, 2 actions) and the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches
+networks, disk or the environment.
 """
 
 from __future__ import annotations
@@ -20,12 +20,26 @@ SIDE = 84  # pixels of a camera frame's side
 SIDES = (SIDE, 64)  # sides that a run may have
 STACK = 4  # frames of one observation, the newest last
 VECTOR = 53  # numbers of one observation beside the image
-KNOWN_NUMBERS = 38  # privileged numbers of the simulator, which a run may keep for all but the actor
+LISTED = 64  # privileged numbers of the nearest people and vehicles, which only a detector learns from; they come first
+KNOWN_NUMBERS = 38  # further ones of the simulator, which a run may keep for all but the actor
 ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
-PRIVILEGED = KNOWN_NUMBERS + ACTION  # with the expert's action
+PRIVILEGED = LISTED + KNOWN_NUMBERS + ACTION  # with the expert's action
+COLUMNS, MAPS = 21, 8  # of a detector's features, for each view (td3.detector)
 
 BLOCK = 4  # = stride of the first convolution
 _ERASED_CELLS, _ERASED_GREY = (2, 7), (60, 180)  # side of an erased rectangle in cells, and its grey levels
+
+
+@dataclass(frozen=True)
+class View:
+    """A camera's view: its planes, and where it is and looks, from the car's centre (metres, degrees)."""
+
+    planes: int
+    fov_deg: float
+    yaw_deg: float
+    pitch_deg: float
+    x_m: float
+    z_m: float
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,8 @@ class FrameStack:
     """Steps between two of the frames."""
     colour: tuple[int, ...] = ()
     """Index of the first of the three planes red, green and blue, for each colour view."""
+    views: tuple[View, ...] = ()
+    """The cameras, in the order of their planes; known where a configuration is."""
 
     @classmethod
     def of(cls, camera: CameraConfig) -> FrameStack:
@@ -49,7 +65,11 @@ class FrameStack:
         colour = tuple(
             end - view.own_planes for end, view in zip(ends, camera.views, strict=True) if view.own_planes > 1
         )
-        return cls(camera.width, camera.planes, camera.stack.frames, camera.stack.every, colour)
+        views = tuple(
+            View(view.own_planes, view.fov_deg, view.yaw_deg, view.pitch_deg, camera.x_m, camera.z_m)
+            for view in camera.views
+        )
+        return cls(camera.width, camera.planes, camera.stack.frames, camera.stack.every, colour, views)
 
     def seen_by(self, network: NetworkConfig) -> FrameStack:
         """Return the frames that a network reads: all, or none. A ring has them in any case."""
@@ -95,9 +115,15 @@ class FrameStack:
 DEFAULT = FrameStack()
 
 
-def known(network: NetworkConfig) -> int:
+def known(network: NetworkConfig, stack: FrameStack = DEFAULT) -> int:
     """Return the size of f(s): the numbers that a network knows of a state besides its vector."""
-    return {"image": network.features, "vector": 0, "privileged": KNOWN_NUMBERS}[network.sees]
+    columns = COLUMNS * MAPS * len(stack.views) if network.encoder == "detector" else 0
+    return {"image": network.features + columns, "vector": 0, "privileged": KNOWN_NUMBERS}[network.sees]
+
+
+def told(privileged: int) -> int:
+    """Return how many of so many privileged numbers critics and an auxiliary head have to do with: the last ones."""
+    return privileged - LISTED if privileged else 0
 
 
 def frame_shape(side: int = SIDE, planes: int = 1) -> tuple[int, int, int]:

@@ -37,7 +37,7 @@ def frames(cells: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
 
 
 def adapted(state: Mapping[str, Tensor], side: int) -> tuple[dict[str, Tensor], int | None]:
-    """Return a TD3 state for frames of ``side`` pixels, and the old grid's cells per side; None if it is the same.
+    """Return a TD3 state for frames of ``side`` pixels, and the old grid's cells per side; None if nothing changed.
 
     Convolutions, heads and their moments stay as they are. The layer after the convolutions gets another grid. Each
     weight is spread over the new cells that its old cell covers, so the output for uniform features is the same. Adam's
@@ -45,9 +45,9 @@ def adapted(state: Mapping[str, Tensor], side: int) -> tuple[dict[str, Tensor], 
     """
     across = convolved_sides(side)[-1]
     readers = {name: value for name, value in state.items() if _AFTER_CONVOLUTIONS in name and value.dim() == 2}
-    if not readers:  # a driver without pictures
+    channels = next((len(value) for name, value in state.items() if name.endswith("online.encoder.conv3.weight")), None)
+    if channels is None:  # a driver without pictures, or a detector, whose layer reads a mean over the picture's parts
         return dict(state), None
-    channels = next(len(value) for name, value in state.items() if name.endswith("online.encoder.conv3.weight"))
     found = {round((value.shape[1] / channels) ** 0.5) for value in readers.values()}
     if found == {across}:
         return dict(state), None

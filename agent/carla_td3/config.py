@@ -459,7 +459,7 @@ class NetworkConfig(Section):
     encoder: Annotated[Literal["nature", "detector"], Pin.WEIGHTS | Pin.MEMORY, LegacyValue("nature")] = Field(
         "nature",
         description="Encoder of the pictures. nature: three convolutions. detector: also tells people and vehicles in "
-        "each direction, taught by the privileged numbers; an update takes about five times as long.",
+        "each direction, taught by the privileged numbers; an update takes about six times as long.",
     )
     picture_weight: Annotated[float, Pin.WEIGHTS, LegacyValue(1.0)] = Field(
         0.2,
@@ -869,6 +869,19 @@ class AgentConfig(Section):
                 f"td3.auxiliary and td3.random_erasing are for pictures, td3.network.sees is {self.td3.network.sees}: "
                 "set them to 0"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _detector_knows_the_way(self) -> AgentConfig:
+        for key, value, expected in (
+            ("environment.action_rate.steer_range", self.environment.action_rate.steer_range, 1.0),
+            ("simulator.fixed_delta_s", self.simulator.fixed_delta_s, 0.1),
+        ):
+            if self.td3.network.encoder == "detector" and value != expected:
+                raise ValueError(
+                    f"{key} is {value} and td3.network.encoder is detector, which finds the way since a frame by steps "
+                    f"of 0.1 s and the wheels' whole turn: set {key} to {expected}, or encoder to nature"
+                )
         return self
 
     def require_teachers(self) -> None:

@@ -266,8 +266,13 @@ def test_an_actor_without_a_teacher_is_refused(given: dict[str, object], sentenc
 
 def test_a_detector_needs_pictures_and_to_learn_a_teacher() -> None:
     detector = {"network": {"encoder": "detector"}, "auxiliary": 1.0}
-    taught = config.validate({"td3": detector, "environment": {"privileged": True}}, "test")
+    known = {"privileged": True, "action_rate": {"steer_range": 1.0}}
+    taught = config.validate({"td3": detector, "environment": known}, "test")
     taught.require_teachers()
+    with pytest.raises(config.ConfigError, match=r"steer_range is 0\.5 and td3.network.encoder is detector, which"):
+        config.validate({"td3": detector, "environment": {"privileged": True}}, "test")
+    with pytest.raises(config.ConfigError, match=r"set simulator\.fixed_delta_s to 0\.1, or encoder to nature"):
+        config.validate({"td3": detector, "environment": known, "simulator": {"fixed_delta_s": 0.05}}, "test")
     with pytest.raises(config.ConfigError, match="auxiliary is 0, so its maps would learn from nothing: raise"):
         without_teachers(taught).require_teachers()
     with pytest.raises(config.ConfigError, match="sees is vector, so there is no picture to detect in: set encoder"):

@@ -249,7 +249,7 @@ def test_what_lives_on_the_host_and_a_move_change_no_number() -> None:
 
 def test_a_training_without_a_teacher_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "carla_td3", "train", "--run-dir", str(tmp_path)]
-    command += ["--set", "td3.network.encoder=detector"]
+    command += ["--set", "td3.network.encoder=detector", "--set", "environment.action_rate.steer_range=1.0"]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == Exit.BAD_CONFIG
     assert "td3.auxiliary is 0, so its maps would learn from nothing" in " ".join(ended.stderr.split())

@@ -86,7 +86,9 @@ def test_what_reads_and_tells_the_privileged_numbers_is_known_by_name_and_shape(
 def detecting(camera: object, network: object = None, **values: object) -> AgentConfig:
     """Return a configuration of a detector, whose critics see the privileged numbers, too."""
     td3 = {"network": network or DETECTOR, **PRIVILEGED, **values}
-    return config.validate({"td3": td3, "environment": {"privileged": True, "camera": camera}}, "test")
+    return config.validate(
+        {"td3": td3, "environment": {"privileged": True, "action_rate": {"steer_range": 1.0}, "camera": camera}}, "test"
+    )
 
 
 @pytest.mark.parametrize("camera", [{}, VIEWS, SWAPPED, {**VIEWS, "width": 64, "height": 64}])

@@ -55,7 +55,10 @@ def test_a_file_gives_back_the_driver_without_its_teachers(written: Path) -> Non
 def test_a_detector_s_file_gives_back_what_it_drove_with(tmp_path: Path) -> None:
     network = {**SMALL, "encoder": "detector"}
     config = AgentConfig.model_validate(
-        {"td3": {"network": network, "auxiliary": 1.0}, "environment": {"privileged": True}}
+        {
+            "td3": {"network": network, "auxiliary": 1.0},
+            "environment": {"privileged": True, "action_rate": {"steer_range": 1.0}},
+        }
     )
     policy = Policy(config.td3.network, FrameStack.of(config.environment.camera))
     path = tmp_path / "small.safetensors"

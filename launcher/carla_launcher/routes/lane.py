@@ -131,9 +131,10 @@ class Lane:
         said = ": ".join(filter(None, (finding.sentence, self._simulator.last_output())))
         wait_s = self._simulator.fail(finding, self._now_s())
         self._lose(finding)
-        if self._simulator.state is ProgramState.GIVEN_UP:
+        given_up = self._simulator.state is ProgramState.GIVEN_UP
+        if finding.cause is Cause.MISCONFIGURATION:
             self._desk.over = Ending(Exit.BAD_CONFIG, f"{name}: {finding.sentence}")
-        elif finding.exit_code in REFUSED or self._simulator.failures > budget:
+        elif given_up or finding.exit_code in REFUSED or self._simulator.failures > budget:
             self._desk.over = Ending(Exit.NO_SIMULATOR, f"{name}: {said}")
         else:
             self._restarts(finding.sentence, delay_s=round(wait_s, 2))

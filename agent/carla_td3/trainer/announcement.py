@@ -39,7 +39,7 @@ def changed(run: RunPaths, config: AgentConfig) -> dict[str, list[Any]]:
     """Return the dotted keys that differ from the run's last ``config.yaml``, with old and new value."""
     try:
         before = dict(leaves(yaml.safe_load(run.config.read_text(encoding="utf-8"))))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
         return {}  # the file is missing or a user has damaged it; the options have reported that where it mattered
     now = dict(leaves(dump(config, address=False)))
     return {key: [before.get(key), value] for key, value in now.items() if before.get(key) != value}

@@ -23,6 +23,7 @@ def test_a_ring_that_is_cut_short_in_mid_run_is_named_and_every_row_that_it_stil
         assert "the agent crashed (signal 7): SIGBUS, a page of a mapped file couldn't be read or written" in output
         (refused,) = (line for line in output.splitlines() if line.startswith(f"{rows}: "))
         assert "the file is cut short to 4096 of " in refused
+        assert launched.state["reason"].endswith(refused.rstrip(".")), "status and report say it, too"
         subprocess.run(refused.split("`")[1], shell=True, check=True)
         before = launched.beat["step"]
         launched.up("--resume")

@@ -159,7 +159,7 @@ def read(name: str | Path) -> PolicyFile:
         raise PolicyError(f"{path}: has format {told}, this version reads {FORMAT}: use the version that wrote it.")
     try:
         card, values = Card(**json.loads(header["card"])), json.loads(header["configuration"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise PolicyError(f"{path}: its card can't be read ({error!r}): get the file again.") from None
     if digest(tensors) != card.sha256:
         raise PolicyError(f"{path}: is damaged, its weights are not those of its card: get the file again.")

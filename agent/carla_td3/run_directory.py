@@ -72,7 +72,7 @@ def settled_precision(run: RunPaths) -> str | None:
     places: list[tuple[Path, tuple[str, ...]]] = [(run.config, ("td3", "precision"))]
     places += [(path / "values.json", ("td3.precision",)) for path in newest_first(run.checkpoints, "step-*")]
     for path, keys in places:
-        with contextlib.suppress(OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError):
             value = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
             for key in keys:
                 value = value[key]

@@ -112,7 +112,8 @@ class _Simulator:
                 wait_s, self._cause = program.fail(finding, now_s), finding.sentence
                 given_up = program.state is ProgramState.GIVEN_UP
                 self._restarts += not given_up
-                self._say(self._cause if given_up else f"{self._cause}; it is restarted in {wait_s:.1f} s")
+                again = program.no_restart if given_up else f"it is restarted in {wait_s:.1f} s"
+                self._say(f"{self._cause}; {again}")
 
     def _trouble(self, seen: SimulatorSeen, asked: bool) -> Finding | None:
         if refused := unrecoverable(seen.signs):
@@ -120,7 +121,7 @@ class _Simulator:
         if asked:
             return Finding(Cause.SIMULATOR_HANG, "a restart was requested, since a call to it didn't return")
         if seen.ended is not None:
-            return Finding(Cause.SIMULATOR_CRASH, f"it ended ({seen.ended})")
+            return Finding(Cause.SIMULATOR_CRASH, f"it ended ({seen.ended})", exit_code=seen.ended.code)
         if seen.checks_failed >= self._limits.watch.checks_failed:
             return Finding(Cause.SIMULATOR_HANG, f"it no longer answers: {seen.problem}")
         return None

@@ -18,16 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carla_launcher import config as launcher_config
+from carla_launcher.act.command import Command
 from carla_launcher.act.compose.project import dotenv
 from carla_launcher.act.launcher_state import UnusableStateError, read_previous
 from carla_launcher.places import SHIPPED
 from carla_launcher.show import dashboard, history
-from carla_run import formats
+from carla_run import formats, requests
 from carla_run.configuration import program_file
 from carla_run.exits import ExitError
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
+from carla_run.records import text
 from carla_td3 import config as agent_config
+from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.run_directory import read_overrides
 from carla_td3.td3.replay import index
 from carla_td3.trainer import checkpoint
@@ -90,6 +93,26 @@ def _every_user(run: Path) -> None:
     _recalled(run)
 
 
+def _requested(run: Path) -> None:
+    paths = RunPaths(run)
+    requests.Inbox(paths).poll()
+    requests.answer_to(paths, 1)
+    requests.drained_by_person(paths)
+    requests.is_open(paths)
+
+
+def _own_file(run: Path) -> None:
+    """Read a YAML file of a command's own, and make the copy of it in which a rung has changed a value."""
+    setting = {"batch": {"yaml": "own.yaml", "key": "optim.batch"}}
+    file = program_file.validate({"settings": setting}, "train.yaml")
+    command = Command(("train", "own.yaml"), file, run)
+    try:
+        command.value("batch")
+        command.start(False, {"batch": 8}, {}, run / "replay")
+    except OSError as error:  # which LocalRuntime puts into a sentence
+        raise ExitError(str(error)) from None
+
+
 KINDS = {
     "launcher configuration": Kind("launcher.yaml", lambda run: launcher_config.load(run / "launcher.yaml")),
     "agent configuration": Kind("config.yaml", lambda run: agent_config.load(run / "config.yaml", {})),
@@ -100,6 +123,10 @@ KINDS = {
     "agent's events": Kind("agent-events.jsonl", lambda run: history.examine(RunPaths(run))),
     "version": Kind("version.json", lambda run: formats.require_readable(RunPaths(run))),
     "heartbeat": Kind("agent.json", _heartbeat),
+    "request": Kind("request.json", _requested),
+    "answer": Kind("request.ack.json", _requested),
+    "kept drives": Kind("a.drives-1.jsonl", lambda run: [*KeptDrives(run / "a.json", {}).others()]),
+    "a command's own file": Kind("own.yaml", _own_file),
     "variables": Kind(".env", dotenv),
     "ring": Kind("replay/replay.json", lambda run: index.read(run / "replay")),
     "ring's copy": Kind("copied/replay.copy.json", lambda run: index.read(run / "copied")),
@@ -123,6 +150,14 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tensors = {"online.a": torch.zeros(4)}
     checkpoint.save(run, 30, tensors, {"updates": 3}, architecture={"a": 1}, config_digest="x", keep=1)
     (run / "overrides.yaml").write_text("td3: {micro_batch: 16}\n")
+    requests.write_request(RunPaths(run), "apply", {"td3.micro_batch": 8})
+    answer = requests.Answer(1, "apply", requests.Result.OK, "Done.", 10, 1, None)
+    (run / "request.ack.json").write_text(text(answer))
+    drive = {"route": "a>b", "success": True}
+    (run / "a.drives-1.jsonl").write_text(
+        f"{json.dumps({'settings': {'seed': 1}})}\n{json.dumps({'driver': 'pid', **drive})}\n"
+    )
+    (run / "own.yaml").write_text("optim: {batch: 256, lr: 0.1}\nname: a\n")
     (run / ".env").write_text("CARLA_GPU=0\n# a comment\nAGENT_MEMORY='8g'\n")
     return run
 

@@ -140,22 +140,26 @@ def train(
         from carla_td3.td3.replay.frames import FrameStack
         from carla_td3.td3.replay.layout import privileged_numbers
         from carla_td3.td3.replay.resize_replay import resize_rings
+        from carla_td3.trainer.announcement import refusal_recorded
         from carla_td3.trainer.loop import TrainingLoop
 
-        log = EventLog(run.agent_events).append
+        events = EventLog(run.agent_events)
+        log = events.append
         admitted = run_preflight(resolved, run, chosen, log)
         stack, reserve_mib = FrameStack.of(resolved.environment.camera), resolved.memory.reserve_mib
         privileged = privileged_numbers(resolved.environment)
         collectors, capacity = resolved.training.collectors, resolved.replay.capacity
-        mend_rings(run.rings().values(), stack, log)
-        resize_rings(run.rings(), collectors, capacity, stack, reserve_mib, log, privileged)
+        with refusal_recorded(run, events):
+            mend_rings(run.rings().values(), stack, log)
+            resize_rings(run.rings(), collectors, capacity, stack, reserve_mib, log, privileged)
         if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
             out.print(
                 f"There is a GPU, but {admitted.cuda}. The agent trains on the CPU.", highlight=False, soft_wrap=True
             )
         if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):
             out.print(f"{emulated}.", highlight=False, soft_wrap=True)
-        training = TrainingLoop(admitted, run, out, stop)
+        with refusal_recorded(run, events):
+            training = TrainingLoop(admitted, run, out, stop)
         if training.finished:
             training.report_finished()
             out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)

@@ -36,8 +36,9 @@ from carla_td3.trainer.towns import Assignment, Towns
 RETRY_S = 60.0
 """Seconds between two tries of a collector that failed too often, while others drive."""
 _BUS_ERROR = (
-    "Collector {} was killed by SIGBUS again and again: the disk of {} can't read or write a block of a mapped file. "
-    "Look at the kernel's messages (`dmesg`), copy the run to another disk, and resume it there."
+    "Collector {} was killed by SIGBUS again and again: the disk of {} is full, or can't read or write a block of a "
+    "mapped file. Free some space, or look at the kernel's messages (`dmesg`), copy the run to another disk, and "
+    "resume it there."
 )
 
 

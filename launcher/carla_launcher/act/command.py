@@ -13,10 +13,11 @@ from typing import Any
 
 import yaml
 
+from carla_launcher.act.runtime import StartError
 from carla_run import keys
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.configuration.program_life import Setting
-from carla_run.files import open_to_read, write_whole
+from carla_run.files import open_to_read, read_whole, write_whole
 from carla_run.readers import number, object_of
 
 Words = tuple[str, ...]
@@ -51,6 +52,7 @@ class Command:
 
         Raises:
             OSError: such a copy can't be written, or its original read.
+            StartError: the original has no place for a value.
         """
         words, how = self.words, self.file.resume
         if resume and how is not None and ("checkpoint" in places or not how.checkpoint):
@@ -83,19 +85,36 @@ class Command:
         return how is not None and (not how.checkpoint or bool(self.checkpoints(since_s)))
 
     def value(self, key: str) -> Any:
-        """Return what a key is without any rung; None where nothing says it."""
+        """Return what a key is without any rung; None where nothing says it.
+
+        Raises:
+            StartError: its file can't be read.
+        """
         setting = self.file.settings.get(key, Setting(word=f"--{key}"))
         found = None
         if setting.word:
             found = word_in(self.words, setting.word)
         elif setting.yaml:
-            found = keys.at(_read(self.folder / setting.yaml), setting.key or key)
+            found = keys.at(self.content(setting.yaml, {}), setting.key or key)
         return setting.value if found is None else found
 
-    def _with_copy(self, words: Words, path: Path, values: Mapping[str, Any], copies: Path) -> Words:
-        content = _read(self.folder / path)
+    def content(self, path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of one of its files with these values, by dotted key.
+
+        Raises:
+            OSError: the file can't be read.
+            StartError: it has no place for a value.
+        """
+        content = sections_of((self.folder / path).resolve())
         for key, value in values.items():
-            _set(content, key, value)
+            try:
+                _set(content, key, value)
+            except ValueError as error:
+                raise StartError(f"{self.folder / path}: {error}.") from None
+        return content
+
+    def _with_copy(self, words: Words, path: Path, values: Mapping[str, Any], copies: Path) -> Words:
+        content = self.content(path, values)
         copy = copies / path.name
         write_whole(copy, yaml.safe_dump(content, sort_keys=False))
         return tuple(str(copy) if self.is_file(word, path) else word for word in words)
@@ -132,10 +151,18 @@ def word_in(words: Words, option: str) -> Any:
     for place, word in reversed([*enumerate(words)]):
         name, equals, value = word.partition("=")
         if word == option and place + 1 < len(words) and not option.endswith("="):
-            return yaml.safe_load(words[place + 1])
+            return _as_yaml(words[place + 1])
         if equals and option.rstrip("=") == name:
-            return yaml.safe_load(value)
+            return _as_yaml(value)
     return None
+
+
+def _as_yaml(word: str) -> Any:
+    """Return a word as YAML reads it; the word itself if that is no YAML, such as ``[a``."""
+    try:
+        return yaml.safe_load(word)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return word
 
 
 def with_word(words: Words, option: str, value: str) -> Words:
@@ -152,16 +179,41 @@ def with_word(words: Words, option: str, value: str) -> Words:
     return (*words, f"{option}{value}") if option.endswith("=") else (*words, option, value)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def sections_of(path: Path) -> dict[str, Any]:
+    """Return the sections of a YAML file; an empty file has none.
+
+    Raises:
+        OSError: it can't be read.
+        StartError: it isn't YAML, or has no keys.
+    """
+    content = read_whole(path)
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError:
-        found = None
-    return found if isinstance(found, dict) else {}
+        found = yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise StartError(f"{path}: isn't YAML that can be read ({' '.join(str(error).split())}).") from None
+    if found is not None and not isinstance(found, dict):
+        raise StartError(f"{path}: all of it is {_shown(found)}; expected keys with their values.")
+    return found or {}
+
+
+def _shown(value: Any) -> str:
+    """Return a value in words; of a list, which may contain itself, no more than that it is one."""
+    return "a list" if isinstance(value, list) else keys.shown(value)
 
 
 def _set(content: dict[str, Any], key: str, value: Any) -> None:
+    """Set a value at its dotted key.
+
+    Raises:
+        ValueError: one of its sections is something else; a clause without a full stop.
+    """
     *sections, name = key.split(".")
-    for each in sections:
-        content = content.setdefault(each, {})
+    for depth, each in enumerate(sections, start=1):
+        inner = content.get(each)
+        if inner is None:  # not there, or there without any key
+            content[each] = inner = {}
+        elif not isinstance(inner, dict):
+            where = ".".join(sections[:depth])
+            raise ValueError(f"`{where}` is {_shown(inner)}; expected keys below it, since `{key}` is a setting")
+        content = inner
     content[name] = value

@@ -1,7 +1,7 @@
 """The simulators from the second collector on. Each is started, observed and restarted independently.
 
 The run continues without one of them: nothing waits for it, no step down is taken for it, and it is restarted as long
-as the run lasts, unless its log says that a restart won't help.
+as the run lasts, unless a restart won't help: its log says so, or it was never up and ends the same way each time.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ class FurtherSimulators:
             self._journal.open_finding(each.found)
         if program.state is ProgramState.GIVEN_UP:
             self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, finding.sentence)
-            again = "it isn't restarted"
+            again = program.no_restart
+            each.found = replace(each.found, sentence=f"{each.found.sentence}; {again}")
         else:
             restart, delay_s = LauncherEvent.FURTHER_SIMULATOR_RESTART, round(wait_s, 2)
             self._tell(restart, each, finding.sentence, failures=program.failures, delay_s=delay_s)

@@ -21,7 +21,7 @@ from typing import TypeVar
 from carla_launcher.act.runtime import Child, Role, Runtime, Start, StartError
 from carla_launcher.config import AgentLimits, SimulatorLimits
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.restarts import delay_s, failures_in_a_row
+from carla_launcher.decide.restarts import StartsInVain, delay_s, failures_in_a_row
 from carla_launcher.observe.observation import Ended, SimulatorSeen
 from carla_run.readers import last_lines
 
@@ -97,6 +97,7 @@ class SupervisedProcess:
         self.child: Child | None = None
         self.started_s = self.due_s = self._up_s = 0.0
         self._runtime, self._limits, self._draw, self._tell = runtime, limits, draw, tell
+        self._starts = StartsInVain()
 
     @property
     def name(self) -> str:
@@ -117,6 +118,12 @@ class SupervisedProcess:
     def is_up(self) -> bool:
         """Return whether it is up and hasn't ended."""
         return self.state is ProgramState.UP and self.ended is None
+
+    @property
+    def no_restart(self) -> str:
+        """Return that it is given up, in words."""
+        failed = f", since it failed {self.failures} times in a row before it was up" if self.failures > 1 else ""
+        return f"it isn't restarted{failed}"
 
     def pids(self) -> frozenset[int]:
         """Return the ids of all its processes now."""
@@ -152,6 +159,7 @@ class SupervisedProcess:
     def mark_up(self, now_s: float) -> None:
         """Record that it is up."""
         self.state, self._up_s = ProgramState.UP, now_s
+        self._starts.progressed = True
 
     def look(self, now_s: float, quality: str | None, probe: Probe) -> ProgramState | Finding | None:
         """Move on by one transition; return it, or why it has failed, or None where nothing moved.
@@ -192,13 +200,18 @@ class SupervisedProcess:
         return Finding(Cause.SIMULATOR_NOT_READY, sentence)
 
     def fail(self, finding: Finding, now_s: float) -> float:
-        """Kill it and schedule a restart; return the delay, which is the longest one once the budget is used up."""
+        """Kill it and schedule a restart; return the delay, which is the longest one once the budget is used up.
+
+        It is given up if no restart mends it: by its log, or because it was never up and ended the same way each time.
+        """
+        in_vain = self._starts.ended(finding.exit_code if finding.cause is Cause.SIMULATOR_CRASH else None)
         limits = self._limits.restarts
         wait_s = delay_s(self.count_failure(now_s), limits, self._draw())
         wait_s = limits.longest_delay_s if wait_s is None else wait_s
         self.forget()
         self.back_off(now_s + wait_s)
-        self.state = ProgramState.GIVEN_UP if finding.cause is Cause.MISCONFIGURATION else self.state
+        if in_vain or finding.cause is Cause.MISCONFIGURATION:
+            self.state = ProgramState.GIVEN_UP
         return wait_s
 
     def back_off(self, until_s: float) -> None:

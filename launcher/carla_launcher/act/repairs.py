@@ -30,7 +30,7 @@ from carla_launcher.decide.decisions import (
 from carla_launcher.decide.detectors import vulkan
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.ladder import RungStep, merged_values
-from carla_launcher.decide.restarts import failures_in_a_row
+from carla_launcher.decide.restarts import SIGNALLED, failures_in_a_row
 from carla_launcher.decide.room import missing_for_agent, wait_command
 from carla_launcher.observe.observation import Observation
 from carla_launcher.observe.pools import PoolKind
@@ -40,7 +40,6 @@ from carla_run.exits import Exit
 
 LOG_LINES_SHOWN = 12
 WAITS = "waits until it is free"
-SIGNALLED = 128
 UNEXPLAINED = (Cause.SIMULATOR_CRASH, Cause.SIMULATOR_NOT_READY)
 
 

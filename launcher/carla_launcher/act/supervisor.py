@@ -14,7 +14,7 @@ from carla_launcher.act.episode_gate import EpisodeGate
 from carla_launcher.act.ladder_state import LadderState
 from carla_launcher.act.monitor import Monitor
 from carla_launcher.act.program import Script, Waiting
-from carla_launcher.act.repairs import SIGNALLED, Repairs, RunOverError
+from carla_launcher.act.repairs import Repairs, RunOverError
 from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
 from carla_launcher.decide import policy
@@ -251,8 +251,7 @@ class Supervisor:
         """Return the restart after a crash; the run's end if the next start would end the same way."""
         began = self._run.agent.last.resume and not self._run.warm
         starts_from_another = began and self._run.checkpoints.crashed(crash.incident)
-        # The carla client crashes by a signal now and then, whatever the program does.
-        code = None if starts_from_another or ended.code > SIGNALLED else ended.code
+        code = None if starts_from_another else ended.code
         if not self._starts.ended(code):
             return decision
         self._repairs.show_log(self._run.agent)

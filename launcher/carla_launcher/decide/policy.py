@@ -47,7 +47,7 @@ TO_FREE = {
     PoolKind.DISK: "the disk that the run is on",
 }
 """Memory that a user should free if no rung is left."""
-SIMULATOR_REFUSALS = (2, 65, 69)
+SIMULATOR_REFUSALS = (Exit.USAGE, Exit.BAD_CONFIG, Exit.NO_SIMULATOR)
 """Exit codes of a simulator after which a restart would change nothing."""
 
 

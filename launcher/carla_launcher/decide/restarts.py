@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from carla_launcher.config import LeakRestarts, Restarts
 
+SIGNALLED = 128
+"""A program that a signal ended has a code above this."""
 MOST_IN_VAIN = 3
 """Starts in a row that end the same way before any progress, after which the next one would end so, too."""
 
@@ -41,6 +43,8 @@ class StartsInVain:
 
     def ended(self, code: int | None) -> bool:
         """Return whether another start would be in vain; ``code``: None if something else ended the program."""
+        # CARLA and its client crash by a signal now and then, whatever the program does.
+        code = None if code is None or code > SIGNALLED else code
         self._count = 0 if code is None else self._count + 1 if code == self._code else 1
         self._code = code
         return self._count >= MOST_IN_VAIN and not self.progressed

@@ -16,6 +16,7 @@ from typing import Any
 
 from carla_launcher.act.command import Command
 from carla_launcher.act.container_words import container_of
+from carla_launcher.act.runtime import StartError
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.ladder import of_program
 from carla_launcher.observe.pools import OwnerKind, PoolKind, Provenance
@@ -51,6 +52,12 @@ def command_of(options: RunOptions) -> Command | None:
     for key, setting in file.settings.items():
         if setting.yaml is not None:
             _refuse_yaml(command, key, setting.yaml)
+            try:
+                command.content(setting.yaml, {setting.key or key: None})
+            except OSError as error:
+                raise RefusedError(f"{error.filename}: can't be read ({error.strerror}).") from None
+            except StartError as error:
+                raise RefusedError(str(error)) from None
     return command
 
 

@@ -17,6 +17,7 @@ from carla_launcher.decide.decisions import Ending
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.decide.detectors.simulator import SimulatorDetector
+from carla_launcher.decide.policy import SIMULATOR_REFUSALS
 from carla_launcher.decide.route_progress import Standing
 from carla_launcher.decide.route_verdict import KEPT, Outcome, Why, judge, why_fresh
 from carla_launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
@@ -26,8 +27,6 @@ from carla_launcher.routes.setting import Setting
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 
-REFUSED = (Exit.USAGE, Exit.BAD_CONFIG, Exit.NO_SIMULATOR)
-"""A simulator that ends so at its start does so again."""
 OWNERS = {OwnerKind.SIMULATOR: "simulator", OwnerKind.AGENT: "program"}
 KINDS = (PoolKind.VRAM, PoolKind.RAM)
 
@@ -131,9 +130,10 @@ class Lane:
         said = ": ".join(filter(None, (finding.sentence, self._simulator.last_output())))
         wait_s = self._simulator.fail(finding, self._now_s())
         self._lose(finding)
-        if self._simulator.state is ProgramState.GIVEN_UP:
+        given_up = self._simulator.state is ProgramState.GIVEN_UP
+        if finding.cause is Cause.MISCONFIGURATION:
             self._desk.over = Ending(Exit.BAD_CONFIG, f"{name}: {finding.sentence}")
-        elif finding.exit_code in REFUSED or self._simulator.failures > budget:
+        elif given_up or finding.exit_code in SIMULATOR_REFUSALS or self._simulator.failures > budget:
             self._desk.over = Ending(Exit.NO_SIMULATOR, f"{name}: {said}")
         else:
             self._restarts(finding.sentence, delay_s=round(wait_s, 2))

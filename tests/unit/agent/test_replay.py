@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from carla_td3.td3.replay.frames import FrameStack, space_to_depth
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
 from tests.crowd import until
+from tests.disks import fill as fill_disk
 from tests.disks import read_only, small_disk
 
 RNG = np.random.default_rng
@@ -271,18 +273,32 @@ def test_the_ring_is_allocated_whole(tmp_path: Path) -> None:
     assert status.st_blocks * 512 >= status.st_size
 
 
-@pytest.mark.parametrize(
-    ("name", "left", "sentence"),
-    [
-        ("frames.u8", b"1" * 50, "cut short"),
-        ("rows.bin", b"1" * 50, "cut short"),
-    ],
-)
-def test_files_that_are_not_whole_are_refused(tmp_path: Path, name: str, left: bytes | None, sentence: str) -> None:
+@pytest.mark.parametrize("name", ["frames.u8", "rows.bin", "published"])
+def test_a_file_of_another_size_is_named_with_both_sizes(tmp_path: Path, name: str) -> None:
     Replay.create(tmp_path, 100).close()
-    (tmp_path / name).unlink() if left is None else (tmp_path / name).write_bytes(left)
-    with pytest.raises(ReplayError, match=sentence):
-        Replay.open(tmp_path)
+    size = (tmp_path / name).stat().st_size
+    for has, said in ((5, f"is cut short to 5 of {size} bytes"), (size + 1, f"has {size + 1} bytes, expected {size}")):
+        os.truncate(tmp_path / name, has)
+        with pytest.raises(ReplayError, match=f"^{tmp_path / name}: this replay can't be used, the file {said}"):
+            Replay.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["frames.u8", "rows.bin"])
+def test_a_sparse_copy_is_refused_on_a_full_disk_and_filled_where_there_is_room(tmp_path: Path, name: str) -> None:
+    with small_disk(tmp_path, mib=4) as disk:
+        Replay.create(disk / "replay", 200).close()
+        file = disk / "replay" / name
+        content = file.read_bytes()
+        os.truncate(file, 0)
+        os.truncate(file, len(content))
+        filler = fill_disk(disk)
+        with pytest.raises(ReplayError, match=rf"^{file}: is sparse, and the disk has no room for the \d+ MiB"):
+            Replay.create(disk / "replay", 200)
+        assert Replay.open(disk / "replay").capacity == 200
+        filler.unlink()
+        Replay.create(disk / "replay", 200).close()
+        assert file.stat().st_blocks * 512 >= len(content)
+        assert file.read_bytes() == content
 
 
 def test_a_creation_killed_halfway_is_started_again(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,24 @@ def test_a_torn_page_costs_the_rows_in_it(tmp_path: Path) -> None:
     (told,) = mended(replay)
     assert told["damaged"] == len(torn)
     assert drawn(Replay.open(replay)) == steps_of(*torn)
+
+
+@pytest.mark.parametrize("name", ["published", "rows.bin", "frames.u8"])
+def test_a_file_that_was_cut_short_costs_the_rows_that_it_lacks_once_it_has_its_length(
+    tmp_path: Path, name: str
+) -> None:
+    replay = filled(tmp_path)
+    row = {"published": 8, "rows.bin": ROW.itemsize, "frames.u8": FRAME}[name]
+    left = 0 if name == "published" else 15 * row + 100
+    os.truncate(replay / name, left)
+    with pytest.raises(ReplayError, match=rf"{name}: .* is cut short to {left} of ") as refused:
+        mended(replay)
+    subprocess.run(str(refused.value).split("`")[1], shell=True, check=True)
+    (told,) = mended(replay)
+    rows = LAST + 1 if name == "published" else 15
+    assert told["rows"] == [0 if name == "published" else LAST + 1, rows]
+    assert mended(replay) == []
+    assert drawn(Replay.open(replay)) == steps_of(last=rows - 1)
 
 
 def test_rows_of_earlier_versions_count_as_whole(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from carla_run.paths import RunPaths
 from carla_td3 import config
 from carla_td3.cli import options
 from carla_td3.exits import AgentError
-from carla_td3.run_directory import is_changed, prepare, read_overrides, save_config
+from carla_td3.run_directory import is_changed, prepare, read_overrides, save_config, settled_precision
 from carla_td3.td3.replay.replay import Replay
+from carla_td3.trainer.announcement import changed
 
 
 def test_a_fresh_directory_is_made_with_its_parents(tmp_path: Path) -> None:
@@ -109,3 +110,11 @@ def test_a_configuration_that_a_disk_changed_is_said(tmp_path: Path, capsys: pyt
     body = run.config.read_bytes().partition(b"\nseed")[2]
     run.config.write_bytes(b"seed" + body)  # as earlier versions wrote it
     assert not is_changed(run)
+
+
+@pytest.mark.parametrize("text", ["- 1", "1", "a: 2026-13-45", "&a {x: *a}", "a: [", "[" * 100_000, "\x00"])
+def test_a_broken_configuration_of_the_last_start_is_no_change(tmp_path: Path, text: str) -> None:
+    run = RunPaths(tmp_path)
+    run.config.write_text(text, encoding="utf-8")
+    assert changed(run, config.AgentConfig()) == {}
+    assert settled_precision(run) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 
 from carla_launcher import config
 from carla_launcher.act.command import Command
+from carla_launcher.act.runtime import StartError
 from carla_launcher.decide.ladder import build_ladder, with_program
 from carla_launcher.observe.pools import PoolKind, Provenance
 from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
@@ -65,6 +67,49 @@ def test_a_key_of_its_yaml_is_changed_in_a_copy(tmp_path: Path) -> None:
     assert words == ("train", "--config", str(copies / "conf.yaml"))
     assert yaml.safe_load((copies / "conf.yaml").read_text()) == {"optim": {"batch": 64, "lr": 0.1}}
     assert (asked.value("batch"), (tmp_path / "conf.yaml").read_text()) == (256, "optim: {batch: 256, lr: 0.1}\n")
+
+
+UNFIT_YAML = [
+    ("optim: [256]", "`optim` is a list; expected keys below it, since `optim.batch` is a setting"),
+    ("optim: 256", "`optim` is 256; expected keys below it"),
+    ("- optim", "all of it is a list; expected keys with their values"),
+    ("256", "all of it is 256; expected keys with their values"),
+    ("optim: {batch", "isn't YAML that can be read"),
+    ("optim: 2026-13-45", "isn't YAML that can be read"),
+    ("optim: !tensor 1", "isn't YAML that can be read"),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), UNFIT_YAML)
+def test_a_yaml_without_a_place_for_a_setting_is_refused_and_nothing_of_it_is_lost(
+    tmp_path: Path, content: str, expected: str
+) -> None:
+    (tmp_path / "conf.yaml").write_text(content)
+    settings = {"batch": {"yaml": "conf.yaml", "key": "optim.batch"}}
+    (tmp_path / "train.yaml").write_text(json.dumps({"settings": settings}))
+    words = (sys.executable, "conf.yaml")
+    asked = RunOptions(command=words, program=tmp_path / "train.yaml", cwd=tmp_path, simulator=SimulatorKind.NONE)
+    with pytest.raises(RefusedError, match=f"^{re.escape(f'{tmp_path}/conf.yaml: {expected}')}"):
+        command_of(asked)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(StartError, match=f"^{re.escape(f'{tmp_path}/conf.yaml: {expected}')}"):
+        command(*words, folder=tmp_path, settings=settings).start(False, {"batch": 64}, PLACES, tmp_path / "run")
+    assert [*(tmp_path / "run").iterdir()] == []
+
+
+@pytest.mark.parametrize("content", ["", "optim:\n", "optim: {}\n", "other: 1\n"])
+def test_a_section_without_keys_gets_the_value(tmp_path: Path, content: str) -> None:
+    (tmp_path / "conf.yaml").write_text(content)
+    asked = command("conf.yaml", folder=tmp_path, settings={"batch": {"yaml": "conf.yaml", "key": "optim.batch"}})
+    (tmp_path / "run").mkdir()
+    asked.start(False, {"batch": 64}, PLACES, tmp_path / "run")
+    kept = {"other": 1} if "other" in content else {}
+    assert yaml.safe_load((tmp_path / "run" / "conf.yaml").read_text()) == {**kept, "optim": {"batch": 64}}
+
+
+@pytest.mark.parametrize("word", ["[", "{a", "a: b: c", "2026-13-45", "!x y"])
+def test_a_word_that_is_no_yaml_is_a_value_as_it_stands(word: str) -> None:
+    assert command("train", "--name", word).value("name") == word
 
 
 def test_only_its_own_placeholders_are_filled_in_and_resume_words_added() -> None:

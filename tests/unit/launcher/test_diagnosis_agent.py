@@ -51,6 +51,12 @@ def agent_ends(
     return diagnosed(map(look, seconds(at_s + 50)))
 
 
+@pytest.mark.parametrize(("code", "explained"), [(135, True), (139, False), (1, False)])
+def test_a_bus_error_is_explained(code: int, explained: bool) -> None:
+    _, found = first(agent_ends(code), Cause.AGENT_CRASH)
+    assert ("a page of a mapped file couldn't be read or written" in found.sentence) == explained
+
+
 @pytest.mark.parametrize("code", [137, 143, 0, 139])
 def test_an_end_that_the_launcher_asked_for_is_none(code: int) -> None:
     assert not agent_ends(code, planned=True)

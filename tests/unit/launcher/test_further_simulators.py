@@ -162,6 +162,24 @@ def test_misconfigured_one_is_given_up() -> None:
     assert "no Vulkan driver" in fleet.said[-1]
 
 
+@pytest.mark.parametrize("code", [1, 2, 65, 69])
+def test_one_that_ends_at_once_each_time_is_given_up_and_stays_a_finding(code: int) -> None:
+    fleet = Fleet(3)
+    fleet.seen = {pid: {"ended": Ended(code), "running": False, "healthy": False} for pid in (100, *range(102, 120))}
+    fleet.go(600)
+    assert [child.start.number for child in fleet.children] == [1, 2, 1, 1]
+    assert fleet.names().count("further_simulator_restart") == 2
+    assert fleet.names()[-1] == "further_simulator_stopped"
+    ((found, _),) = fleet.further.findings
+    words = "it isn't restarted, since it failed 3 times in a row before it was up"
+    assert found.sentence == f"simulator 1: the simulator ended by itself during its start (exit code {code}); {words}"
+    assert fleet.said[-1].endswith(f"{words}, other collectors continue")
+    fleet.further.restart("another quality")
+    fleet.seen = {}
+    fleet.go(30)
+    assert fleet.further.findings == []
+
+
 def test_one_that_cant_be_started_is_an_open_finding_as_long_as_it_is_needed() -> None:
     fleet = Fleet(3)
     fleet.go(3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +113,30 @@ def test_back_off_grows_to_the_longest_delay_for_ever() -> None:
         world.now_s = world.program.due_s
     assert waits[:3] == [BUDGET.first_delay_s * 2**index for index in range(3)]
     assert waits[-3:] == pytest.approx([BUDGET.longest_delay_s] * 3)
+
+
+@pytest.mark.parametrize(
+    ("codes", "was_up", "given_up"),
+    [
+        ((65, 65, 65), False, True),
+        ((65, 65), False, False),
+        ((65, 69, 65), False, False),
+        ((139, 139, 139, 139), False, False),
+        ((65, 65, 65, 65), True, False),
+    ],
+)
+def test_one_that_was_never_up_and_ends_the_same_way_each_time_is_given_up(
+    codes: tuple[int, ...], was_up: bool, given_up: bool
+) -> None:
+    world = World(healthy=was_up)
+    assert [world.look() for _ in range(1 + was_up)][-1] is (ProgramState.UP if was_up else ProgramState.STARTING)
+    for code in codes:
+        if world.program.state is ProgramState.BACKING_OFF:
+            world.found = None
+            assert world.look(BUDGET.longest_delay_s) is ProgramState.STARTING
+        world.found = replace(CRASH, exit_code=code)
+        assert world.look() == world.found
+    assert (world.program.state is ProgramState.GIVEN_UP) == given_up
 
 
 def test_moves_are_told_before_they_are_made() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -82,8 +81,8 @@ def mend_rings(rings: Iterable[Path], stack: FrameStack, log: Callable[..., None
         ReplayError: a ring can't be used, or holds no undamaged row.
     """
     for folder in rings:
-        lock = lock_of_the_last_writer(folder)
-        with closing(Ring.mapped(folder, _described(folder, log), lock)) as ring:
+        with lock_of_the_last_writer(folder) as lock:
+            ring = Ring.mapped(folder, _described(folder, log), lock)
             index.mend(folder, ring.layout)
             found = leave_out_damage(ring, stack.reach)
         if found is not None:

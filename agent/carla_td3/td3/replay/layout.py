@@ -119,9 +119,11 @@ class Layout:
             privileged=int(meta.get("privileged", 0)),
             planes=planes,
         )
-        whole = all((directory / name).stat().st_size == size for name, size in found.files.items())
-        if meta != _expected(found) or not whole:
-            raise ReplayError(_unusable(directory, meta, found))
+        if meta != (expected := _expected(found)):
+            raise ReplayError(f"{directory}: this replay can't be used, its layout is {meta}, expected {expected}.")
+        for name, size in found.files.items():
+            if (has := (directory / name).stat().st_size) != size:
+                raise ReplayError(_of_another_size(directory / name, has, size))
         return found
 
     def require_privileged(self, directory: Path, privileged: int) -> None:
@@ -159,7 +161,10 @@ def _expected(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _unusable(directory: Path, meta: dict[str, Any], found: Layout) -> str:
-    expected = _expected(found)
-    reason = "its files are cut short" if meta == expected else f"its layout is {meta}, expected {expected}"
-    return f"{directory}: this replay can't be used, {reason}."
+def _of_another_size(path: Path, has: int, size: int) -> str:
+    if has > size:
+        return f"{path}: this replay can't be used, the file has {has} bytes, expected {size}."
+    return (
+        f"{path}: this replay can't be used, the file is cut short to {has} of {size} bytes (put a whole copy back; "
+        f"after `truncate -s {size} {path}` the next start leaves out only the rows that it lacks)."
+    )

@@ -79,9 +79,16 @@ class Ring:
 
     @classmethod
     def mapped(cls, directory: Path, layout: Layout, lock: IO[bytes] | None, private: bool = False) -> Ring:
-        """Map allocated files, for writing if there is a lock; ``private`` rows can be changed in this process only."""
+        """Map allocated files, for writing if there is a lock; ``private`` rows can be changed in this process only.
+
+        Raises:
+            ReplayError: a block can't be read, or (for writing) the disk has no room for a block that a file lacks.
+        """
         for name in (*layout.arrays, PUBLISHED)[1:]:
             _require_readable(directory / name)
+        if lock is not None:
+            for name in layout.files:
+                _fill_holes(directory / name)
         figures = mmap.ACCESS_COPY if private else mmap.ACCESS_READ if lock is None else mmap.ACCESS_WRITE
         access = (mmap.ACCESS_READ if private else figures, figures, figures)
         pages, rows, published = map(_map, (directory / name for name in layout.files), access)
@@ -239,6 +246,28 @@ def _require_readable(path: Path) -> None:
                 pass
     except OSError as error:
         raise ReplayError(f"{path}: {failing(error)}") from None
+
+
+def _fill_holes(path: Path) -> None:
+    """Reserve the blocks that a file lacks, as a sparse copy does: see :func:`allocate`.
+
+    Raises:
+        ReplayError: the disk is full.
+    """
+    found = path.stat()
+    lacks = found.st_size - 512 * found.st_blocks
+    if lacks <= 0:
+        return
+    try:
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, found.st_size)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise ReplayError(
+            f"{path}: is sparse, and the disk has no room for the {lacks / 2**20:.0f} MiB that it lacks: free some "
+            "disk there, or copy the run to another disk, and resume it there."
+        ) from None
 
 
 def _map(path: Path, access: int) -> mmap.mmap:

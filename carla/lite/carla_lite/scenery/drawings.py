@@ -18,7 +18,7 @@ from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import NEAR_M, Pose, View
 from carla_lite.scenery.strokes import NO_FACE, Stroke, pixels_of
-from carla_lite.scenery.vista import IN_FRONT, Walls
+from carla_lite.scenery.vista import Walls
 
 Place = tuple[float, float, float]
 BGR = tuple[int, int, int]
@@ -119,8 +119,7 @@ def drawing_strokes(drawings: Sequence[Drawing], walls: Walls, view: View) -> li
 
     middles = lines.mean(axis=1)
     distances = np.linalg.norm(middles - view.position, axis=1)
-    behind = walls.hide(view.position, middles)
-    keys = np.where(behind >= 0.0, behind + 1e-2, distances + IN_FRONT).tolist()
+    keys = walls.keys(view.position, middles, distances).tolist()
     return [(key, quad, drawn[i].colour, NO_FACE) for key, quad, i in zip(keys, quads, which.tolist(), strict=True)]
 
 

@@ -24,7 +24,7 @@ from carla_lite.scenery.projection import NEAR_M, Lens, Pose, View, all_axes
 from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.sign_faces import SignFace
 from carla_lite.scenery.vehicle_meshes import BEAMS, Detail, Glow, Lights, Shape, VehicleMesh, vehicle_mesh
-from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
+from carla_lite.scenery.vista import FARTHEST_M, Float32, Vista, Walls
 
 SUB = 4  # fractional bits of polygon coordinates
 _PER_PIXEL = float(1 << SUB)
@@ -164,20 +164,20 @@ def actor_strokes(
 ) -> Moving:
     """Return the vehicles, people and signs in view, and the distant people; faces are numbered from ``first``."""
     shown = _in_view(actors, view)
-    places = np.array([(actor.pose.x, actor.pose.y) for _, actor in shown]).reshape(-1, 2)
+    placed = np.array([(actor.pose.x, actor.pose.y, distance) for distance, actor in shown]).reshape(-1, 3)
     if people is not None:
-        places = np.concatenate((places, people.places[:2].T))
-    if not len(places):
+        away = view.position[:, None] - people.places
+        distances = np.sqrt(away[0] * away[0] + away[1] * away[1] + away[2] * away[2])
+        placed = np.concatenate((placed, np.stack((*people.places[:2], distances), axis=1)))
+    if not len(placed):
         return Moving([])
-    behind = walls.hide(view.position, places)
-    solid = [
-        (distance, wall + 1e-2 if wall >= 0.0 else distance + IN_FRONT, actor)
-        for (distance, actor), wall in zip(shown, behind.tolist(), strict=False)
-    ]
+    keys = walls.keys(view.position, placed[:, :2], placed[:, 2])
+    solid = [(distance, key, actor) for (distance, actor), key in zip(shown, keys.tolist(), strict=False)]
     seen = _solid_strokes(solid, view, daylight, first) if solid else Moving([])
     if people is not None:
         after = first + (0 if seen.group is None else len(seen.group.owners))
-        seen.strokes = _flat_strokes(people, behind[len(shown) :], view, daylight, after) + seen.strokes
+        flat = _flat_strokes(people, away, distances, keys[len(shown) :], view, daylight, after)
+        seen.strokes = flat + seen.strokes
         seen.flat = people
     return seen
 
@@ -341,13 +341,17 @@ def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
     return chosen
 
 
-def _flat_strokes(people: People, behind: FloatArray, view: View, daylight: Daylight, first: int) -> list[Stroke]:
-    """Return distant people as flat shapes between feet and crown; ``behind`` which walls they are is by
-    :meth:`Walls.hide`.
-    """
+def _flat_strokes(
+    people: People,
+    away: FloatArray,
+    distances: FloatArray,
+    keys: FloatArray,
+    view: View,
+    daylight: Daylight,
+    first: int,
+) -> list[Stroke]:
+    """Return distant people as flat shapes between feet and crown; ``away`` (3, n) is the eye as seen from them."""
     forward, right, up = all_axes(people.turns)
-    away = view.position[:, None] - people.places
-    distances = np.sqrt(away[0] * away[0] + away[1] * away[1] + away[2] * away[2])
     quads = people.silhouettes(np.abs((forward * away).sum(axis=0)), np.abs((right * away).sum(axis=0)))
     up = up * people.half_heights
     seen = view.project(np.array((people.places - up, people.places + up)).transpose(2, 0, 1))
@@ -356,7 +360,6 @@ def _flat_strokes(people: People, behind: FloatArray, view: View, daylight: Dayl
     basis = np.stack([along, along[:, ::-1] * (-1.0, 1.0)], axis=1)
     outlines = pixels_of(foot[:, None] + quads.reshape(len(quads), -1, 2) @ basis).reshape(quads.shape)
     tones = daylight.hazed(people.colours * daylight.unlit, distances[:, None])
-    keys = np.where(behind >= 0.0, behind + 1e-2, distances + IN_FRONT)
     whole = (seen[..., 2].min(axis=1) > NEAR_M).nonzero()[0]
     each = np.repeat(whole, 5)
     of = zip(

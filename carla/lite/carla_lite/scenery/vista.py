@@ -35,6 +35,8 @@ LAMP_BGR = np.array((196.0, 232.0, 255.0))
 
 IN_FRONT = -1e4
 """Added to the distance of things that no building hides: they are drawn after all buildings."""
+_BEHIND_M = 1e-2
+"""How far behind the farthest building in front of it a hidden thing is drawn."""
 
 _TURN = np.linspace(0.0, math.tau, 10, endpoint=False)
 _LEAFY = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1) * (1.0 + 0.1 * np.sin(3.0 * _TURN + 1.0))[:, None]
@@ -79,6 +81,13 @@ class Walls:
         last = np.minimum(np.minimum(leave[:count], leave[count:]), 1.0)
         hidden: FloatArray = np.maximum.reduce(np.where(first < last, self.distances, -1.0), axis=0)
         return hidden
+
+    def keys(self, eye: FloatArray, points: FloatArray, distances: FloatArray) -> FloatArray:
+        """Return the sorting keys (m,) of things at ``points``, which are ``distances`` (m,) away: behind a building
+        that is in front of them, else before all buildings.
+        """
+        behind = self.hide(eye, points)
+        return np.where(behind >= 0.0, behind + _BEHIND_M, distances + IN_FRONT)
 
 
 @dataclass(frozen=True)
@@ -263,14 +272,13 @@ def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, dayli
     away = mesh.crown_centres - eye
     distance = np.maximum(np.linalg.norm(away, axis=1), 1e-3)
     near = np.flatnonzero(distance < np.minimum(FARTHEST_M, mesh.crown_radii * focal / SMALLEST_CROWN_PX))
-    behind = walls.hide(eye, mesh.crown_centres[near])
     ahead, distance = away[near] / distance[near, None], distance[near]
     right = np.stack([-ahead[:, 1], ahead[:, 0], np.zeros(len(near))], axis=1)
     right /= np.maximum(np.hypot(ahead[:, 0], ahead[:, 1]), 1e-3)[:, None]
     up = np.cross(ahead, right)
     sunny = right * (right @ daylight.sun)[:, None] + up * (up @ daylight.sun)[:, None]
     disc = _LEAFY[:, :1] * right[:, None] + _LEAFY[:, 1:] * up[:, None]
-    key = np.where(behind >= 0.0, behind + 1e-2, distance - 0.5 + IN_FRONT)
+    key = walls.keys(eye, mesh.crown_centres[near], distance - 0.5)
     centres, radii = mesh.crown_centres[near, None], mesh.crown_radii[near, None, None]
     layered = mesh.crown_radii[near] * focal >= LAYERED_CROWN_PX * distance
 

@@ -9,15 +9,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
-
 from carla_launcher.act import container_words
-from carla_launcher.act.command import Command, began_s
+from carla_launcher.act.command import Command, began_s, sections_of
 from carla_launcher.act.local.processes import Program, Shims
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.act.runtime import Child, Role, Start, StartError
 from carla_launcher.config import LauncherConfig
-from carla_run.files import read_whole
 
 PLACES = {"host": "CARLA_HOST", "port": "CARLA_PORT", "tm_port": "CARLA_TM_PORT"}
 """Variables of a command, by the placeholders of its words that stand for the same."""
@@ -161,8 +158,9 @@ def start_program(shims: Shims, program: Program) -> Child:
 
 
 def _overrides(path: Path) -> dict[str, object]:
-    """Return the values of the present rung."""
-    if not path.exists():
-        return {}
-    found = yaml.safe_load(read_whole(path))
-    return found if isinstance(found, dict) else {}
+    """Return the values of the present rung.
+
+    Raises:
+        StartError: the file isn't what the launcher has written.
+    """
+    return sections_of(path) if path.exists() else {}

@@ -36,6 +36,10 @@ _OTHER_ENDS: Mapping[End, tuple[Cause, str]] = {
     End.BAD_CONFIGURATION: (Cause.MISCONFIGURATION, "the agent refused its configuration, or a disk refused its files"),
     End.NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator in time"),
 }
+_BUS_ERROR = (
+    "SIGBUS, a page of a mapped file couldn't be read or written, since the file was cut short, or its disk fails "
+    "(see `dmesg`) or is full"
+)
 PREVENTED_BY = '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json'
 """Setting with which ``systemctl daemon-reload`` leaves containers their GPU (nvidia-container-toolkit issue 48)."""
 AT_ONCE_S = 10.0
@@ -142,7 +146,8 @@ class AgentDetector:
 
     def _crash(self, code: int) -> Finding:
         """Return the cause of an end without a known exit code: by the free memory, else by the agent's error."""
-        said = f": {self._said.rstrip('.')}" if self._said else ""
+        explained = self._said.rstrip(".") or (_BUS_ERROR if code == 128 + signal.SIGBUS else "")
+        said = f": {explained}" if explained else ""
         crash = self._finding(Cause.AGENT_CRASH, f"the agent crashed ({exit_in_words(code)}){said}", code)
         on_cpu = self._beat is not None and not self._beat.device.startswith("cuda")
         # A failed GPU allocation doesn't end a process by these signals; users and guards of host memory send them.

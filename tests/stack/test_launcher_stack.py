@@ -117,7 +117,7 @@ def test_pressure_in_the_container_is_given_way_to_and_a_kill_by_the_kernel_surv
     assert "the kernel killed the agent" in output
     assert [row["kind"] for row in run.events("rung_taken")] == ["ram", "ram"]
     assert run.beat["micro_batch"] < taken
-    assert run.beat["step"] == final == steps_kept(witness)
+    assert run.beat["step"] == steps_kept(witness) >= final  # more, if the kernel's kill came late
     assert run.left() == []
 
 

@@ -226,7 +226,7 @@ class Detector(nn.Module):
         first = sum(each.planes for each in self.stack.views[:at])
         rows, count, across = frames.shape[:3]
         side, speed, wheel = across * BLOCK, own[:, 0] * SPEED_SCALE_MPS, own[:, 1]
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.trunk.weight.dtype
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
         cells = frames.reshape(rows, count, across, across, self.stack.planes, BLOCK, BLOCK)
         pixels = cells[:, :, :, :, first : first + view.planes].permute(0, 1, 4, 2, 5, 3, 6)
         size = rows, count * view.planes, side, side

@@ -26,6 +26,7 @@ from carla_td3.td3.replay.replay import Batch
 from carla_td3.td3.td3 import TD3
 from tests.crowd import PATIENCE_S
 from tests.unit.agent.batches import CPU, bits, in_parts, random_batch
+from tests.unit.agent.watched import distance
 
 CUDA = torch.device("cuda")
 LEVEL = View(1, fov_deg=90.0, yaw_deg=0.0, pitch_deg=0.0, x_m=0.0, z_m=0.95)
@@ -200,20 +201,15 @@ def test_its_loss_is_a_sum_over_rows_and_falls_where_the_maps_are_right() -> Non
     assert losses[0] < min(losses[1:])
 
 
-def test_parts_have_the_same_gradient() -> None:
-    """In double precision: in single precision a rounded sum changes which place of a column is its largest."""
-    encoder = detector.Detector(CONFIG.network, STACK).double()
-    for each in (encoder.alignments, encoder.norm):  # what computes in single precision in any case
-        each.float()
-    given = batch(0, 6)
+@pytest.mark.parametrize("micro_batch", [1, 5])
+def test_parts_have_nearly_the_same_gradient(micro_batch: int) -> None:
+    """Only nearly: a sum that is rounded otherwise can change which place of a column is its largest."""
     gradients = []
-    for parts in ([slice(0, 6)], [slice(0, 1), slice(1, 6)]):
-        encoder.zero_grad()
-        for rows in parts:
-            features, maps = encoder.seen(given.frames[rows, : STACK.frames], given.vector[rows])
-            (detection_loss(maps, STACK.views, given.privileged[rows]) + features.square().sum()).backward()
-        gradients.append(torch.cat([each.grad.flatten() for each in encoder.parameters() if each.grad is not None]))
-    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
+    for attempt in (whole_batch, in_parts(micro_batch)):
+        td3 = made()
+        td3.update(batch(0, 21), attempt)
+        gradients.append({name: each.grad for name, each in td3.online.named_parameters() if each.grad is not None})
+    assert distance(*gradients) < 0.02
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -224,13 +225,13 @@ def test_without_them_a_row_is_as_it_was_and_the_batch_has_none(tmp_path: Path) 
     [
         (0, KNOWN, "set environment.privileged to false, or choose"),
         (KNOWN, 0, "set environment.privileged to true, or choose"),
-        (KNOWN - 2, KNOWN, "choose another directory"),
+        (KNOWN - 2, KNOWN, "choose another directory (demonstrations: record them again)."),
     ],
 )
 def test_a_ring_of_other_rows_is_refused_in_one_sentence(tmp_path: Path, held: int, asked: int, way: str) -> None:
     directory = tmp_path / "replay"
     Replay.create(directory, 100, privileged=held).close()
-    sentence = f"{held} privileged numbers, the configuration asks for {asked}: {way}"
+    sentence = re.escape(f"{held} privileged numbers, the configuration asks for {asked}: {way}")
     for capacity in (100, 200):
         with pytest.raises(ReplayError, match=sentence):
             resize(directory, capacity, DEFAULT, privileged=asked)

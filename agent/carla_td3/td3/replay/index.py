@@ -17,7 +17,10 @@ from carla_run.sealed import is_damaged, sealed, unsealed
 from carla_td3.td3.replay.layout import Layout, ReplayError
 
 META, COPY = "replay.json", "replay.copy.json"
-_MOVE_IT = "move it away to continue from the checkpoint with an empty replay, or choose another run directory"
+_MOVE_IT = (
+    "move it away to continue from the checkpoint with an empty replay (demonstrations: record them again), or choose "
+    "another directory"
+)
 
 
 def exists(directory: Path) -> bool:

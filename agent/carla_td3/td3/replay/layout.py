@@ -136,7 +136,8 @@ class Layout:
             set_it = f"set environment.privileged to {str(bool(self.privileged)).lower()}, or "
             raise ReplayError(
                 f"{directory}: a row of this replay holds {self.privileged} privileged numbers, the configuration asks "
-                f"for {privileged}: {'' if self.privileged and privileged else set_it}choose another directory."
+                f"for {privileged}: {'' if self.privileged and privileged else set_it}choose another directory "
+                "(demonstrations: record them again)."
             )
 
 

@@ -864,9 +864,9 @@ class AgentConfig(Section):
                 f"td3.network.encoder is detector and td3.network.sees is {network.sees}, so there is no picture to "
                 "detect in: set encoder to nature"
             )
-        if self.td3.network.sees != "image" and (self.td3.auxiliary > 0 or self.td3.random_erasing > 0):
+        if network.sees != "image" and (self.td3.auxiliary > 0 or self.td3.random_erasing > 0):
             raise ValueError(
-                f"td3.auxiliary and td3.random_erasing are for pictures, td3.network.sees is {self.td3.network.sees}: "
+                f"td3.auxiliary and td3.random_erasing are for pictures, td3.network.sees is {network.sees}: "
                 "set them to 0"
             )
         return self

@@ -1,4 +1,4 @@
-"""An encoder that detects people and cars, and how people walk, in each direction; and the loss that teaches it.
+"""An encoder that detects people and vehicles, and how they move, in each direction; and the loss that teaches it.
 
 Each view goes through convolutions of 3×3 at two and four pixels a cell. 1×1 heads at each cell of four pixels then
 tell what is there, from the cell's features, its place in the picture, and the car's own speed and wheel. What all
@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from carla_td3.config import NetworkConfig
 from carla_td3.td3.kernels.colour import over_red_green_blue
+from carla_td3.td3.layers import arithmetic, orthogonal
 from carla_td3.td3.replay.frames import BLOCK, COLUMNS, LISTED, MAPS, VECTOR, FrameStack, View
 
 WHEELBASE_M, MAX_STEER_RAD = 2.875, math.radians(70.0)
@@ -198,8 +199,7 @@ class Detector(nn.Module):
         self.heads = nn.ModuleList(_Heads(view, stack) for view in stack.views)
         self.trunk = nn.Linear(WIDTHS[1] * TRUNK**2 * len(stack.views), config.features)
         self.norm = nn.LayerNorm(config.features)
-        nn.init.orthogonal_(self.trunk.weight)
-        nn.init.zeros_(self.trunk.bias)
+        orthogonal(self.trunk, 1.0)
         self._weight = config.picture_weight * (VECTOR / config.features) ** 0.5
 
     def seen(self, frames: Tensor, vector: Tensor) -> tuple[Tensor, list[Maps]]:
@@ -226,11 +226,10 @@ class Detector(nn.Module):
         first = sum(each.planes for each in self.stack.views[:at])
         rows, count, across = frames.shape[:3]
         side, speed, wheel = across * BLOCK, own[:, 0] * SPEED_SCALE_MPS, own[:, 1]
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
         cells = frames.reshape(rows, count, across, across, self.stack.planes, BLOCK, BLOCK)
         pixels = cells[:, :, :, :, first : first + view.planes].permute(0, 1, 4, 2, 5, 3, 6)
         size = rows, count * view.planes, side, side
-        planes = torch.empty(size, dtype=dtype, device=frames.device, memory_format=torch.channels_last)
+        planes = torch.empty(size, dtype=arithmetic(frames), device=frames.device, memory_format=torch.channels_last)
         for index in range(count - 1):
             with torch.autocast(device, enabled=False):  # a place in half precision is off by a pixel
                 earlier = pixels[:, index].float().reshape(rows, view.planes, side, side)
@@ -342,7 +341,5 @@ def _convolution(
     inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0, dilation: int = 1
 ) -> nn.Conv2d:
     layer = nn.Conv2d(inputs, outputs, size, stride, padding, dilation)
-    nn.init.orthogonal_(layer.weight, 2**0.5)
-    assert layer.bias is not None
-    nn.init.zeros_(layer.bias)
+    orthogonal(layer, 2**0.5)
     return layer

@@ -21,6 +21,7 @@ from carla_td3.td3.detector import Detector, Maps
 from carla_td3.td3.kernels.colour import over_red_green_blue
 from carla_td3.td3.kernels.convolutions import convolved
 from carla_td3.td3.kernels.linear import Linear
+from carla_td3.td3.layers import arithmetic, orthogonal
 from carla_td3.td3.replay.frames import ACTION, DEFAULT, LISTED, VECTOR, FrameStack, convolved_sides, known
 
 AUXILIARY_HIDDEN = 64
@@ -53,8 +54,8 @@ class Encoder(nn.Module):
         self.trunk = Linear(third * convolved_sides(stack.side)[-1] ** 2, config.features)
         self.norm = nn.LayerNorm(config.features)
         for layer in (self.conv1, self.conv2, self.conv3):
-            _orthogonal(layer, _RELU_GAIN)
-        _orthogonal(self.trunk, 1.0)
+            orthogonal(layer, _RELU_GAIN)
+        orthogonal(self.trunk, 1.0)
         # With 1, all features together weigh as much as the vector: 512 untrained features would drown the steering
         # inputs.
         self._weight = config.picture_weight * (VECTOR / config.features) ** 0.5
@@ -71,7 +72,7 @@ class Encoder(nn.Module):
         # pixels. Not folded into the stored weights: Adam's steps would be 255 times too long for them.
         weights = [self.over_pixels() * (1 / 255), self.conv2.weight, self.conv3.weight]
         biases = [layer.bias for layer in (self.conv1, self.conv2, self.conv3) if layer.bias is not None]
-        return self.bounded(convolved(frames, weights, biases, _arithmetic(frames)))
+        return self.bounded(convolved(frames, weights, biases, arithmetic(frames)))
 
     def of_floats(self, cells: Tensor, vector: Tensor) -> Tensor:  # noqa: ARG002 (a detector reads it)
         """Return the features for float frames of the same shape: bytes have no gradient."""
@@ -110,7 +111,7 @@ class Actor(nn.Module):
         super().__init__()
         self.body = nn.Sequential(*_layers((known(config, stack) + VECTOR, *config.hidden, ACTION), norm=False))
         # Near zero everywhere at first: a saturated tanh has no gradient to return by.
-        _orthogonal(self.body[-1], 0.01)
+        orthogonal(self.body[-1], 0.01)
 
     def forward(self, features: Tensor, vector: Tensor) -> Tensor:
         """Return actions (B, 2); pass detached features, because only the critic trains the encoder."""
@@ -236,21 +237,8 @@ def _layers(sizes: Sequence[int], norm: bool) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes[:-1]):
         hidden = Linear(inputs, outputs)
-        _orthogonal(hidden, _RELU_GAIN)
+        orthogonal(hidden, _RELU_GAIN)
         layers += [hidden, nn.LayerNorm(outputs), nn.ReLU()] if norm else [hidden, nn.ReLU()]
     output = Linear(sizes[-2], sizes[-1])
-    _orthogonal(output, 1.0)
+    orthogonal(output, 1.0)
     return [*layers, output]
-
-
-def _orthogonal(layer: nn.Module, gain: float) -> None:
-    assert isinstance(layer, (nn.Linear, nn.Conv2d))
-    assert layer.bias is not None
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
-
-
-def _arithmetic(tensor: Tensor) -> torch.dtype:
-    """Return the dtype of convolutions here: autocast's, or float32."""
-    device = tensor.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32

@@ -169,6 +169,16 @@ class Heartbeat:
         )
 
     @property
+    def started(self) -> bool:
+        """Return whether the agent's start is over."""
+        return self.phase != Phase.STARTING
+
+    @property
+    def learns(self) -> bool:
+        """Return whether the agent drives and updates."""
+        return self.phase in (Phase.COLLECTING, Phase.UPDATING)
+
+    @property
     def device_reserved_mib(self) -> Optional[float]:
         """GPU memory of the allocator; None on the CPU. The agent's other GPU memory is its context."""
         return (self.memory.device_mib or {}).get("reserved")

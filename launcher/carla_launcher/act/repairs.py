@@ -15,6 +15,7 @@ from carla_launcher.act.monitor import Monitor
 from carla_launcher.act.program import Script, SupervisedProcess
 from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
+from carla_launcher.act.simulator_figures import SimulatorFigures
 from carla_launcher.decide import policy
 from carla_launcher.decide.choose import Deficit
 from carla_launcher.decide.decisions import (
@@ -58,9 +59,9 @@ class Repairs:
         ever_healthy: the run has had a simulator that answers and ticks.
     """
 
-    def __init__(self, run: Run, monitor: Monitor, ladder: LadderState) -> None:
+    def __init__(self, run: Run, monitor: Monitor, ladder: LadderState, figures: SimulatorFigures) -> None:
         self.ever_healthy = False
-        self._run, self._monitor, self._ladder = run, monitor, ladder
+        self._run, self._monitor, self._ladder, self._figures = run, monitor, ladder, figures
         self._config, self._journal, self._say = run.config, run.journal, run.say
         self._agent_stopped = False  # stopped for a step that was taken because the simulator couldn't start
 
@@ -139,7 +140,7 @@ class Repairs:
                 break
             yield from self._start_failed(failed)
         self.ever_healthy = True
-        self._ladder.reset_simulator_figures(fresh)
+        self._figures.reset(fresh)
         seen = self._monitor.look()
         self._monitor.fresh = False  # this look is handled, and the one before was of another simulator
         for fatal in (each for each in self._monitor.findings if each.cause in policy.FATAL):
@@ -149,7 +150,7 @@ class Repairs:
     def _wait_for_foreign_processes(self) -> Script:
         """Wait while foreign processes hold the memory that a new simulator needs, since it would crash again."""
         seen = self._monitor.look()
-        while self._run.simulator_is_dead and (taken := self._ladder.blocking_foreign_process(seen)):
+        while self._run.simulator_is_dead and (taken := self._figures.taken_by_others(seen)):
             self._set_incident(self._monitor.incident_of(taken))
             self._monitor.remark(taken, WAITS)
             yield

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from carla_launcher.act.agent_figures import AgentFigures
 from carla_launcher.act.effects import Forecast, State
 from carla_launcher.act.episode_gate import EpisodeGate
 from carla_launcher.act.ladder_state import LadderState
@@ -17,12 +18,14 @@ from carla_launcher.act.program import Script, Waiting
 from carla_launcher.act.repairs import Repairs, RunOverError
 from carla_launcher.act.run import Run
 from carla_launcher.act.runtime import StartError
+from carla_launcher.act.simulator_figures import SimulatorFigures
 from carla_launcher.decide import policy
 from carla_launcher.decide.decisions import Decision, Ending, Nothing, RestartAgent, RestartSimulator, Restore, Stop
 from carla_launcher.decide.detectors.agent import AT_ONCE_S
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.restarts import MOST_IN_VAIN, StartsInVain
 from carla_launcher.observe.observation import Ended, Observation
+from carla_launcher.observe.pools import OwnerKind
 from carla_run.configuration.program_life import End
 from carla_run.events import LauncherEvent
 from carla_run.exits import KILLED, TERMINATED, Exit, exit_in_words
@@ -43,9 +46,11 @@ class Supervisor:
         self.ending: Ending | None = None
         self._run, self._effects, self._journal = run, run.effects, run.journal
         self._monitor = Monitor(run)
-        self._ladder = LadderState(run, forecast)
+        self._simulator_figures = SimulatorFigures(run)
+        self._ladder = LadderState(run, forecast, self._simulator_figures)
+        self._agent_figures = AgentFigures(run, self._ladder)
         self._exits = forecast.program.exits
-        self._repairs = Repairs(run, self._monitor, self._ladder)
+        self._repairs = Repairs(run, self._monitor, self._ladder, self._simulator_figures)
         self._gate = EpisodeGate()
         self._starts = StartsInVain()
         self._driven, self._drove_s = (0, 0, 0), float("-inf")
@@ -107,7 +112,8 @@ class Supervisor:
             yield
 
     def _decide_by(self, seen: Observation) -> Script:
-        self._ladder.doubt(self._monitor.findings, seen)
+        self._simulator_figures.doubt(self._monitor.findings)
+        self._agent_figures.doubt(self._monitor.findings, seen)
         if seen.agent.ended is not None:
             yield from self._agent_ended(seen.agent.ended)
             return
@@ -119,7 +125,8 @@ class Supervisor:
         if (beat := seen.agent.beat) is not None and (beat.pid, beat.ticks, beat.step) != self._driven:
             self._driven, self._drove_s = (beat.pid, beat.ticks, beat.step), seen.time_s
         self._set_state(seen)
-        self._ladder.measure(seen)
+        self._simulator_figures.measure(seen)
+        self._agent_figures.measure(seen)
         self._effects.holders.note_driving()
         self._ladder.plan_bands()
         if why := self._ladder.plan_without_cuda(seen):
@@ -172,16 +179,24 @@ class Supervisor:
         if run.warm:
             short = any(finding.cause in policy.SHORT for finding in self._monitor.findings)
             run.enter(State.PRESSURE if short else State.RUNNING)
-        elif beat is not None and beat.phase != "starting":
+        elif beat is not None and beat.started:
             run.enter(State.VERIFYING)
             run.warm = True
             run.checkpoints.worked()
-            self._ladder.verified(seen, self._journal.unverified)
-            self._journal.unverified = ""
+            self._verified(seen)
             words = f"is warm: {beat.device}, micro-batch {beat.micro_batch}" if beat.micro_batch else "makes progress"
             self._effects.say(f"the agent {words}")
         elif run.agent.up_for_s(run.now_s) > limit_s:
             self._monitor.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
+
+    def _verified(self, seen: Observation) -> None:
+        """Record the memory of all owners once the agent is warm, which ends an incident."""
+        free = {pool.name: pool.free.mib for pool in seen.memory.pools}
+        held = {
+            pool.name: {whose.value: round(pool.held_by(whose), 1) for whose in OwnerKind} for pool in seen.memory.pools
+        }
+        incident, self._journal.unverified = self._journal.unverified, ""
+        self._journal.event(LauncherEvent.VERIFIED, incident=incident, free_mib=free, held_mib=held)
 
     def _ending_of(self, ended: Ended) -> Ending | None:
         """Return the ending that an end of the agent means; None if it is started again."""
@@ -240,7 +255,7 @@ class Supervisor:
         command = run.spec.command
         if command is not None and command.file.alive is None and not self._effects.requests.tells_how_it_ended:
             return run.agent.up_for_s(run.now_s) >= AT_ONCE_S
-        return run.warm or (beat is not None and beat.phase != "starting")
+        return run.warm or (beat is not None and beat.started)
 
     def _crashed_by_itself(self, finding: Finding, ended: Ended) -> bool:
         simulator_failed = any(each.cause in policy.SIMULATOR_FAILED for each in self._monitor.findings)
@@ -289,9 +304,10 @@ class Supervisor:
             yield from run.stop_agent(ending.reason)
         if (ended := self._agents_end()) is not None:
             self.ending = self._final_ending(ended, ending, lived)
-        self._ladder.doubt(self._monitor.findings)
+        self._simulator_figures.doubt(self._monitor.findings)
+        self._agent_figures.doubt(self._monitor.findings)
         if ending.code != Exit.OUT_OF_MEMORY and run.simulator.is_running:
-            self._ladder.keep_simulator_peak()
+            self._simulator_figures.keep_peak()
         yield from run.further.stop(lambda: run.now_s, run.cut_short)
         yield from run.stop_simulator()
 

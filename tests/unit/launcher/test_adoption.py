@@ -91,9 +91,9 @@ def test_what_is_asked_of_the_plan_from_then_on_is_the_plan_with_the_agent_on_th
 
         return answer
 
-    before = world.supervisor._ladder._forecast
+    before = world.supervisor._ladder.forecast
     after = replace(before, base={**BASE, "device": "cpu"}, needs=needs("without"))
-    world.supervisor._ladder._forecast = replace(before, needs=needs("with"), on_cpu=lambda: after)
+    world.supervisor._ladder.forecast = replace(before, needs=needs("with"), on_cpu=lambda: after)
     world.steps_until(State.RUNNING)
     world.steps_for(30)
     asked.clear()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carla_launcher.act.agent_figures import context_mib
 from carla_launcher.act.effects import State
-from carla_launcher.act.ladder_state import context_mib
 from carla_launcher.act.runtime import Role
 from carla_launcher.decide import plan
 from carla_launcher.observe.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured

@@ -97,7 +97,7 @@ def _watched(seen: Observation) -> set[OwnerKind]:
     watched = set()
     if seen.simulator.running and seen.simulator.healthy:
         watched.add(OwnerKind.SIMULATOR)
-    if seen.agent.running and seen.agent.beat is not None and seen.agent.beat.phase != "starting":
+    if seen.agent.running and seen.agent.beat is not None and seen.agent.beat.started:
         watched.add(OwnerKind.AGENT)
     return watched
 

@@ -152,7 +152,8 @@ def figures(rows: Seen) -> dict[str, float]:
     known = {name: rows.known[:, place] for name, place in at.items()}
     found = {}
     if rows.told is not None:
-        told = {name: rows.told[:, place] for name, place in at.items()}
+        listed = len(privileged.NAMES) - rows.told.shape[1]  # they come first, and no head predicts them
+        told = {name: rows.told[:, at[name] - listed] for name in TOLD}
         green, red = known["light_green"] > 0, known["light_red"] > 0
         looks_green = told["light_green"] / privileged.GREEN - told["light_red"] / privileged.RED
         found = {name: determination(told[name], known[name]) for name in TOLD}

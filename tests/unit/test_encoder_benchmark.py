@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from carla_td3.env import privileged
+from carla_td3.td3.replay.frames import LISTED
 
 
 def test_the_coefficient_of_determination_is_one_of_the_truth_and_none_of_its_mean() -> None:
@@ -44,3 +45,10 @@ def test_braking_for_a_person_is_told_from_a_free_road_and_from_other_reasons_to
     assert [*np.flatnonzero(for_person), *np.flatnonzero(free)] == [0, 1]
     found = encoder.figures(encoder.Seen(None, known, np.stack((known[:, 0], known[:, -1]), axis=1)))
     assert (found["person"], found["person_braked"]) == (1.0, 1.0)
+
+
+def test_what_an_encoder_predicts_is_compared_without_the_list_that_only_critics_see() -> None:
+    rng = np.random.default_rng(0)
+    known = rng.uniform(-1, 1, (50, len(privileged.NAMES))).astype(np.float32)
+    found = encoder.figures(encoder.Seen(known[:, LISTED:], known, known[:, :2]))
+    assert {found[name] for name in encoder.TOLD} == {1.0}

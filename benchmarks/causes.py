@@ -46,6 +46,8 @@ WINDOW_S = 8.0
 NEAR_M = 40.0
 STANDING_MPS, LATERAL_MPS = 0.5, 0.3
 SHORTLY_S, LONG_S = 1.0, 2.0
+CONTACT_S = 0.5
+"""In the last rows, the car pushes the person or car that it hits. So their motion is read this long before."""
 """Who is in view for less than the first was hardly to be seen; where a car came from is read the second earlier."""
 BRAKES, STARTS = -0.1, 0.05
 FIELD_RAD = math.radians(-56.0), math.radians(50.0)
@@ -129,9 +131,8 @@ Track = Sequence[tuple[Row, Other | None]]
 
 
 def _person(track: Track, view: Sequence[tuple[float, float]]) -> str:
-    last, other = track[-1]
-    assert other is not None
-    seen_s = last.time_s - view[0][0] if view else 0.0
+    last, seen_s = track[-1][0], track[-1][0].time_s - view[0][0] if view else 0.0
+    other = _before_contact(track)
     if last.speed_mps < STANDING_MPS:
         return "person walks into the standing car"
     if abs(other.rightward_mps) < LATERAL_MPS:
@@ -143,17 +144,26 @@ def _person(track: Track, view: Sequence[tuple[float, float]]) -> str:
     return f"person {side}{where}{hidden}"
 
 
+def _before_contact(track: Track) -> Other:
+    last = track[-1][0]
+    there = [other for row, other in track if other is not None and row.time_s <= last.time_s - CONTACT_S + 1e-6]
+    other = there[-1] if there else track[-1][1]
+    assert other is not None
+    return other
+
+
 def _car(track: Track) -> str:
     last, other = track[-1]
     assert other is not None
-    bearing, speed = math.atan2(other.right_m, other.ahead_m), math.hypot(other.forward_mps, other.rightward_mps)
+    before = _before_contact(track)
+    bearing, speed = math.atan2(other.right_m, other.ahead_m), math.hypot(before.forward_mps, before.rightward_mps)
     if abs(bearing) > math.radians(120.0) and last.speed_mps < max(STANDING_MPS, speed):
         return "car hits from behind"
     if last.speed_mps < STANDING_MPS:
         return "car hits the standing car"
-    if abs(other.turned_rad) > math.radians(135.0):
+    if abs(before.turned_rad) > math.radians(135.0):
         return "car oncoming"
-    if abs(other.turned_rad) > math.radians(45.0):
+    if abs(before.turned_rad) > math.radians(45.0):
         return "car crossing" if speed > STANDING_MPS else "car standing across"
     earlier = [each for row, each in track if each is not None and row.time_s <= last.time_s - LONG_S]
     if earlier and abs(earlier[-1].right_m) > 2.0:

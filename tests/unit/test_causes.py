@@ -82,6 +82,15 @@ def test_a_drive_that_stood_is_told_by_what_it_stood_for(given: Any, name: str) 
     assert cause([row(0.1 * number, speed_mps=0.0, **given) for number in range(20)], "blocked").name == name
 
 
+def test_whoever_is_pushed_in_the_last_rows_is_told_by_how_it_moved_before() -> None:
+    person = approach(other(**PERSON, rightward_mps=1.4))
+    pushed = [dataclasses.replace(each, others=(other(**PERSON, forward_mps=5.0),)) for each in person[-3:]]
+    assert cause([*person[:-3], *pushed], "pedestrian").name == "person from the left"
+    car = approach(other(**CAR))
+    pushed = [dataclasses.replace(each, others=(other(**CAR, forward_mps=3.0, turned_rad=0.9),)) for each in car[-3:]]
+    assert cause([*car[:-3], *pushed], "vehicle").name == "car ahead standing"
+
+
 def test_a_person_behind_a_car_is_seen_when_the_car_no_longer_hides_it() -> None:
     rows = approach(other(**PERSON, rightward_mps=1.4))
     hiding = other(**CAR, id=2, ahead_m=5.0)

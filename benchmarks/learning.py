@@ -75,8 +75,8 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-WHOLE: tuple[int, tuple[int, ...]] = 21_000, (0, 1, 2)
-ABLATION: tuple[int, tuple[int, ...]] = 21_000, (0, 1)
+WHOLE: tuple[int, tuple[int, ...]] = 15_000, (0, 1, 2)
+ABLATION: tuple[int, tuple[int, ...]] = 15_000, (0, 1)
 WITHOUT_PICTURES = {"td3.network.encoder": "nature", "td3.auxiliary": 0.0, "td3.random_erasing": 0}
 BY_REWARD = {
     "replay.demonstrations": None,

@@ -46,7 +46,7 @@ def test_by_default_there_are_the_driver_its_twin_and_four_ablations_first_seeds
     jobs = learning.planned(chosen, TRAFFIC, {}, tmp_path / "shown", tmp_path)
     assert [(job.variant, job.seed) for job in jobs[:6]] == [(name, 0) for name in learning.BY_DEFAULT]
     assert [job.variant for job in jobs[12:]] == ["td3", "twin"]
-    assert {job.updates for job in jobs} == {21_000}
+    assert {job.updates for job in jobs} == {15_000}
 
 
 def test_an_ablation_ends_where_the_reference_is_evaluated(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_an_ablation_ends_where_the_reference_is_evaluated(tmp_path: Path) -> No
 
 
 def test_a_variant_that_cannot_be_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="final_updates takes 16000 of them; ask for more"):
-        learning.planned({"td3": learning.VARIANTS["td3"]}, TRAFFIC, {}, None, tmp_path, updates=16_000)
-    with pytest.raises(ConfigError, match="are for pictures"):
+    with pytest.raises(ConfigError, match="final_updates takes 10000 of them; ask for more"):
+        learning.planned({"td3": learning.VARIANTS["td3"]}, TRAFFIC, {}, None, tmp_path, updates=10_000)
+    with pytest.raises(ConfigError, match="there is no picture"):
         learning.planned({"td3": learning.VARIANTS["td3"]}, TRAFFIC, {"td3.network.sees": "vector"}, None, tmp_path)
 
 

@@ -17,20 +17,26 @@ there are dozens before a red light, and an actor that isn't sure of a green lig
 """
 STEERING = 20.0
 """Weight of a steering error against a pedal error of the same size: its spread is less than a fourth."""
+CAREFUL = 4.0
+"""Weight of a pedal above the expert's in a moving car. With 1, an actor that isn't sure of a person learns the mean of
+braking and throttle, and drives on.
+"""
 
 
 def imitation_loss(acted: Tensor, vector: Tensor, privileged: Tensor, counts: Tensor | None = None) -> Tensor:
     """Return Σ w |a - p_a|² of actions a (B, 2); p_a, the last two of (B, P), is the expert's action.
 
-    w is ``STARTING`` where the expert starts, else 1; the square of the steering counts ``STEERING`` times.
-    ``counts`` (B,), if given, multiplies it.
+    w is ``STARTING`` where the expert starts, else 1; the square of the steering counts ``STEERING`` times, that of a
+    pedal above the expert's in a moving car ``CAREFUL`` times. ``counts`` (B,), if given, multiplies w.
     """
     advised = privileged[:, -ACTION:]
-    starts = (vector[:, 0] < STANDING) & (advised[:, 1] > 0)
+    stands = vector[:, 0] < STANDING
+    starts = stands & (advised[:, 1] > 0)
     weight = torch.where(starts, STARTING, 1.0)
     weight = weight if counts is None else weight * counts
-    off = acted - advised
-    return (weight * (STEERING * off[:, 0].square() + off[:, 1].square())).sum()
+    steer, pedal = (acted - advised).unbind(dim=1)
+    careful = torch.where(~stands & (pedal > 0), CAREFUL, 1.0)
+    return (weight * (STEERING * steer.square() + careful * pedal.square())).sum()
 
 
 def smoothness_loss(acted: Tensor, vector: Tensor) -> Tensor:

@@ -107,7 +107,7 @@ def main(
     blanked: Annotated[bool, typer.Option(help="Let who sees pictures also drive without.")] = True,
     drivers: Annotated[str, typer.Option(help="Of those without a checkpoint, commas between.")] = ",".join(BY_RULES),
     town: Annotated[
-        str, typer.Option(help="Town01, Town02, or Lite:seed=N,size=400; 800 is for tests, 900 for choices.")
+        str, typer.Option(help="Town01, Town02, or Lite:seed=N,size=400; 800 is for tests, 900 to 902 for choices.")
     ] = TEST_TOWN,
     traffic: Annotated[str, typer.Option(help="Of them, commas between.")] = ",".join(comparison.TRAFFIC),
     weathers: Annotated[str, typer.Option(help="CARLA's presets, commas between.")] = ",".join(WEATHERS),

@@ -46,9 +46,9 @@ WINDOW_S = 8.0
 NEAR_M = 40.0
 STANDING_MPS, LATERAL_MPS = 0.5, 0.3
 SHORTLY_S, LONG_S = 1.0, 2.0
+"""Who is in view for less than the first was hardly to be seen; where a car came from is read the second earlier."""
 CONTACT_S = 0.5
 """In the last rows, the car pushes the person or car that it hits. So their motion is read this long before."""
-"""Who is in view for less than the first was hardly to be seen; where a car came from is read the second earlier."""
 BRAKES, STARTS = -0.1, 0.05
 FIELD_RAD = math.radians(-56.0), math.radians(50.0)
 """Edges of the preset's two views together, from the nose."""
@@ -120,8 +120,8 @@ def cause(rows: Sequence[Row], kind: str) -> Cause:
     view = _view(track)
     braked = _since(rows, lambda row: row.expert_pedal < BRAKES), _since(rows, lambda row: row.pedal < BRAKES)
     name = _person(track, view) if other.is_person else _car(track)
-    before = [each for row, each in track if each is not None and row.time_s <= last.time_s - SHORTLY_S]
-    pixels = PIXELS_AT_1_M * PERSON_M / max(1.0, _away(before[-1])) if before and other.is_person else None
+    before = _earlier(track, SHORTLY_S)
+    pixels = PIXELS_AT_1_M * PERSON_M / max(1.0, _away(before)) if before and other.is_person else None
     return Cause(
         name, last.speed_mps, last.time_s - view[0][0] if view else 0.0, view[0][1] if view else None, pixels, *braked
     )
@@ -131,8 +131,8 @@ Track = Sequence[tuple[Row, Other | None]]
 
 
 def _person(track: Track, view: Sequence[tuple[float, float]]) -> str:
-    last, seen_s = track[-1][0], track[-1][0].time_s - view[0][0] if view else 0.0
-    other = _before_contact(track)
+    last, other = track[-1][0], _before_contact(track)
+    seen_s = last.time_s - view[0][0] if view else 0.0
     if last.speed_mps < STANDING_MPS:
         return "person walks into the standing car"
     if abs(other.rightward_mps) < LATERAL_MPS:
@@ -144,10 +144,14 @@ def _person(track: Track, view: Sequence[tuple[float, float]]) -> str:
     return f"person {side}{where}{hidden}"
 
 
+def _earlier(track: Track, seconds: float) -> Other | None:
+    """Return where it was, and how it moved, this long before the last row; None if it wasn't there yet."""
+    until_s = track[-1][0].time_s - seconds
+    return next((other for row, other in reversed(track) if other is not None and row.time_s <= until_s), None)
+
+
 def _before_contact(track: Track) -> Other:
-    last = track[-1][0]
-    there = [other for row, other in track if other is not None and row.time_s <= last.time_s - CONTACT_S + 1e-6]
-    other = there[-1] if there else track[-1][1]
+    other = _earlier(track, CONTACT_S) or track[-1][1]
     assert other is not None
     return other
 
@@ -165,8 +169,8 @@ def _car(track: Track) -> str:
         return "car oncoming"
     if abs(before.turned_rad) > math.radians(45.0):
         return "car crossing" if speed > STANDING_MPS else "car standing across"
-    earlier = [each for row, each in track if each is not None and row.time_s <= last.time_s - LONG_S]
-    if earlier and abs(earlier[-1].right_m) > 2.0:
+    earlier = _earlier(track, LONG_S)
+    if earlier and abs(earlier.right_m) > 2.0:
         return "car cuts in"
     return "car ahead driving" if speed > STANDING_MPS else "car ahead standing"
 

@@ -114,7 +114,7 @@ class Standstills:
 
     def _made_progress(self, beat: Heartbeat | None, agent: float) -> bool:
         """Return whether training has progressed since the same agent's last heartbeat."""
-        if beat is None or beat.phase is Phase.STARTING:
+        if beat is None or not beat.started:
             return False
         if agent != self._agent:
             self._agent, self._first, self._last = agent, beat, beat

@@ -74,21 +74,21 @@ def test_the_actor_loss_gives_encoder_and_critics_no_gradient() -> None:
             assert torch.equal(parameter.grad, gradients[name]), name
 
 
-@pytest.mark.parametrize("loss", ["imitation", "smoothness"])
-def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str) -> None:
+@pytest.mark.parametrize(("loss", "weight", "above"), [("imitation", STEERING, CAREFUL), ("smoothness", 1.0, 1.0)])
+def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str, weight: float, above: float) -> None:
     """That is all there is where the critic says nothing: each action has its row's own place to go to."""
     weights: dict[str, Any] = {"imitation": 0.0, "smoothness": 0.0, loss: 1e4}
     td3 = made(privileged=PRIVILEGED, actor_learning_rate=1e-2, **weights)
     batch = random_batch(8, 0, PRIVILEGED)
     batch.vector[:, 0] = 1.0  # it drives
-    (batch.privileged if loss == "imitation" else batch.vector)[:, -2:].clamp_(-0.5, 0.5)
+    place = (batch.privileged if loss == "imitation" else batch.vector)[:, -2:].clamp_(-0.5, 0.5)
 
     def apart() -> Tensor:
         with torch.no_grad():
             acted = td3.online.actor(td3.online.encoder(batch.frames[:, :4]), batch.vector)
-            if loss == "imitation":
-                return imitation_loss(acted, batch.vector, batch.privileged) / len(acted)
-            return smoothness_loss(acted, batch.vector) / len(acted)
+            steer, pedal = (acted - place).unbind(dim=1)
+            distances: Tensor = weight * steer.square() + torch.where(pedal > 0, above, 1.0) * pedal.square()
+            return distances.mean()
 
     before = apart()
     losses = [metrics[f"{loss}_loss"] for _ in range(120) if f"{loss}_loss" in (metrics := td3.update(batch))]

@@ -168,7 +168,7 @@ class AgentDetector:
     @property
     def _container_lost_gpu(self) -> bool:
         """Return whether only the agent's container lost the GPU. One that never had it has done no work."""
-        worked = self._beat is not None and self._beat.phase is not Phase.STARTING
+        worked = self._beat is not None and self._beat.started
         return self._in_container and self._host_has_gpu and (self._gpu_lost or (self._no_gpu and worked))
 
     def _out_of_memory(self, code: int) -> Finding:

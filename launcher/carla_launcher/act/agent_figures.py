@@ -11,7 +11,7 @@ from carla_launcher.decide import policy
 from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.decide.phase_peak import PhasePeak, lasting_phase
 from carla_launcher.observe.observation import Observation
-from carla_launcher.observe.pools import OwnerKind, PoolKind, Provenance
+from carla_launcher.observe.pools import PROCESS_POOLS, OwnerKind, PoolKind, Provenance
 
 
 def context_mib(seen: Observation) -> float | None:
@@ -47,7 +47,7 @@ class AgentFigures:
         if forecast.measured is None or not self._run.warm or settled_s < settle_s:
             self._phase_peak = PhasePeak()  # what was held with other values doesn't count
             return
-        pools = {kind: seen.memory.of(kind) for kind in (PoolKind.VRAM, PoolKind.RAM)}
+        pools = {kind: seen.memory.of(kind) for kind in PROCESS_POOLS}
         held = {kind: max(pool.held_by(OwnerKind.AGENT) for pool in read) for kind, read in pools.items() if read}
         self._keep_peak(self._phase_peak.look(seen.agent.beat, held), seen)
 

@@ -7,7 +7,7 @@ from carla_launcher.decide import policy
 from carla_launcher.decide.detectors.causes import Finding
 from carla_launcher.decide.room import taken_from_simulator
 from carla_launcher.observe.observation import Observation
-from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_launcher.observe.pools import PROCESS_POOLS, OwnerKind, PoolKind
 
 
 class SimulatorFigures:
@@ -46,7 +46,7 @@ class SimulatorFigures:
             self.keep_peak()
 
     def _measure(self, seen: Observation, young: bool) -> None:
-        for kind in (PoolKind.VRAM, PoolKind.RAM):
+        for kind in PROCESS_POOLS:
             one_mib = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0) / self.up
             if young:
                 self._young_mib[kind] = max(one_mib, self._young_mib.get(kind, 0.0))

@@ -19,6 +19,10 @@ class PoolKind(str, Enum):
     DISK = "disk"
 
 
+PROCESS_POOLS = (PoolKind.VRAM, PoolKind.RAM)
+"""Kinds that processes hold, and that are free again when they end."""
+
+
 class Provenance(str, Enum):
     """How a figure is known."""
 

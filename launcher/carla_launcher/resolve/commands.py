@@ -19,7 +19,7 @@ from carla_launcher.act.container_words import container_of
 from carla_launcher.act.runtime import StartError
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.ladder import of_program
-from carla_launcher.observe.pools import OwnerKind, PoolKind, Provenance
+from carla_launcher.observe.pools import PROCESS_POOLS, OwnerKind, PoolKind, Provenance
 from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
 from carla_launcher.resolve import watermarks
 from carla_launcher.rungs.rung import Rung, summed
@@ -219,7 +219,7 @@ class CommandSizes:
         phases = _over(believed, found)
         mib = {kind: max(each.values()) for kind, each in phases.items()}
         how = {kind: Provenance.MEASURED for kind, each in found.items() if max(each.values()) == mib[kind]}
-        unknown = frozenset({PoolKind.VRAM, PoolKind.RAM} - mib.keys())
+        unknown = frozenset(PROCESS_POOLS) - mib.keys()
         return Sizes(values, mib, how, by_phase=phases, unknown=unknown, run="" if peak is None else peak.run)
 
     def _base_mib(self) -> ByPhase:

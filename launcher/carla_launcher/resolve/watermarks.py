@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from carla_launcher.act.saved_config import saved_config
-from carla_launcher.observe.pools import Figure, PoolKind, Provenance, measured
+from carla_launcher.observe.pools import PROCESS_POOLS, Figure, PoolKind, Provenance, measured
 from carla_launcher.sizes import CPU, CUDA, DEVICE, Sizes, SizesOf, Values
 from carla_run import keys
 from carla_run.configuration.program_file import ProgramFile
@@ -48,7 +48,7 @@ def simulator_peaks(
         state = read_object(run.launcher_state)
         if town is not None and inner(state, "options").get("map") not in (None, town):
             continue
-        for kind in (PoolKind.VRAM, PoolKind.RAM):
+        for kind in PROCESS_POOLS:
             found = inner(inner(state, "simulator_peak_mib"), kind.value)
             for quality, by_kind in peaks.items():
                 if (mib := number(found.get(quality))) is not None:
@@ -64,7 +64,7 @@ def plausible(
     An estimate of Low above a measured Epic is lowered to it, since Low takes no more.
     """
     kept, notes = {quality: dict(by_kind) for quality, by_kind in peaks.items()}, []
-    for kind in (PoolKind.VRAM, PoolKind.RAM):
+    for kind in PROCESS_POOLS:
         low, epic = (kept.get(quality, {}).get(kind) for quality in ("Low", "Epic"))
         if low is None or epic is None or (low.mib or 0.0) <= (epic.mib or 0.0):
             continue

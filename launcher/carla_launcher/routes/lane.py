@@ -21,14 +21,13 @@ from carla_launcher.decide.policy import SIMULATOR_REFUSALS
 from carla_launcher.decide.route_progress import Standing
 from carla_launcher.decide.route_verdict import KEPT, Outcome, Why, judge, why_fresh
 from carla_launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
-from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
+from carla_launcher.observe.pools import PROCESS_POOLS, OwnerKind, Pool, PoolKind, Reading
 from carla_launcher.routes.desk import Assignment, Desk
 from carla_launcher.routes.setting import Setting
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 
 OWNERS = {OwnerKind.SIMULATOR: "simulator", OwnerKind.AGENT: "program"}
-KINDS = (PoolKind.VRAM, PoolKind.RAM)
 
 
 class Lane:
@@ -253,7 +252,7 @@ class Lane:
 
     def _note(self, reading: Reading) -> None:
         for kind, name in OWNERS.items():
-            held = {of.value: sum(pool.held_by(kind) for pool in _machines(reading, of)) for of in KINDS}
+            held = {of.value: sum(pool.held_by(kind) for pool in _machines(reading, of)) for of in PROCESS_POOLS}
             self._held[name] = {of: round(mib, 1) for of, mib in held.items() if mib}
             peaks = self._peaks.setdefault(name, {})
             peaks |= {of: max(peaks.get(of, 0.0), mib) for of, mib in self._held[name].items()}

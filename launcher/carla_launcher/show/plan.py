@@ -12,7 +12,7 @@ from rich.table import Table
 from carla_launcher.decide.fit import Candidate, PoolSum
 from carla_launcher.decide.ladder import Ladder
 from carla_launcher.decide.nodes import NodePlan
-from carla_launcher.observe.pools import Figure, PoolKind, Provenance
+from carla_launcher.observe.pools import PROCESS_POOLS, Figure, PoolKind, Provenance
 from carla_launcher.resolve.planning import PlanResult
 from carla_launcher.show.formatting import counted
 from carla_launcher.sizes import Sizes
@@ -135,7 +135,7 @@ def _added(title: str, sums: Iterable[PoolSum]) -> Table:
 
 
 def _phases(agent: Sizes) -> Table:
-    kinds = [kind for kind in (PoolKind.VRAM, PoolKind.RAM) if any(agent.by_phase.get(kind, {}).values())]
+    kinds = [kind for kind in PROCESS_POOLS if any(agent.by_phase.get(kind, {}).values())]
     table = _table("Agent by phase, MiB", "phase", right=tuple(_WITH[kind] for kind in kinds))
     for phase in next((agent.by_phase[kind] for kind in kinds), {}):
         table.add_row(phase, *(f"{agent.by_phase[kind].get(phase, 0.0):.0f}" for kind in kinds))

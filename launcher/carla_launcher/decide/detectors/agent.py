@@ -11,7 +11,7 @@ from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.ends import EndDetector
 from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.observe.observation import AgentSeen, Ended, Observation
-from carla_launcher.observe.pools import Gpu, OwnerKind, PoolKind
+from carla_launcher.observe.pools import PROCESS_POOLS, Gpu, OwnerKind, PoolKind
 from carla_run.configuration.program_life import End
 from carla_run.events import CannotFit, CollectorRestarted, Failed, MemoryPool, NoCuda, decisive
 from carla_run.exits import KILLED, TERMINATED, exit_in_words
@@ -151,7 +151,7 @@ class AgentDetector:
         crash = self._finding(Cause.AGENT_CRASH, f"the agent crashed ({exit_in_words(code)}){said}", code)
         on_cpu = self._beat is not None and not self._beat.device.startswith("cuda")
         # A failed GPU allocation doesn't end a process by these signals; users and guards of host memory send them.
-        kinds = {PoolKind.RAM} if on_cpu or code in (KILLED, TERMINATED) else {PoolKind.VRAM, PoolKind.RAM}
+        kinds = (PoolKind.RAM,) if on_cpu or code in (KILLED, TERMINATED) else PROCESS_POOLS
         if short := self._ends.explained(crash, kinds):
             return short
         said = self._failure.partition("\n")[0].rstrip(".")

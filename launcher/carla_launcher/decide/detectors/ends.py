@@ -14,9 +14,7 @@ from carla_launcher.config import MemoryLimits
 from carla_launcher.decide.detectors.causes import Cause, Finding
 from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.observe.observation import AgentSeen, SimulatorSeen
-from carla_launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
-
-ANY = frozenset({PoolKind.VRAM, PoolKind.RAM})
+from carla_launcher.observe.pools import PROCESS_POOLS, OwnerKind, Pool, PoolKind, Reading
 
 
 class EndDetector:
@@ -65,7 +63,9 @@ class EndDetector:
         self._killed_in = self._killed_in or self._kills.recent(self._owner.value)
         return self._killed_in
 
-    def explained(self, crash: Finding, kinds: Collection[PoolKind] = ANY, owned: bool = True) -> Finding | None:
+    def explained(
+        self, crash: Finding, kinds: Collection[PoolKind] = PROCESS_POOLS, owned: bool = True
+    ) -> Finding | None:
         """Return the crash as one for lack of memory; None if all pools had enough. See ``short_of`` for ``kinds``."""
         found = self.short_of(kinds, owned)
         if found is None:
@@ -82,7 +82,7 @@ class EndDetector:
             numbers={**crash.numbers, "free_mib": free_mib, "reserve_mib": reserve_mib},
         )
 
-    def short_of(self, kinds: Collection[PoolKind] = ANY, owned: bool = True) -> tuple[Pool, float] | None:
+    def short_of(self, kinds: Collection[PoolKind] = PROCESS_POOLS, owned: bool = True) -> tuple[Pool, float] | None:
         """Return the pool that was furthest below its reserve, and its least free memory; None if all had enough.
 
         Args:

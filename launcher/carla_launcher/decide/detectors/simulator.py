@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.detectors import vulkan
 from carla_launcher.decide.detectors.causes import Cause, Finding
-from carla_launcher.decide.detectors.ends import ANY, EndDetector
+from carla_launcher.decide.detectors.ends import EndDetector
 from carla_launcher.decide.detectors.kills import RecentOomKills
 from carla_launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
-from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_launcher.observe.pools import PROCESS_POOLS, OwnerKind, PoolKind
 from carla_run.exits import KILLED, TERMINATED, exit_in_words
 
 MISCONFIGURED = {
@@ -86,7 +86,7 @@ class SimulatorDetector:
 
     def _misconfiguration(self) -> tuple[Sign, str] | None:
         """Return a problem that a restart can't solve, with its line; a driver that once started may start again."""
-        may_start = self._ever_ready or self._ends.short_of({PoolKind.VRAM}, owned=False) is not None
+        may_start = self._ever_ready or self._ends.short_of((PoolKind.VRAM,), owned=False) is not None
         known = (sign for sign in MISCONFIGURED if sign is not Sign.VULKAN_FAILED or not may_start)
         return next(((sign, line) for sign in known if (line := self._line(sign))), None)
 
@@ -144,9 +144,10 @@ class SimulatorDetector:
 
     def _by_memory(self, crash: Finding, code: int) -> Finding:
         """Return a crash, with the pool that was short at its end, if any; for signals see ``AgentDetector``."""
-        if self._line(Sign.VULKAN_FAILED) and (short := self._ends.explained(crash, {PoolKind.VRAM}, owned=False)):
+        if self._line(Sign.VULKAN_FAILED) and (short := self._ends.explained(crash, (PoolKind.VRAM,), owned=False)):
             return short
-        return self._ends.explained(crash, {PoolKind.RAM} if code in (KILLED, TERMINATED) else ANY) or crash
+        kinds = (PoolKind.RAM,) if code in (KILLED, TERMINATED) else PROCESS_POOLS
+        return self._ends.explained(crash, kinds) or crash
 
     def _numbers(self) -> dict[str, float | int | str | None]:
         return {"log": self._signs[0][2]} if self._signs else {}

@@ -459,7 +459,7 @@ class NetworkConfig(Section):
     encoder: Annotated[Literal["nature", "detector"], Pin.WEIGHTS | Pin.MEMORY, LegacyValue("nature")] = Field(
         "nature",
         description="Encoder of the pictures. nature: three convolutions. detector: also tells people and vehicles in "
-        "each direction, taught by the privileged numbers; an update takes about six times as long.",
+        "each direction, taught by the privileged numbers; an update takes five to six times as long.",
     )
     picture_weight: Annotated[float, Pin.WEIGHTS, LegacyValue(1.0)] = Field(
         0.2,

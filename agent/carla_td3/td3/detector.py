@@ -124,9 +124,8 @@ class Alignment(nn.Module):
             (zero, zero, zero, one),
         )
         moved = torch.stack([torch.stack(row, -1) for row in rows], -2)
-        u, v, deep = (self.camera @ moved @ self.places).unbind(1)
-        seen = torch.stack((u, v), -1) / deep.clamp(min=0.4)[..., None]
-        grid = seen.view(-1, self._side, self._side, 2)
+        seen = self.camera @ moved @ self.places
+        grid = (seen[:, :2] / seen[:, 2:].clamp(min=0.4)).view(-1, 2, self._side, self._side).permute(0, 2, 3, 1)
         return functional.grid_sample(frames, grid, padding_mode="border", align_corners=False)
 
 
@@ -174,7 +173,11 @@ class _Heads(nn.Module):
         first = self.first
         found = self.tower(functional.conv2d(pixels, self._over_pixels(), first.bias, first.stride, first.padding))
         size = len(found), -1, *found.shape[2:]
-        beside = [self.places.to(found.dtype).expand(size), own[:, :, None, None].to(found.dtype).expand(size)]
+        # Laid out as the convolutions' output is: else oneDNN converts what follows, which takes twice as long.
+        beside = [
+            each.to(found.dtype).expand(size).contiguous(memory_format=torch.channels_last)
+            for each in (self.places, own[:, :, None, None])
+        ]
         told = self.told(functional.relu(self.hidden(torch.cat((found, *beside), 1)))).float()
         trunk = functional.adaptive_avg_pool2d(self.trunk(found), TRUNK)
         return trunk.flatten(1), Maps(told[:, :2], told[:, 2:4], told[:, 4:].reshape(len(told), 2, 2, *told.shape[2:]))
@@ -222,21 +225,27 @@ class Detector(nn.Module):
 
         Grey levels stay 0..255, which bfloat16 has exactly; the first convolution divides by 255.
         """
-        view, align, device = self.stack.views[at], self.alignments[at], frames.device.type
+        view, align, dtype = self.stack.views[at], self.alignments[at], arithmetic(frames)
         first = sum(each.planes for each in self.stack.views[:at])
-        rows, count, across = frames.shape[:3]
-        side, speed, wheel = across * BLOCK, own[:, 0] * SPEED_SCALE_MPS, own[:, 1]
-        cells = frames.reshape(rows, count, across, across, self.stack.planes, BLOCK, BLOCK)
-        pixels = cells[:, :, :, :, first : first + view.planes].permute(0, 1, 4, 2, 5, 3, 6)
-        size = rows, count * view.planes, side, side
-        planes = torch.empty(size, dtype=arithmetic(frames), device=frames.device, memory_format=torch.channels_last)
-        for index in range(count - 1):
-            with torch.autocast(device, enabled=False):  # a place in half precision is off by a pixel
-                earlier = pixels[:, index].float().reshape(rows, view.planes, side, side)
-                moved = align(earlier, count - 1 - index, speed, wheel)
-            planes[:, index * view.planes : (index + 1) * view.planes] = moved
-        planes.view(rows, count, view.planes, across, BLOCK, across, BLOCK)[:, -1] = pixels[:, -1]
-        return planes
+        speed, wheel = own[:, 0] * SPEED_SCALE_MPS, own[:, 1]
+        shown = frames[..., first * BLOCK**2 : (first + view.planes) * BLOCK**2]
+        *before, newest = (_unfolded(each) for each in shown.unbind(1))
+        with torch.autocast(frames.device.type, enabled=False):  # a place in half precision is off by a pixel
+            moved = [
+                align(each.float(), back, speed, wheel).to(dtype)
+                for back, each in zip(range(len(before), 0, -1), before, strict=True)
+            ]
+        return torch.cat((*moved, newest.to(dtype)), 1).contiguous(memory_format=torch.channels_last)
+
+
+def _unfolded(blocks: Tensor) -> Tensor:
+    """Return a frame (B, planes, S, S) of its blocks (B, S / BLOCK, S / BLOCK, planes · BLOCK²)."""
+    if blocks.dtype != torch.uint8:
+        return functional.pixel_shuffle(blocks.permute(0, 3, 1, 2), BLOCK)
+    # A block's row has four bytes, which one number moves at once: three times as fast.
+    rows, across, _, numbers = blocks.shape
+    of_rows = blocks.contiguous().view(torch.int32).reshape(rows, across, across, numbers // BLOCK**2, BLOCK)
+    return of_rows.permute(0, 3, 1, 4, 2).reshape(rows, -1, across * BLOCK, across).view(torch.uint8)
 
 
 def columns(maps: Maps) -> Tensor:

@@ -106,7 +106,7 @@ def test_a_stopped_recording_gives_the_simulator_back(start_server: StartServer,
 
 
 @pytest.mark.long
-def test_a_training_learns_from_what_the_expert_showed(
+def test_a_training_learns_from_what_the_expert_showed_and_its_driver_is_recorded(
     start_server: StartServer, new_run: NewRun, tmp_path: Path
 ) -> None:
     server, shown = start_server(seed=1), Recording(tmp_path, environment=ENVIRONMENT)
@@ -135,3 +135,12 @@ def test_a_training_learns_from_what_the_expert_showed(
     assert any({"train/auxiliary_loss", "train/imitation_loss"} <= row.keys() for row in rows)
     assert {"online.auxiliary.2.weight", "adam.auxiliary.0.weight.exp_avg"} <= run.tensors.keys()
     assert "target.auxiliary.2.weight" not in run.tensors
+
+    reached = tmp_path / "reached"
+    words = ("record", "--checkpoint", str(run.path), "--out", str(reached), "--steps", str(STEPS))
+    recorded = program(server.port, "-m", "carla_td3", *words)
+    assert f"{reached}: {STEPS} steps by td3; drives: " in recorded.stdout, recorded.stderr
+    driven = Replay.open(reached / "replay").sample(STEPS, np.random.default_rng(0))
+    advised = driven.privileged[:, -2:]
+    assert advised.std(dim=0).min() > 0.0
+    assert not torch.isclose(advised, driven.action).all(dim=1).any(), "each row has both actions"

@@ -213,12 +213,17 @@ def record(
     *,
     out: Annotated[Path, typer.Option(help="Folder for the demonstrations. Set replay.demonstrations to it in a run.")],
     driver: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Driver to record: expert, expert-shoved (steering and pedals are disturbed, and at times it "
-            "doesn't look), pid, random or stop."
+            "doesn't look), td3, pid, random or stop. Default: td3 with --checkpoint or --pretrained, else expert."
         ),
-    ] = "expert",
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Where the driver td3 is: a run directory, or one of its folders checkpoints/step-…."),
+    ] = None,
+    pretrained: options.PretrainedName = None,
     steps: Annotated[
         int, typer.Option(min=1, help="Total number of steps, including those that --resume finds.")
     ] = 20_000,
@@ -230,16 +235,20 @@ def record(
 ) -> None:
     """Record a driver on training routes, as demonstrations that runs can learn from.
 
-    Every step is saved as it is taken, so that --resume continues after the last one.
+    Each step keeps the expert's action, too, if environment.privileged is on. So a trained driver can be taught where
+    it fails. Every step is saved as it is taken, so that --resume continues after the last one.
 
     Exit codes: 0 all steps are recorded, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
-    from carla_td3.cli import recording
+    from carla_td3.cli import evaluation, recording
 
     run = RunPaths(out)
-    resolved = options.resolve(config, run, settings, map=map, seed=seed)
+    if checkpoint is None and pretrained is None:
+        own = evaluation.TrainedDriver(options.resolve(config, run, settings, map=map, seed=seed), None)
+    else:
+        own = evaluation.trained(checkpoint, config, settings or (), pretrained=pretrained, map=map, seed=seed)
     with prepare(run, resume):
-        recording.record(resolved, driver, steps, run, console())
+        recording.record(own, driver, steps, run, console())
 
 
 @handling_errors(error_sentences)

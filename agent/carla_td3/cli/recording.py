@@ -15,13 +15,14 @@ from carla_run.event_log import EventLog
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
-from carla_td3.cli.evaluation import environment
+from carla_td3.cli.evaluation import TrainedDriver, environment
 from carla_td3.collector.rollout import Rollout
 from carla_td3.config import AgentConfig
-from carla_td3.evaluation.drivers import driver
+from carla_td3.evaluation.drivers import EXPERT, TD3_DRIVER, driver
 from carla_td3.exchange.messages import EpisodeEnded
 from carla_td3.exits import AgentError
 from carla_td3.run_directory import save_config
+from carla_td3.td3.networks import Policy
 from carla_td3.td3.replay import index
 from carla_td3.td3.replay.damage import mend_rings
 from carla_td3.td3.replay.frames import FrameStack
@@ -32,14 +33,19 @@ from carla_td3.telemetry.progress import ProgressLine
 from carla_td3.trainer.towns import Assignment, Towns
 
 
-def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Console) -> None:
+def record(own: TrainedDriver, name: str | None, steps: int, run: RunPaths, out: Console) -> None:
     """Drive until the folder holds ``steps`` steps, changing towns as training would; print how the drives ended.
 
+    Args:
+        own: the task, and the policy of the driver td3.
+        name: the driver; None for td3 if there is a policy, else the expert.
+
     Raises:
-        AgentError: a signal stopped it (exit 75).
+        AgentError: a signal stopped it (exit 75), or there is no such driver.
         ReplayError: the disk is too small, or the folder holds other rows.
         NoSimulator, ConfigError, RouteError: one sentence each.
     """
+    config, name = own.config, name or (EXPERT if own.policy is None else TD3_DRIVER)
     plain = config.td3.model_copy(update={"exploration_noise": 0.0})
     at_once = config.training.model_copy(update={"warmup_steps": 0})
     as_it_drives = config.model_copy(update={"td3": plain, "training": at_once})
@@ -49,7 +55,8 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
     stop.install()
     with ProgressLine(steps, Console(stderr=True), f"{name} drives") as progress:
         while replay.steps < steps and stop.signal is None:
-            with contextlib.closing(_driven(as_it_drives, towns.driving(replay.episodes), name, replay)) as drives:
+            there = towns.driving(replay.episodes)
+            with contextlib.closing(_driven(as_it_drives, there, name, own.policy, replay)) as drives:
                 for ended in drives:
                     progress.move(replay.steps)
                     if ended is not None:
@@ -79,11 +86,11 @@ def _with_ring_capacity(steps: int, config: AgentConfig, run: RunPaths) -> Repla
 
 
 def _driven(
-    config: AgentConfig, assignment: Assignment, name: str, replay: Replay
+    config: AgentConfig, assignment: Assignment, name: str, policy: Policy | None, replay: Replay
 ) -> Generator[EpisodeEnded | None, None, None]:
     """Drive in one town until its episodes are over; yield, for each step, the episode that it ended or None."""
     there = config.simulator.model_copy(update={"map": assignment.map})
     with environment(config.model_copy(update={"simulator": there})) as env:
-        rollout = Rollout(config, env, replay, driver(name, None, config, lambda: env.hazards))
+        rollout = Rollout(config, env, replay, driver(name, policy, config, lambda: env.hazards))
         while rollout.in_episode or assignment.until_episode is None or replay.episodes < assignment.until_episode:
             yield rollout.step()

@@ -174,6 +174,6 @@ def test_a_reload_and_another_start_show_the_same_lights(lit: Session, start_ser
 
 
 def test_a_traffic_manager_stops_at_red_and_goes_at_green(start_server: StartServer):
-    outcome = driven(start_server(), 8, 900)
+    outcome = driven(start_server, 8, 900)
     assert outcome["left_on_green"] >= 3
     assert outcome["ran_red"] == 0

@@ -1,19 +1,24 @@
 """Traffic in a process of its own: a Traffic Manager can abort or hang the process that it lives in.
 
-Usage: traffic_process.py PORT TRAFFIC_MANAGER_PORT CARS TICKS. Prints one JSON line: what became of the cars.
+Usage: traffic_process.py PORT TRAFFIC_MANAGER_PORT CARS TICKS. Prints one JSON line: what became of the cars. SIGALRM
+ends it if a tick takes longer than ``STUCK_S``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 
 import carla
 
+STUCK_S = 60
+
 
 def main(port: int, manager_port: int, count: int, ticks: int) -> None:
+    signal.alarm(STUCK_S)
     client = carla.Client("127.0.0.1", port)
     client.set_timeout(20.0)
     world = client.get_world()
@@ -36,8 +41,9 @@ def main(port: int, manager_port: int, count: int, ticks: int) -> None:
     waited: set[int] = set()
     lights = {"left_on_green": 0, "ran_red": 0}
     for _ in range(ticks):
+        signal.alarm(STUCK_S)
         world.tick()
-        time.sleep(0.0005)  # back to back, the client's Traffic Manager can wait for itself for ever
+        time.sleep(0.0005)  # back to back, the client's Traffic Manager can wait for itself for ever; seldom even so
         for car in cars:
             here = car.get_location()
             driven[car.id] += here.distance(before[car.id])

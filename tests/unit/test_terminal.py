@@ -223,6 +223,22 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(words: tuple[str,
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("record", "--driver", "td3"), "Driver 'td3' needs --checkpoint or --pretrained."),
+        (("record", "--driver", "pilot"), "Driver 'pilot' is unknown, expected one of td3, "),
+        (("evaluate", "--drivers", "pid,pilot"), "Driver 'pilot' is unknown, expected one of td3, "),
+    ],
+)
+def test_a_wrong_driver_is_refused_before_anything(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    out = ("--out", str(tmp_path / "shown")) if words[0] == "record" else ("--json", str(tmp_path / "kept.json"))
+    ended = run(*AGENT, *words, *out, CARLA_PORT="1", COLUMNS="1000")
+    assert ended.returncode == Exit.USAGE, ended.stderr
+    assert ended.stderr.startswith(said)
+    assert not any(tmp_path.iterdir())
+
+
 def test_two_runs_of_the_longest_names_can_be_compared(tmp_path: Path) -> None:
     names = [letter * MOST_NAME_BYTES for letter in "ab"]
     for name in names:

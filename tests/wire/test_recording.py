@@ -106,7 +106,7 @@ def test_a_stopped_recording_gives_the_simulator_back(start_server: StartServer,
 
 
 @pytest.mark.long
-def test_a_training_learns_from_what_the_expert_showed_and_its_driver_is_recorded(
+def test_a_training_learns_from_what_is_shown_and_is_recorded(
     start_server: StartServer, new_run: NewRun, tmp_path: Path
 ) -> None:
     server, shown = start_server(seed=1), Recording(tmp_path, environment=ENVIRONMENT)

@@ -241,14 +241,17 @@ def record(
     Exit codes: 0 all steps are recorded, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
     from carla_td3.cli import evaluation, recording
+    from carla_td3.evaluation.drivers import EXPERT, TD3_DRIVER, require_driver
 
     run = RunPaths(out)
     if checkpoint is None and pretrained is None:
         own = evaluation.TrainedDriver(options.resolve(config, run, settings, map=map, seed=seed), None)
     else:
         own = evaluation.trained(checkpoint, config, settings or (), pretrained=pretrained, map=map, seed=seed)
+    name = driver or (EXPERT if own.policy is None else TD3_DRIVER)
+    require_driver(name, own.policy)
     with prepare(run, resume):
-        recording.record(own, driver, steps, run, console())
+        recording.record(own, name, steps, run, console())
 
 
 @handling_errors(error_sentences)

@@ -30,7 +30,7 @@ from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.route import Route
 from carla_td3.env.session import Session
 from carla_td3.evaluation import video
-from carla_td3.evaluation.drivers import BASELINES, TD3_DRIVER, compared
+from carla_td3.evaluation.drivers import BASELINES, TD3_DRIVER, compared, require_driver
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import Evaluation, table, write_csv, write_json
 from carla_td3.evaluation.observed_driver import ObservedDriver
@@ -178,6 +178,8 @@ def run(
         NoSimulator, ConfigError, RouteError: one sentence each.
     """
     outputs.check()
+    for name in names:
+        require_driver(name, trained.policy)
     evaluating = _EvaluationRun(trained, names, outputs, out)
     with environment(trained.config, evaluating.give_up) as env:
         evaluating.run(env, EvaluationRunner(trained.config, env, trained.policy, count, min_turns))

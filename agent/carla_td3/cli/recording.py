@@ -18,7 +18,7 @@ from carla_run.signals import StopRequests
 from carla_td3.cli.evaluation import TrainedDriver, environment
 from carla_td3.collector.rollout import Rollout
 from carla_td3.config import AgentConfig
-from carla_td3.evaluation.drivers import EXPERT, TD3_DRIVER, driver
+from carla_td3.evaluation.drivers import driver
 from carla_td3.exchange.messages import EpisodeEnded
 from carla_td3.exits import AgentError
 from carla_td3.run_directory import save_config
@@ -33,19 +33,19 @@ from carla_td3.telemetry.progress import ProgressLine
 from carla_td3.trainer.towns import Assignment, Towns
 
 
-def record(own: TrainedDriver, name: str | None, steps: int, run: RunPaths, out: Console) -> None:
+def record(own: TrainedDriver, name: str, steps: int, run: RunPaths, out: Console) -> None:
     """Drive until the folder holds ``steps`` steps, changing towns as training would; print how the drives ended.
 
     Args:
         own: the task, and the policy of the driver td3.
-        name: the driver; None for td3 if there is a policy, else the expert.
+        name: the driver.
 
     Raises:
         AgentError: a signal stopped it (exit 75), or there is no such driver.
         ReplayError: the disk is too small, or the folder holds other rows.
         NoSimulator, ConfigError, RouteError: one sentence each.
     """
-    config, name = own.config, name or (EXPERT if own.policy is None else TD3_DRIVER)
+    config = own.config
     plain = config.td3.model_copy(update={"exploration_noise": 0.0})
     at_once = config.training.model_copy(update={"warmup_steps": 0})
     as_it_drives = config.model_copy(update={"td3": plain, "training": at_once})

@@ -30,13 +30,12 @@ from carla_td3.cli.showing import Show, open_viewer
 from carla_td3.collector.live import LiveView
 from carla_td3.config import AgentConfig
 from carla_td3.env.driving import DrivingEnv
-from carla_td3.env.hazards import NOTHING
 from carla_td3.env.observation import Observation
 from carla_td3.env.route import Route
 from carla_td3.env.session import BlockedStart, SimulatorLost
 from carla_td3.evaluation import overlay, video
 from carla_td3.evaluation.contact_sheet import ContactSheet
-from carla_td3.evaluation.drivers import TD3_DRIVER, Driver, driver
+from carla_td3.evaluation.drivers import TD3_DRIVER, Driver, driver, require_driver
 from carla_td3.evaluation.health import Health
 from carla_td3.evaluation.overlay import Heatmap, OverlayData, Picture, TownMap
 from carla_td3.evaluation.routes import DriveStep, steps
@@ -99,7 +98,7 @@ def prepare(test: VisualTest, trained: TrainedDriver) -> None:
         raise AgentError("--explain needs a network to explain: give --checkpoint, and the driver td3.", Exit.USAGE)
     if test.video.suffix != ".mp4":
         raise AgentError(f"--video {test.video}: expected a name that ends with .mp4.", Exit.USAGE)
-    driver(test.driver, trained.policy, trained.config, lambda: NOTHING)
+    require_driver(test.driver, trained.policy)
     Outputs(video=test.video).check()
     for path in (test.video, test.sheet, test.summary):
         path.unlink(missing_ok=True)

@@ -185,6 +185,21 @@ def compared(config: AgentConfig) -> tuple[str, ...]:
     return (TD3_GREYED, *BASELINES) if config.td3.network.sees == "image" else BASELINES
 
 
+def require_driver(name: str, policy: Policy | None) -> None:
+    """Check that there is a driver of this name.
+
+    Raises:
+        AgentError: there is none, or it needs a policy and there is none.
+    """
+    if name in BY_POLICY:
+        missing = "needs --checkpoint or --pretrained" if policy is None else ""
+    else:
+        known = (*BY_POLICY, *BASELINES, *EXPERTS)
+        missing = "" if name in known else f"is unknown, expected one of {', '.join(known)}"
+    if missing:
+        raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)
+
+
 def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callable[[], Hazards]) -> Driver:
     """Return the driver of this name.
 
@@ -192,8 +207,9 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
         ahead: returns the hazards on the route ahead in the newest frame; only the expert gets it.
 
     Raises:
-        AgentError: there is no such driver, or it needs a policy and there is none.
+        AgentError: see ``require_driver``.
     """
+    require_driver(name, policy)
     target_mps, actuators = config.environment.reward.target_speed_mps, config.environment.action_rate
     delta_s, rng = config.simulator.fixed_delta_s, generator(config.seed, Purpose.EVALUATION, 0)
     noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
@@ -209,8 +225,4 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     if policy is not None:
         own = PolicyDriver(policy)
         drivers |= {TD3_DRIVER: own, TD3_GREYED: GreyedDriver(own), TD3_SHUFFLED: ShuffledDriver(own, rng)}
-    if name in drivers:
-        return drivers[name]
-    known = ", ".join((*BY_POLICY, *BASELINES, *EXPERTS))
-    missing = "needs --checkpoint or --pretrained" if name in BY_POLICY else f"is unknown, expected one of {known}"
-    raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)
+    return drivers[name]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -78,7 +78,7 @@ def main(
     from carla_td3.cli import evaluation, visual
     from carla_td3.evaluation.drivers import TD3_DRIVER
 
-    world = {"vehicles": vehicles, "walkers": walkers, "lights": lights, "weather": weather}
+    world: dict[str, Any] = {"vehicles": vehicles, "walkers": walkers, "lights": lights, "weather": weather}
     trained = evaluation.trained(checkpoint, config, settings or (), pretrained=pretrained, map=map, seed=seed, **world)
     asked = visual.VisualTest(
         driver=driver or ("pid" if trained.policy is None else TD3_DRIVER),

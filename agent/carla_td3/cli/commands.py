@@ -244,10 +244,7 @@ def record(
     from carla_td3.evaluation.drivers import EXPERT, TD3_DRIVER, require_driver
 
     run = RunPaths(out)
-    if checkpoint is None and pretrained is None:
-        own = evaluation.TrainedDriver(options.resolve(config, run, settings, map=map, seed=seed), None)
-    else:
-        own = evaluation.trained(checkpoint, config, settings or (), pretrained=pretrained, map=map, seed=seed)
+    own = evaluation.trained(checkpoint, config, settings or (), pretrained=pretrained, run=run, map=map, seed=seed)
     name = driver or (EXPERT if own.policy is None else TD3_DRIVER)
     require_driver(name, own.policy)
     with prepare(run, resume):

@@ -123,9 +123,12 @@ def trained(
     settings: Sequence[str] = (),
     *,
     pretrained: str | None = None,
+    run: RunPaths | None = None,
     **named: Any,
 ) -> TrainedDriver:
     """Return what a checkpoint (a run directory or one ``step-…`` of it) or a policy's file, and the options say.
+
+    With neither there is no policy, and the configuration is that of ``run``, if it has one.
 
     Raises:
         ConfigError: the configuration is wrong.
@@ -138,10 +141,10 @@ def trained(
             raise AgentError("--checkpoint and --pretrained both name a driver: give one of them.", Exit.USAGE)
         return _pretrained(pretrained, config, settings, named)
     if path is None:
-        return TrainedDriver(options.resolve(config, None, settings, **named), None)
+        return TrainedDriver(options.resolve(config, run, settings, **named), None)
     one = path.name.startswith("step-")
-    run = RunPaths(path.parent.parent if one else path)
-    resolved = options.resolve(config, run, settings, **named)
+    trained_in = RunPaths(path.parent.parent if one else path)
+    resolved = options.resolve(config, trained_in, settings, **named)
     widths = architecture(resolved)
     stack = FrameStack.of(resolved.environment.camera)
     policy = Policy(resolved.td3.network, stack)
@@ -153,7 +156,7 @@ def trained(
     if one:
         checkpoint.read(path, widths, fill)
     else:
-        checkpoint.load(run.path, widths, fill)
+        checkpoint.load(trained_in.path, widths, fill)
     return TrainedDriver(resolved, policy)
 
 

@@ -28,7 +28,7 @@ def gradients(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float
     cells = torch.from_numpy(stack.cells(image)).unsqueeze(0).float().requires_grad_()
     read = torch.from_numpy(vector).unsqueeze(0)
     action = policy.actor(policy.encoder.of_floats(cells, read), read)[0]
-    found = [_pixels(torch.autograd.grad(each, cells, retain_graph=True)[0], stack.planes) for each in action]
+    found = [_pixels(torch.autograd.grad(each, cells, retain_graph=True)[0]) for each in action]
     return np.stack(found)
 
 
@@ -76,9 +76,7 @@ def _strength(gradient: NDArray[np.float32], of: int, planes: int) -> Heatmap:
     return blurred
 
 
-def _pixels(cells: Tensor, planes: int) -> NDArray[np.float32]:
+def _pixels(cells: Tensor) -> NDArray[np.float32]:
     """Return stored frames (1, n, S/4, S/4, 16 a plane) as pixels (n · planes, S, S)."""
-    _, n, across, _, _ = cells.shape
-    apart = cells.reshape(n, across, across, planes, BLOCK, BLOCK).permute(0, 3, 1, 4, 2, 5)
-    pixels: NDArray[np.float32] = apart.reshape(n * planes, BLOCK * across, BLOCK * across).numpy()
+    pixels: NDArray[np.float32] = functional.pixel_shuffle(cells[0].permute(0, 3, 1, 2), BLOCK).flatten(0, 1).numpy()
     return pixels

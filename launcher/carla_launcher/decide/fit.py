@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from carla_launcher.decide.detectors.expectations import PHASES, BandKey
 from carla_launcher.decide.ladder import Ladder, RungStep, merged_values
 from carla_launcher.observe.pools import (
+    PROCESS_POOLS,
     UNKNOWN,
     Cards,
     Figure,
@@ -25,7 +26,6 @@ from carla_launcher.observe.pools import (
 from carla_launcher.sizes import DEVICE, Simulator, Sizes, SizesOf, Values
 from carla_run.memory.room import missing
 
-_ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
 _BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)
 _OWNERS = {"ram:agent": (OwnerKind.AGENT,), "ram:simulator": (OwnerKind.SIMULATOR,)}
 """Pools that hold only one program of the run. The disk holds only the agent's files; all other RAM holds both."""
@@ -153,7 +153,7 @@ class Fits:
     def __init__(self, situation: Situation, sizes_of: SizesOf) -> None:
         self._situation = situation
         self._sizes_of = sizes_of
-        self._pools = [pool for kind in _ORDER for pool in situation.reading.of(kind)]
+        self._pools = [pool for kind in (*PROCESS_POOLS, PoolKind.DISK) for pool in situation.reading.of(kind)]
 
     def judge(
         self, choices: Sequence[tuple[RungStep, ...]], quality: str | None = None, device: str | None = None

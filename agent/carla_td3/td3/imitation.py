@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from carla_td3.td3.replay.frames import ACTION
 
@@ -17,17 +18,22 @@ there are dozens before a red light, and an actor that isn't sure of a green lig
 """
 STEERING = 20.0
 """Weight of a steering error against a pedal error of the same size: its spread is less than a fourth."""
+NEAR, PEDAL = 0.1, 7.0
+"""A pedal error above ``NEAR`` counts by its size, not by its square (Huber's loss), times ``PEDAL``: one of 0.7 then
+counts as much as its square. The square's optimum is the mean of braking and throttle: an actor that isn't sure whether
+to brake would do neither. That of the size is one of the two.
+"""
 CAREFUL = 4.0
-"""Weight of a pedal above the expert's in a moving car. With 1, an actor that isn't sure of a person learns the mean of
-braking and throttle, and drives on.
+"""Weight of a pedal error where the expert brakes in a moving car, and the actor less. So the actor brakes where one in
+five such rows, or more, has a reason to brake.
 """
 
 
 def imitation_loss(acted: Tensor, vector: Tensor, privileged: Tensor, counts: Tensor | None = None) -> Tensor:
-    """Return Σ w |a - p_a|² of actions a (B, 2); p_a, the last two of (B, P), is the expert's action.
+    """Return Σ w (``STEERING`` s² + c ``PEDAL`` h) of actions (B, 2): s is the steering error, h Huber's pedal loss.
 
-    w is ``STARTING`` where the expert starts, else 1; the square of the steering counts ``STEERING`` times, that of a
-    pedal above the expert's in a moving car ``CAREFUL`` times. ``counts`` (B,), if given, multiplies w.
+    The last two of ``privileged`` (B, P) are the expert's action. w is ``STARTING`` where the expert starts, else 1; c
+    is ``CAREFUL`` where it brakes harder than the actor in a moving car, else 1. ``counts`` (B,) multiplies w.
     """
     advised = privileged[:, -ACTION:]
     stands = vector[:, 0] < STANDING
@@ -35,8 +41,9 @@ def imitation_loss(acted: Tensor, vector: Tensor, privileged: Tensor, counts: Te
     weight = torch.where(starts, STARTING, 1.0)
     weight = weight if counts is None else weight * counts
     steer, pedal = (acted - advised).unbind(dim=1)
-    careful = torch.where(~stands & (pedal > 0), CAREFUL, 1.0)
-    return (weight * (STEERING * steer.square() + careful * pedal.square())).sum()
+    careful = torch.where(~stands & (advised[:, 1] < 0) & (pedal > 0), CAREFUL, 1.0)
+    apart = functional.huber_loss(acted[:, 1], advised[:, 1], reduction="none", delta=NEAR)
+    return (weight * (STEERING * steer.square() + careful * PEDAL * apart)).sum()
 
 
 def smoothness_loss(acted: Tensor, vector: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from carla_td3.config import TD3Config
 from carla_td3.td3.executor import Attempt, Metrics, whole_batch
-from carla_td3.td3.imitation import CAREFUL, STARTING, STEERING, imitation_loss, smoothness_loss
+from carla_td3.td3.imitation import CAREFUL, NEAR, STARTING, STEERING, imitation_loss, smoothness_loss
 from carla_td3.td3.networks import Policy
 from carla_td3.td3.replay.frames import PRIVILEGED
 from carla_td3.td3.replay.replay import Batch
@@ -74,21 +74,21 @@ def test_the_actor_loss_gives_encoder_and_critics_no_gradient() -> None:
             assert torch.equal(parameter.grad, gradients[name]), name
 
 
-@pytest.mark.parametrize(("loss", "weight", "above"), [("imitation", STEERING, CAREFUL), ("smoothness", 1.0, 1.0)])
-def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str, weight: float, above: float) -> None:
+@pytest.mark.parametrize("loss", ["imitation", "smoothness"])
+def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str) -> None:
     """That is all there is where the critic says nothing: each action has its row's own place to go to."""
     weights: dict[str, Any] = {"imitation": 0.0, "smoothness": 0.0, loss: 1e4}
     td3 = made(privileged=PRIVILEGED, actor_learning_rate=1e-2, **weights)
     batch = random_batch(8, 0, PRIVILEGED)
     batch.vector[:, 0] = 1.0  # it drives
-    place = (batch.privileged if loss == "imitation" else batch.vector)[:, -2:].clamp_(-0.5, 0.5)
+    (batch.privileged if loss == "imitation" else batch.vector)[:, -2:].clamp_(-0.5, 0.5)
 
     def apart() -> Tensor:
         with torch.no_grad():
             acted = td3.online.actor(td3.online.encoder(batch.frames[:, :4]), batch.vector)
-            steer, pedal = (acted - place).unbind(dim=1)
-            distances: Tensor = weight * steer.square() + torch.where(pedal > 0, above, 1.0) * pedal.square()
-            return distances.mean()
+            if loss == "imitation":
+                return imitation_loss(acted, batch.vector, batch.privileged) / len(acted)
+            return smoothness_loss(acted, batch.vector) / len(acted)
 
     before = apart()
     losses = [metrics[f"{loss}_loss"] for _ in range(120) if f"{loss}_loss" in (metrics := td3.update(batch))]
@@ -96,17 +96,29 @@ def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str, weight: 
     assert apart() < 0.1 * before
 
 
-def test_starts_steering_and_a_moving_cars_throttle_weigh_more() -> None:
+def test_starts_steering_and_too_little_braking_weigh_more() -> None:
     batch = random_batch(6, 0, PRIVILEGED)
     batch.vector[:, 0] = torch.tensor((0.0, 0.05, 0.0, 1.0, 1.0, 0.0))
     batch.privileged[:, -1] = torch.tensor((0.4, 0.1, -0.5, 0.4, -0.5, -0.5))
-    batch.action[:, 1] = torch.tensor((0.5, 0.0, -0.6, 0.2, 0.1, 0.1))
+    batch.action[:, 1] = torch.tensor((0.5, 0.0, -0.55, 0.8, 0.1, 0.1))
     rows = [slice(i, i + 1) for i in range(6)]
     found = [imitation_loss(batch.action[i], batch.vector[i], batch.privileged[i]) for i in rows]
-    apart = (batch.action - batch.privileged[:, -2:]).square()
+    steer = (batch.action - batch.privileged[:, -2:])[:, 0].square()
+    pedal = torch.tensor((0.035, 0.035, 0.00875, 0.245, 0.385, 0.385))  # 3.5 e² up to 0.1, then 0.7 (|e| - 0.05)
     careful = torch.tensor((1.0, 1.0, 1.0, 1.0, CAREFUL, 1.0))
     weight = torch.tensor((STARTING, STARTING, 1.0, 1.0, 1.0, 1.0))
-    torch.testing.assert_close(torch.stack(found), weight * (STEERING * apart[:, 0] + careful * apart[:, 1]))
+    torch.testing.assert_close(torch.stack(found), weight * (STEERING * steer + careful * pedal))
+
+
+@pytest.mark.parametrize(("brakes", "pedal"), [(0.1, 0.4), (0.3, -0.6)])
+def test_an_unsure_actor_brakes_or_drives_and_does_not_do_neither(brakes: float, pedal: float) -> None:
+    """One observation, of whose rows the expert brakes in a share: the best action is one of the expert's two."""
+    vector = torch.ones(20, 53)
+    privileged = torch.zeros(20, PRIVILEGED)
+    privileged[:, -1] = torch.where(torch.arange(20) < 20 * brakes, -0.6, 0.4)
+    pedals = torch.linspace(-1, 1, 201)
+    losses = [imitation_loss(torch.tensor((0.0, float(p))).repeat(20, 1), vector, privileged) for p in pedals]
+    assert float(pedals[int(torch.stack(losses).argmin())]) == pytest.approx(pedal, abs=NEAR)
 
 
 def test_without_q_the_actor_only_imitates() -> None:

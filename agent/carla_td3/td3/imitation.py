@@ -20,8 +20,8 @@ STEERING = 20.0
 """Weight of a steering error against a pedal error of the same size: its spread is less than a fourth."""
 NEAR, PEDAL = 0.1, 7.0
 """A pedal error above ``NEAR`` counts by its size, not by its square (Huber's loss), times ``PEDAL``: one of 0.7 then
-counts as much as its square. The square's optimum is the mean of braking and throttle: an actor that isn't sure whether
-to brake would do neither. That of the size is one of the two.
+counts about as much as its square. The square's optimum is the mean of braking and throttle: an actor that isn't sure
+whether to brake would do neither. That of the size is one of the two.
 """
 CAREFUL = 4.0
 """Weight of a pedal error where the expert brakes in a moving car, and the actor less. So the actor brakes where one in

@@ -8,7 +8,7 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
     y ← r + γ (1 - d') min_i Q_θ'i(f'(s'), clip(π_φ'(f'(s')) + ε, -1, 1))           bellman_target
     θ ← θ - Adam(∇θ N⁻¹ Σ (Σ_i (y - Q_θi(f(s), a))² + λ |h(f(s)) - p|²))            critic_loss, auxiliary_loss
     every d-th round:
-        φ ← φ + Adam(∇φ N⁻¹ Σ (ν Q_θ1(f(s), π_φ(f(s))) - κ |π_φ(f(s)) - u|² - β w |π_φ(f(s)) - p_a|²))  actor_loss
+        φ ← φ + Adam(∇φ N⁻¹ Σ (ν Q_θ1(f(s), π_φ(f(s))) - κ |π_φ(f(s)) - u|² - β w ℓ(π_φ(f(s)), p_a)))  actor_loss
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        update_targets
 
 Not the paper's: u, the present steering and pedal, which are the last two numbers of s. The actor is drawn towards them
@@ -20,7 +20,7 @@ Not the paper's either, and off by default: p, the privileged numbers of s. A he
 (weight λ; with ``encoder_learns_from: auxiliary`` f learns from nothing else). Critics may read p beside f(s)
 (``critic_sees``); π_φ never does. p_a, the last two of p, is the expert's action in s, towards which the actor is drawn
 (weight β; TD3+BC, Fujimoto & Gu 2021, but with the labels of DAgger, Ross et al. 2011, for the states that the driver
-itself reaches; w depends on the row, see ``imitation``). With ``imitation_counts: if_better``, w is also 0 where not
+itself reaches; ``imitation`` has ℓ, and w of each row). With ``imitation_counts: if_better``, w is also 0 where not
 both critics value p_a above π_φ's action. ν (``q_weight``) is 1; with 0 the actor only imitates, a control. Two
 controls have no f: there f(s) is nothing (the driver sees only its vector), or p without p_a (``network.sees``).
 
@@ -138,7 +138,7 @@ class TD3(Algorithm):
         return Loss(loss, sums, (f.detach(),))
 
     def actor_loss(self, f: Tensor, vector: Tensor, privileged: Tensor) -> Loss:
-        """Return -ν Σ Q_θ1(f(s), π_φ(f(s))), κ Σ |π_φ(f(s)) - u|² and β Σ w |π_φ(f(s)) - p_a|²; θ gets no gradient."""
+        """Return -ν Σ Q_θ1(f(s), π_φ(f(s))), κ Σ |π_φ(f(s)) - u|² and β Σ w ℓ(π_φ(f(s)), p_a); θ gets no gradient."""
         online, kappa, beta = self.online, self.config.smoothness, self.config.imitation
         with frozen(online.critic):
             acted = online.actor(f, vector)

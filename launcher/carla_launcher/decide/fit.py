@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from carla_launcher.decide.detectors.expectations import PHASES, BandKey
 from carla_launcher.decide.ladder import Ladder, RungStep, merged_values
 from carla_launcher.observe.pools import (
-    PROCESS_POOLS,
     UNKNOWN,
     Cards,
     Figure,
@@ -153,7 +152,7 @@ class Fits:
     def __init__(self, situation: Situation, sizes_of: SizesOf) -> None:
         self._situation = situation
         self._sizes_of = sizes_of
-        self._pools = [pool for kind in (*PROCESS_POOLS, PoolKind.DISK) for pool in situation.reading.of(kind)]
+        self._pools = [pool for kind in PoolKind for pool in situation.reading.of(kind)]
 
     def judge(
         self, choices: Sequence[tuple[RungStep, ...]], quality: str | None = None, device: str | None = None

@@ -74,6 +74,11 @@ def test_the_actor_loss_gives_encoder_and_critics_no_gradient() -> None:
             assert torch.equal(parameter.grad, gradients[name]), name
 
 
+def sizes(pedal: Tensor) -> Tensor:
+    """Return what pedal errors (B,) count."""
+    return torch.where(pedal.abs() < 0.1, 3.5 * pedal.square(), 0.7 * (pedal.abs() - 0.05))
+
+
 @pytest.mark.parametrize("loss", ["imitation", "smoothness"])
 def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str) -> None:
     """That is all there is where the critic says nothing: each action has its row's own place to go to."""
@@ -81,14 +86,17 @@ def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str) -> None:
     td3 = made(privileged=PRIVILEGED, actor_learning_rate=1e-2, **weights)
     batch = random_batch(8, 0, PRIVILEGED)
     batch.vector[:, 0] = 1.0  # it drives
-    (batch.privileged if loss == "imitation" else batch.vector)[:, -2:].clamp_(-0.5, 0.5)
+    place = (batch.privileged if loss == "imitation" else batch.vector)[:, -2:].clamp_(-0.5, 0.5)
 
     def apart() -> Tensor:
         with torch.no_grad():
             acted = td3.online.actor(td3.online.encoder(batch.frames[:, :4]), batch.vector)
+            steer, pedal = (acted - place).unbind(dim=1)
+            careful = torch.where((place[:, 1] < 0) & (pedal > 0), CAREFUL, 1.0)
+            distances: Tensor = steer.square() + pedal.square()
             if loss == "imitation":
-                return imitation_loss(acted, batch.vector, batch.privileged) / len(acted)
-            return smoothness_loss(acted, batch.vector) / len(acted)
+                distances = STEERING * steer.square() + careful * sizes(pedal)
+            return distances.mean()
 
     before = apart()
     losses = [metrics[f"{loss}_loss"] for _ in range(120) if f"{loss}_loss" in (metrics := td3.update(batch))]
@@ -103,11 +111,10 @@ def test_starts_steering_and_too_little_braking_weigh_more() -> None:
     batch.action[:, 1] = torch.tensor((0.5, 0.0, -0.55, 0.8, 0.1, 0.1))
     rows = [slice(i, i + 1) for i in range(6)]
     found = [imitation_loss(batch.action[i], batch.vector[i], batch.privileged[i]) for i in rows]
-    steer = (batch.action - batch.privileged[:, -2:])[:, 0].square()
-    pedal = torch.tensor((0.035, 0.035, 0.00875, 0.245, 0.385, 0.385))  # 3.5 e² up to 0.1, then 0.7 (|e| - 0.05)
+    steer, pedal = (batch.action - batch.privileged[:, -2:]).unbind(dim=1)
     careful = torch.tensor((1.0, 1.0, 1.0, 1.0, CAREFUL, 1.0))
     weight = torch.tensor((STARTING, STARTING, 1.0, 1.0, 1.0, 1.0))
-    torch.testing.assert_close(torch.stack(found), weight * (STEERING * steer + careful * pedal))
+    torch.testing.assert_close(torch.stack(found), weight * (STEERING * steer.square() + careful * sizes(pedal)))
 
 
 @pytest.mark.parametrize(("brakes", "pedal"), [(0.1, 0.4), (0.3, -0.6)])

@@ -88,7 +88,7 @@ BY_REWARD = {
     "td3.encoder_learns_from": "all",
     "td3.critic_sees": "observation",
     "td3.smoothness": 0.2,
-    "td3.actor_learning_rate": 1e-3,
+    "td3.policy_delay": 2,
     "td3.critic_learning_rate": 1e-3,
     "training.updates_per_step": 0.25,
     "training.final_updates": 0,

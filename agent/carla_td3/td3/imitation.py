@@ -18,14 +18,15 @@ there are dozens before a red light, and an actor that isn't sure of a green lig
 """
 STEERING = 20.0
 """Weight of a steering error against a pedal error of the same size: its spread is less than a fourth."""
-NEAR, PEDAL = 0.1, 7.0
-"""A pedal error above ``NEAR`` counts by its size, not by its square (Huber's loss), times ``PEDAL``: one of 0.7 then
+NEAR, PEDAL = 0.2, 3.5
+"""A pedal error above ``NEAR`` counts by its size, not by its square (Huber's loss), times ``PEDAL``: one of 0.8 then
 counts about as much as its square. The square's optimum is the mean of braking and throttle: an actor that isn't sure
 whether to brake would do neither. That of the size is one of the two.
 """
-CAREFUL = 4.0
-"""Weight of a pedal error where the expert brakes in a moving car, and the actor less. So the actor brakes where one in
-five such rows, or more, has a reason to brake.
+CAREFUL, FAST = 4.0, 0.4
+"""Weight of a pedal error where the expert brakes and the actor less, at 4 m/s (``FAST``) and above. There the actor
+brakes where one in five such rows, or more, has a reason to brake. The weight falls to 1 at 1 m/s: an actor that
+crept and braked in turns among people didn't leave a junction before its light was red.
 """
 
 
@@ -33,15 +34,16 @@ def imitation_loss(acted: Tensor, vector: Tensor, privileged: Tensor, counts: Te
     """Return Σ w (``STEERING`` s² + c ``PEDAL`` h) of actions (B, 2): s is the steering error, h Huber's pedal loss.
 
     The last two of ``privileged`` (B, P) are the expert's action. w is ``STARTING`` where the expert starts, else 1; c
-    is ``CAREFUL`` where it brakes harder than the actor in a moving car, else 1. ``counts`` (B,) multiplies w.
+    is up to ``CAREFUL`` where it brakes harder than the actor in a moving car, else 1. ``counts`` (B,) multiplies w.
     """
     advised = privileged[:, -ACTION:]
-    stands = vector[:, 0] < STANDING
-    starts = stands & (advised[:, 1] > 0)
+    speed = vector[:, 0]
+    starts = (speed < STANDING) & (advised[:, 1] > 0)
     weight = torch.where(starts, STARTING, 1.0)
     weight = weight if counts is None else weight * counts
     steer, pedal = (acted - advised).unbind(dim=1)
-    careful = torch.where(~stands & (advised[:, 1] < 0) & (pedal > 0), CAREFUL, 1.0)
+    driving = ((speed - STANDING) / (FAST - STANDING)).clamp(0.0, 1.0)
+    careful = 1.0 + torch.where((advised[:, 1] < 0) & (pedal > 0), (CAREFUL - 1.0) * driving, 0.0)
     apart = functional.huber_loss(acted[:, 1], advised[:, 1], reduction="none", delta=NEAR)
     return (weight * (STEERING * steer.square() + careful * PEDAL * apart)).sum()
 

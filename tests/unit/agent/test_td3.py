@@ -76,7 +76,7 @@ def test_the_actor_loss_gives_encoder_and_critics_no_gradient() -> None:
 
 def sizes(pedal: Tensor) -> Tensor:
     """Return what pedal errors (B,) count."""
-    return torch.where(pedal.abs() < 0.1, 3.5 * pedal.square(), 0.7 * (pedal.abs() - 0.05))
+    return torch.where(pedal.abs() < 0.2, 1.75 * pedal.square(), 0.7 * (pedal.abs() - 0.1))
 
 
 @pytest.mark.parametrize("loss", ["imitation", "smoothness"])
@@ -105,15 +105,15 @@ def test_the_actor_is_drawn_to_the_expert_and_to_where_it_is(loss: str) -> None:
 
 
 def test_starts_steering_and_too_little_braking_weigh_more() -> None:
-    batch = random_batch(6, 0, PRIVILEGED)
-    batch.vector[:, 0] = torch.tensor((0.0, 0.05, 0.0, 1.0, 1.0, 0.0))
-    batch.privileged[:, -1] = torch.tensor((0.4, 0.1, -0.5, 0.4, -0.5, -0.5))
-    batch.action[:, 1] = torch.tensor((0.5, 0.0, -0.55, 0.8, 0.1, 0.1))
-    rows = [slice(i, i + 1) for i in range(6)]
+    batch = random_batch(8, 0, PRIVILEGED)
+    batch.vector[:, 0] = torch.tensor((0.0, 0.05, 0.0, 1.0, 1.0, 0.0, 0.2, 0.1))
+    batch.privileged[:, -1] = torch.tensor((0.4, 0.1, -0.5, 0.4, -0.5, -0.5, -0.5, -0.5))
+    batch.action[:, 1] = torch.tensor((0.5, 0.0, -0.55, 0.8, 0.1, 0.1, 0.1, 0.1))
+    rows = [slice(i, i + 1) for i in range(8)]
     found = [imitation_loss(batch.action[i], batch.vector[i], batch.privileged[i]) for i in rows]
     steer, pedal = (batch.action - batch.privileged[:, -2:]).unbind(dim=1)
-    careful = torch.tensor((1.0, 1.0, 1.0, 1.0, CAREFUL, 1.0))
-    weight = torch.tensor((STARTING, STARTING, 1.0, 1.0, 1.0, 1.0))
+    careful = torch.tensor((1.0, 1.0, 1.0, 1.0, CAREFUL, 1.0, 1.0 + (CAREFUL - 1.0) / 3.0, 1.0))
+    weight = torch.tensor((STARTING, STARTING, *[1.0] * 6))
     torch.testing.assert_close(torch.stack(found), weight * (STEERING * steer.square() + careful * sizes(pedal)))
 
 

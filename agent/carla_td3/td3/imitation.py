@@ -25,8 +25,8 @@ whether to brake would do neither. That of the size is one of the two.
 """
 CAREFUL, FAST = 4.0, 0.4
 """Weight of a pedal error where the expert brakes and the actor less, at 4 m/s (``FAST``) and above. There the actor
-brakes where one in five such rows, or more, has a reason to brake. The weight falls to 1 at 1 m/s: an actor that
-crept and braked in turns among people didn't leave a junction before its light was red.
+brakes where one in five such rows, or more, has a reason to brake. The weight falls to 1 at 1 m/s: with 4 at any
+speed, and ``STARTING`` below that, the actor crept and braked in turns among people.
 """
 
 

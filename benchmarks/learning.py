@@ -103,7 +103,7 @@ VARIANTS = {
     "twin": Variant(*WHOLE, {"td3.network.sees": "vector", **WITHOUT_PICTURES}),
     # The worth of each teacher: without it, compared with the reference after as many updates.
     "no-demonstrations": Variant(*ABLATION, {"replay.demonstrations": None}),
-    "no-imitation": Variant(*ABLATION, {"td3.imitation": 0.0}),
+    "no-imitation": Variant(*ABLATION, {"td3.imitation": 0.0, "td3.smoothness": 0.0}),
     "no-auxiliary": Variant(
         *ABLATION, {"td3.network.encoder": "nature", "td3.auxiliary": 0.0, "td3.encoder_learns_from": "all"}
     ),

@@ -35,6 +35,8 @@ def test_every_shipped_variant_is_a_configuration_of_as_many_updates(tmp_path: P
         shown = resolved.replay.demonstrations
         assert shown == (None if job.variant in WITHOUT_SHOWN else str(tmp_path / "shown"))
         assert resolved.seed == job.seed
+        # The preset's is a tenth of its imitation: by itself it would hold the pedals where they are.
+        assert resolved.td3.imitation or resolved.td3.smoothness <= config.TD3Config().smoothness
     assert len({job.run.path for job in jobs}) == len(jobs)
     assert (
         config.load(TRAFFIC, next(job for job in jobs if job.variant == "twin").settings).td3.network.sees == "vector"

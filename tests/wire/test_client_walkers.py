@@ -306,6 +306,40 @@ def test_a_crowd_walks_on_sidewalks_and_crosswalks(start_server, connect, town):
     assert session.world.tick() > 0
 
 
+def test_a_walker_goes_from_one_tile_of_the_mesh_into_the_next(session):
+    """A mesh of 1 200 m has three tiles of 402.75 m, from 4 m before the road on (test_navigation_mesh.py)."""
+    lanes = "".join(
+        f'<lane id="{number}" type="{kind}"><width sOffset="0" a="{width}"/></lane>'
+        for number, kind, width in ((-1, "driving", 3.5), (-2, "sidewalk", 3.0))
+    )
+    session.client.set_timeout(30.0)
+    world = session.client.generate_opendrive_world(
+        '<OpenDRIVE><header/><road id="1" length="1200" junction="-1"><planView>'
+        '<geometry s="0" x="0" y="0" hdg="0" length="1200"><line/></geometry></planView><lanes><laneSection s="0">'
+        f'<center><lane id="0"/></center><right>{lanes}</right></laneSection></lanes></road></OpenDRIVE>'
+    )
+    settings = world.get_settings()
+    settings.synchronous_mode, settings.fixed_delta_seconds = True, 0.1
+    world.apply_settings(settings)
+    places = [world.get_random_location_from_navigation() for _ in range(60)]
+    assert {int((place.x + 4.0) // 402.75) for place in places} == {0, 1, 2}
+    person = world.spawn_actor(
+        session.blueprint("walker.pedestrian.0001"), carla.Transform(carla.Location(391.0, 5.0, 1.0))
+    )
+    controller = world.spawn_actor(session.blueprint("controller.ai.walker"), carla.Transform(), person)
+    world.tick()
+    controller.start()
+    goal = carla.Location(406.0, 5.0, 0.0)
+    controller.go_to_location(goal)
+    controller.set_max_speed(2.0)
+    nearest = math.inf
+    for _ in range(200):
+        world.tick()
+        where = person.get_location()
+        nearest = min(nearest, math.hypot(where.x - goal.x, where.y - goal.y))
+    assert nearest < 1.0
+
+
 def trace(session):
     """Return every place of some walkers that controls drive, and one camera's last picture."""
     car = session.car()

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache, lru_cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from carla_lite import heap, roads
 from carla_lite.navigation.areas import area_map
-from carla_lite.navigation.detour import navigation_mesh
+from carla_lite.navigation.detour import Grid, Tile, navigation_mesh
 from carla_lite.navigation.polygons import polygons
 from carla_lite.roads.network import RoadNetwork
 
 STEP_M = 4.0
+MOST_TILE_PX = 2048
+"""Of a tile's side: a generated town of 400 m is one tile, and one of 800 m has more polygons than a tile holds."""
 
 
 def file_name(network: RoadNetwork, verges: bool = True) -> str:
@@ -41,12 +44,21 @@ def build(network: RoadNetwork, verges: bool = True) -> bytes:
     On a map without sidewalks, verges beside the roads replace them, unless ``verges`` is false.
 
     Raises:
-        ValueError: there is nowhere to walk, or the map is too large for one tile.
+        ValueError: there is nowhere to walk, or there are too many polygons.
     """
     areas = area_map(network.lanes, [outline[:, :2] for outline in network.crossings.crosswalks], verges)
-    found = polygons(areas.labels, STEP_M / areas.pixel_m)
-    x, y = (found.corners * areas.pixel_m + (areas.x_min, areas.y_min)).T
-    up = np.array([network.height(*place) for place in zip(x.tolist(), y.tolist(), strict=True)])
-    content = navigation_mesh(np.stack([x, up, y], axis=1), found.rings, found.labels)
+    # Tiles of one size: the client draws a random place from each tile as often as from any other.
+    rows, columns = (-(-side // MOST_TILE_PX) for side in areas.labels.shape)
+    deep, wide = -(-areas.labels.shape[0] // rows), -(-areas.labels.shape[1] // columns)
+    tiles = []
+    for row, column in product(range(rows), range(columns)):
+        top, left = row * deep, column * wide
+        found = polygons(areas.labels[top : top + deep, left : left + wide], STEP_M / areas.pixel_m)
+        if found.rings:
+            x, y = ((found.corners + np.array((left, top))) * areas.pixel_m + (areas.x_min, areas.y_min)).T
+            up = np.array([network.height(*place) for place in zip(x.tolist(), y.tolist(), strict=True)])
+            tiles.append(Tile(column, row, np.stack([x, up, y], axis=1), found.rings, found.labels))
+    grid = Grid(areas.x_min, areas.y_min, wide * areas.pixel_m, deep * areas.pixel_m)
+    content = navigation_mesh(tiles, grid)
     heap.give_back()
     return content

@@ -6,7 +6,7 @@ Owns the lattice of pixel corners. Works in pixels; knows nothing of metres or r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from math import ceil, hypot
 
 import cv2
@@ -25,7 +25,8 @@ def outlines(labels: NDArray[np.uint8], step_px: float) -> list[list[Corner]]:
     """Return the lines between different labels (the outside counts as 0) as corners (x, y) in 1/FINE pixels.
 
     A line runs from one place where three labels meet to the next, or is closed, with its first corner repeated at the
-    end. Neighbouring corners are at most ``step_px`` apart.
+    end. Where an area reaches the raster's edge, a line lies exactly on the edge, so that it meets the areas of an
+    adjacent raster. Neighbouring corners are at most ``step_px`` apart.
     """
     return [_corners(chain, step_px) for chain in _chains(np.pad(labels, 1))]
 
@@ -55,9 +56,17 @@ def _chains(labels: NDArray[np.uint8]) -> Iterator[list[Corner]]:
     for row, column in down.tolist():
         _join(neighbours, (column + 1, row), (column + 1, row + 1))
     nodes = {corner for corner, others in neighbours.items() if len(others) != 2}
+    rows, columns = range(1, labels.shape[0]), range(1, labels.shape[1])
+    edge = {*product(columns, (rows[0], rows[-1])), *product((columns[0], columns[-1]), rows)}
+    nodes |= {corner for corner in edge & neighbours.keys() if _turns(corner, neighbours[corner])}
     for start in [*(corner for corner in neighbours if corner in nodes), *neighbours]:
         while neighbours[start]:
             yield _follow(neighbours, start, nodes)
+
+
+def _turns(corner: Corner, others: list[Corner]) -> bool:
+    """Return whether a chain changes its direction at a corner."""
+    return all(len({corner[axis], *(other[axis] for other in others)}) > 1 for axis in (0, 1))
 
 
 def _join(neighbours: dict[Corner, list[Corner]], a: Corner, b: Corner) -> None:

@@ -286,6 +286,12 @@ def most(amount: Amount) -> int:
     return amount if isinstance(amount, int) else amount[1]
 
 
+CROWD = 500
+"""Walkers and vehicles in the client's crowd (``MAX_AGENTS`` of LibCarla's Navigation.cpp); each tick it prints a line
+for each vehicle that has no place in it.
+"""
+
+
 class TrafficConfig(Section):
     """Cars of a Traffic Manager and pedestrians of a crowd, both run by the collector's process, and traffic lights."""
 
@@ -303,8 +309,8 @@ class TrafficConfig(Section):
     )
     walkers: Annotated[Amount, Pin.SIZE] = Field(
         0,
-        description="Number of pedestrians, up to 400. [low, high] draws a number for each episode. The map needs a "
-        "navigation mesh.",
+        description="Number of pedestrians, up to 400; with the cars up to 499. [low, high] draws a number for each "
+        "episode. The map needs a navigation mesh.",
     )
     walkers_crossing: float = Field(0.5, ge=0, le=1, description="Share of pedestrians that cross roads anywhere.")
     walkers_step_out: float = Field(
@@ -346,6 +352,16 @@ class TrafficConfig(Section):
                 f"{limit}, or a range [low, high] of such"
             )
         return (numbers[0], numbers[1]) if ends is value else numbers[0]
+
+    @model_validator(mode="after")
+    def _fit_the_crowd(self) -> TrafficConfig:
+        if most(self.walkers) and most(self.vehicles) + most(self.walkers) >= CROWD:
+            raise ValueError(
+                f"environment.traffic has up to {most(self.vehicles)} vehicles and {most(self.walkers)} walkers: "
+                f"expected at most {CROWD - 1} together, because the crowd of CARLA's client holds {CROWD} with the "
+                "driven car"
+            )
+        return self
 
     @property
     def in_process(self) -> bool:

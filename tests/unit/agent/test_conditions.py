@@ -41,6 +41,7 @@ def test_a_seed_gives_every_driver_the_same() -> None:
     [
         ({"traffic": {"vehicles": [5, 2]}}, r"vehicles is \[5, 2\]: expected a number from 0 to 200, or a range"),
         ({"traffic": {"vehicles": 201}}, "from 0 to 200"),
+        ({"traffic": {"vehicles": [0, 150], "walkers": 350}}, "150 vehicles and 350 walkers: expected at most 499"),
         ({"traffic": {"walkers": [0, 401]}}, "from 0 to 400"),
         ({"traffic": {"walkers": "many"}}, "walkers is 'many'"),
         ({"weather": "Nice"}, "weather has 'Nice': expected random or some of ClearNoon, "),

@@ -110,6 +110,14 @@ def read_whole(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
         return file.read()
 
 
+def written_s(path: Path) -> float | None:
+    """Return when a file was last written, seconds since 1970; None if it is gone, or a link to nothing."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
 def _opened(path: Path, flags: int) -> int:
     with folder_of(path) as folder:
         try:  # non-blocking, since opening a pipe waits for its other end

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from carla_run.files import written_s
+
 RUNS = Path("runs")
 """Default folder that holds all runs."""
 
@@ -259,7 +261,7 @@ def _holds_rows(ring: Path) -> bool:
         return False
 
 
-def newest_run(root: Path) -> RunPaths | None:
-    """Return the run in a folder whose launcher wrote last; None if there is none."""
-    states = [(state.stat().st_mtime, state.parent) for state in root.glob("*/launcher.json")]
-    return RunPaths(max(states)[1]) if states else None
+def newest_first(root: Path, name: str = "launcher.json") -> list[RunPaths]:
+    """Return the runs in a folder that have a file of this name, the one that was written last first."""
+    written = {path.parent: time_s for path in root.glob(f"*/{name}") if (time_s := written_s(path)) is not None}
+    return [RunPaths(run) for run in sorted(written, key=written.__getitem__, reverse=True)]

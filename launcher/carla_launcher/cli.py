@@ -23,7 +23,7 @@ from carla_launcher.options import JobOptions, RunOptions
 from carla_launcher.places import DEFAULT_CONFIG
 from carla_launcher.signature import asking
 from carla_run.exits import Exit, ExitError
-from carla_run.paths import RUNS, RunPaths, newest_run
+from carla_run.paths import RUNS, RunPaths, newest_first
 from carla_run.program import interruptible
 
 TERMINAL_PATIENCE_S = 1.0
@@ -422,7 +422,7 @@ def _limits(run: RunPaths, given: Path | None) -> LauncherConfig:
 
 
 def _existing(name: str | None, runs_dir: Path) -> RunPaths:
-    run = newest_run(runs_dir) if name is None else RunPaths(runs_dir / name)
+    run = next(iter(newest_first(runs_dir)), None) if name is None else RunPaths(runs_dir / name)
     if run is None or not os.path.isdir(run.path):  # noqa: PTH112 (says no for a name that is too long, too)
         wanted = "no run yet" if name is None else f"no run {name!r}"
         raise ExitError(f"{runs_dir} has {wanted}: start one with `up`, or name another --runs-dir.", Exit.BAD_CONFIG)

@@ -17,7 +17,7 @@ from carla_launcher.act.runtime import StartError
 from carla_run import keys
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.configuration.program_life import Setting
-from carla_run.files import open_to_read, read_whole, write_whole
+from carla_run.files import open_to_read, read_whole, write_whole, written_s
 from carla_run.readers import number, object_of
 
 Words = tuple[str, ...]
@@ -75,7 +75,8 @@ class Command:
         """Return its checkpoints that were written since then, the newest first; empty where no pattern says which."""
         pattern = "" if self.file.resume is None else self.file.resume.checkpoint
         found = glob.glob(str(self.folder / pattern), recursive=True) if pattern else []  # noqa: PTH207 (it may be from /)
-        written = {Path(each): Path(each).stat().st_mtime for each in found}
+        # A program that runs removes its old ones meanwhile, and may have a link that leads to one of them.
+        written = {path: time_s for path in map(Path, found) if (time_s := written_s(path)) is not None}
         fit = {each: time_s for each, time_s in written.items() if not any(part.endswith(UNFIT) for part in each.parts)}
         return [each for each in sorted(fit, key=fit.__getitem__, reverse=True) if fit[each] >= since_s]
 

@@ -21,11 +21,11 @@ from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.ladder import of_program
 from carla_launcher.observe.pools import PROCESS_POOLS, OwnerKind, PoolKind, Provenance
 from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
-from carla_launcher.resolve import watermarks
 from carla_launcher.rungs.rung import Rung, summed
 from carla_launcher.sizes import CPU, DEVICE, Sizes, SizesOf, Values, key_of
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
+from carla_run.paths import newest_first
 from carla_run.readers import inner, numbers, read_object
 
 ANY_MIB = float(2**20)
@@ -165,7 +165,7 @@ class CommandSizes:
     def sizes_by(self, runs: Path, config: Values) -> SizesOf:
         """Return its sizes by what runs in this folder measured with the same command."""
         self._base = config
-        for run in watermarks.newest_first(runs, "launcher.json"):
+        for run in newest_first(runs):
             state = read_object(run.launcher_state)
             if tuple((state.get("options") or {}).get("command") or ()) == self._command.words:
                 for row in state.get("command_peaks_mib") or ():

@@ -6,7 +6,7 @@ measured configuration also corrects the estimates of similar ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from carla_launcher.sizes import CPU, CUDA, DEVICE, Sizes, SizesOf, Values
 from carla_run import keys
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.heartbeat import Phase, read_heartbeat
-from carla_run.paths import RunPaths
+from carla_run.paths import RunPaths, newest_first
 from carla_run.readers import inner, number, read_object
 
 
@@ -44,7 +44,7 @@ def simulator_peaks(
     ``launcher.json`` holds ``simulator_peak_mib``: by pool (vram, ram), then by quality (Low, Epic, lite).
     """
     peaks = {quality: dict(by_kind) for quality, by_kind in first.items()}
-    for run in reversed(newest_first(runs, "launcher.json")):
+    for run in reversed(newest_first(runs)):
         state = read_object(run.launcher_state)
         if town is not None and inner(state, "options").get("map") not in (None, town):
             continue
@@ -101,7 +101,7 @@ def agent_marks(runs: Path, config: Values, pinned: Sequence[str], program: Prog
 
 def agent_context(runs: Path) -> Figure | None:
     """Return the CUDA context, from the newest run whose launcher measured it; None if none did."""
-    for run in newest_first(runs, "launcher.json"):
+    for run in newest_first(runs):
         mib = number(read_object(run.launcher_state).get("agent_context_mib"))
         if mib and mib > 0 and not _doubted(run):
             return replace(measured(mib), run=run.path.name)
@@ -193,16 +193,3 @@ def _shifted(sizes: Sizes, more_mib: Mapping[PoolKind, float]) -> Sizes:
 
 def _highest(peaks_mib: Mapping[str, Mapping[str, float]], kind: str) -> float | None:
     return max((figures[kind] for figures in peaks_mib.values() if kind in figures), default=None)
-
-
-def newest_first(runs: Path, name: str) -> list[RunPaths]:
-    """Return the runs of a folder that have a file, the one whose file was written last first."""
-
-    def written(path: Path) -> float:
-        try:
-            return path.stat().st_mtime
-        except OSError:
-            return 0.0
-
-    found: Iterable[Path] = runs.glob(f"*/{name}")
-    return [RunPaths(path.parent) for path in sorted(found, key=written, reverse=True)]

@@ -139,6 +139,14 @@ def test_it_resumes_from_the_newest_checkpoint_of_this_run(tmp_path: Path) -> No
     assert asked.start(True, {}, PLACES, tmp_path)[0] == ("train",)
 
 
+def test_a_checkpoint_that_is_removed_meanwhile_is_none(tmp_path: Path) -> None:
+    asked = command("train", folder=tmp_path, resume={"words": ["--load", "{checkpoint}"], "checkpoint": "*.ckpt"})
+    (tmp_path / "last.ckpt").symlink_to("epoch3.ckpt")
+    assert (asked.checkpoints(since_s=0), asked.resumes(0)) == ([], False)
+    (tmp_path / "epoch4.ckpt").touch()
+    assert [each.name for each in asked.checkpoints(since_s=0)] == ["epoch4.ckpt"]
+
+
 @pytest.mark.parametrize(
     ("words", "values", "expected"),
     [

@@ -16,7 +16,7 @@ from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import dashboard
 from carla_run.events import LauncherEvent
 from carla_run.locks import is_held
-from carla_run.paths import RunPaths, newest_run
+from carla_run.paths import RunPaths, newest_first
 from carla_run.readers import last_lines, read_lines, read_object, read_objects
 from tests.unit.beats import BEAT
 
@@ -115,16 +115,16 @@ def test_status_of_a_folder_without_files_is_unknown(run: RunPaths) -> None:
     assert dashboard.table(found).row_count > 0
 
 
-def test_the_newest_run_is_the_one_written_last(tmp_path: Path) -> None:
-    assert newest_run(tmp_path) is None
+def test_the_newest_first_is_the_one_written_last(tmp_path: Path) -> None:
+    assert newest_first(tmp_path) == []
     for name, when in (("b", 200), ("a", 300), ("c", 100)):
         (tmp_path / name).mkdir()
         state = tmp_path / name / "launcher.json"
         state.write_text("{}")
         os.utime(state, (when, when))
-    found = newest_run(tmp_path)
-    assert found is not None
-    assert found.path.name == "a"
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "launcher.json").symlink_to("nothing")
+    assert [run.path.name for run in newest_first(tmp_path)] == ["a", "b", "c"]
 
 
 def test_the_end_of_a_log_skips_empty_lines_and_reads_little(tmp_path: Path) -> None:

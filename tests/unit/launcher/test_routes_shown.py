@@ -14,7 +14,7 @@ from carla_launcher.plugins.page.buttons import Buttons
 from carla_launcher.plugins.page.parts import Parts
 from carla_launcher.show import dashboard, report
 from carla_run.locks import Lock
-from carla_run.paths import RunPaths, newest_run
+from carla_run.paths import RunPaths, newest_first
 from tests.unit.launcher.journalled import Row, event, finding, lines, of, over
 
 KILLED, NOW = "the simulator ended by itself (signal 9)", 2000.0
@@ -92,7 +92,7 @@ def test_status_has_the_table_and_what_a_killed_launcher_left(night: RunPaths) -
     lock = Lock(night.launcher_lock)
     assert dashboard.status(night, NOW)["routes"]["under_way"] == 1
     lock.release()
-    assert newest_run(night.path.parent) == night
+    assert newest_first(night.path.parent) == [night]
 
 
 def test_the_page_shows_routes_and_no_camera(night: RunPaths) -> None:

@@ -6,6 +6,7 @@ SIGKILL leave nothing that would be loaded. Exit codes: 69 if something is missi
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shlex
@@ -98,10 +99,13 @@ def _compile(sources: Path, done: Path, group: str) -> None:
 
 def _clear_away(root: Path, newest: Path) -> None:
     """Remove folders for older sources, except the last few, and the remains of killed builds."""
-    folders = [one for one in root.iterdir() if one.is_dir() and one != newest]
-    unfinished = [one for one in folders if one.name.startswith(_UNFINISHED)]
-    old = sorted((one for one in folders if len(one.name) == len(newest.name)), key=lambda one: -one.stat().st_mtime)
-    for one in (*old[_KEPT:], *(one for one in unfinished if time.time() - one.stat().st_mtime > _ABANDONED_S)):
+    ages_s = dict[Path, float]()
+    for one in root.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a parallel build renames and removes folders meanwhile
+            ages_s[one] = time.time() - one.stat().st_mtime
+    old = sorted((one for one in ages_s if len(one.name) == len(newest.name)), key=ages_s.__getitem__)
+    unfinished = [one for one in ages_s if one.name.startswith(_UNFINISHED) and ages_s[one] > _ABANDONED_S]
+    for one in {*old[_KEPT:], *unfinished} - {newest}:
         shutil.rmtree(one, ignore_errors=True)
 
 

@@ -111,7 +111,10 @@ def read_whole(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def written_s(path: Path) -> float | None:
-    """Return when a file was last written, seconds since 1970; None if it is gone, or a link to nothing."""
+    """Return when a file or folder was last written, seconds since 1970.
+
+    None if it is gone, a link to nothing, or can't be looked at: in another user's folder, or on a disk that fails.
+    """
     try:
         return path.stat().st_mtime
     except OSError:

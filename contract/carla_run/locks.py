@@ -6,11 +6,14 @@ import contextlib
 import fcntl
 import os
 import stat
+import time
 from pathlib import Path
 
 from carla_run.files import folder_of
 
 LOCKS = Path("/proc/locks")
+LOOKS, LOOK_S = 5, 0.01
+"""Tries for a lock that is held, and the time between two."""
 _NOTE_BYTES = 200
 
 
@@ -64,11 +67,17 @@ class Lock:
 
 def _locked(path: Path, of_all_users: bool) -> int:
     """Return the descriptor of the locked file."""
+    looks = 0
     while True:
         descriptor = _opened(path, of_all_users)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            looks += 1
+            if looks < LOOKS:  # ``is_held`` of another process takes the lock for an instant, too
+                os.close(descriptor)
+                time.sleep(LOOK_S)
+                continue
             note = os.pread(descriptor, _NOTE_BYTES, 0).decode(errors="replace").strip()
             pid = _taken_by(os.fstat(descriptor))
             os.close(descriptor)

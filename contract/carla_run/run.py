@@ -150,8 +150,10 @@ class Report:
     def __exit__(self, _kind: object, error: Optional[BaseException], _traceback: object) -> None:
         if self._pid != os.getpid():
             return
-        self._end(error)
-        self._open.close()
+        try:
+            self._end(error)
+        finally:
+            self._open.close()
 
     def step(self, step: int, **figures: Any) -> None:
         """Say how far the training is. Cheap: a thread writes it, once a second.
@@ -161,9 +163,9 @@ class Report:
             figures: numbers by name, such as ``reward``, the mean return of the last episodes: the newest of each
                 second are kept. A tensor on a GPU is waited for.
         """
-        self._step = step
+        self._step = _count(step, self._step)
         if figures and self._files is not None:
-            self._figures.append((step, _numbers(figures)))
+            self._figures.append((self._step, _numbers(figures)))
         if self._phase is Phase.STARTING:
             self._phase = Phase.UPDATING
 
@@ -180,8 +182,8 @@ class Report:
 
     def saved(self, checkpoint: str) -> None:
         """Say that a checkpoint holds what is learned until now."""
-        self._saved = self._step, self.updates, checkpoint
-        self._log("checkpoint", checkpoint, steps=self._step, updates=self.updates)
+        self._saved = self._step, _count(self.updates), str(checkpoint)
+        self._log("checkpoint", str(checkpoint), steps=self._step, updates=_count(self.updates))
 
     def requests(self) -> List[PendingRequest]:
         """Return what is newly asked for, nothing or one request.
@@ -231,8 +233,8 @@ class Report:
 
     @property
     def _progress(self) -> Progress:
-        steps, updates, name = self._saved
-        return Progress(self._step, self.updates, name if (steps, updates) == (self._step, self.updates) else None)
+        done, (*saved, name) = (self._step, _count(self.updates)), self._saved
+        return Progress(*done, name if tuple(saved) == done else None)
 
     def _begin(self, run: RunPaths) -> None:
         try:
@@ -259,7 +261,7 @@ class Report:
             self._log(**errors.failure(error, code, errors.exhausted_pool(error), self._step).row())
         elif code in (Exit.FINISHED, Exit.STOPPED):
             self._phase = Phase.STOPPED if code == Exit.STOPPED else Phase.FINISHED
-            self._log(self._phase.value, steps=self._step, updates=self.updates)
+            self._log(self._phase.value, steps=self._step, updates=_count(self.updates))
         if self._files is not None:
             self._files.listener.end(self._progress, failure)
 
@@ -284,12 +286,12 @@ class Report:
             pid=self._pid,
             phase=self._phase,
             step=self._step,
-            total_steps=self.total_steps,
-            updates=self.updates,
-            episode=self.episode,
-            device=_device() if self.device is None else self.device,
-            batch=self.batch,
-            micro_batch=self.micro_batch or self.batch,
+            total_steps=_count(self.total_steps),
+            updates=_count(self.updates),
+            episode=_count(self.episode),
+            device=_device() if self.device is None else str(self.device),
+            batch=_count(self.batch),
+            micro_batch=_count(self.micro_batch) or _count(self.batch),
             exit_code=self._exit_code,
         )
 
@@ -342,6 +344,14 @@ def _exit_code(error: Optional[BaseException], otherwise: int) -> int:
 def _device() -> str:
     is_initialized = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)  # None while it is being imported
     return "cuda" if is_initialized is not None and is_initialized() else "cpu"
+
+
+def _count(number: Any, otherwise: int = 0) -> int:
+    """Return a count as an int, also NumPy's, PyTorch's and 1e6; ``otherwise`` for what is none."""
+    try:
+        return int(number)
+    except (TypeError, ValueError, ArithmeticError, RuntimeError):
+        return otherwise
 
 
 def _numbers(figures: Mapping[str, Any]) -> Mapping[str, float]:

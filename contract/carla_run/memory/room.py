@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from carla_run.files import written_s
 from carla_run.memory.cgroups import Group
 from carla_run.memory.processes import MIB, PROC, amounts_mib, first_page
 
@@ -54,7 +55,7 @@ def disk_room(folder: Path) -> Room | None:
     Free space doesn't include the part that is reserved for root.
     """
     folder = folder.resolve()
-    while not folder.exists() and folder != folder.parent:
+    while written_s(folder) is None and folder != folder.parent:
         folder = folder.parent
     try:
         disk = os.statvfs(folder)

@@ -48,7 +48,7 @@ class Command:
             resume: it was started in this run before.
             overrides: values of the present rung, by key.
             places: what the placeholders stand for, by name; ``checkpoint`` only if there is one.
-            copies: folder for a YAML file of the program with other values.
+            copies: folder for the YAML files of the program with other values.
 
         Raises:
             OSError: such a copy can't be written, or its original read.
@@ -67,16 +67,16 @@ class Command:
                 variables[setting.environment] = text_of(value)
             elif setting.yaml:
                 in_files.setdefault(setting.yaml, {})[setting.key or key] = value
-        for path, values in in_files.items():
-            words = self._with_copy(words, path, values, copies)
+        for place, (path, values) in enumerate(in_files.items()):
+            words = self._with_copy(words, path, values, copies / str(place))
         return tuple(filled_in(word, places) for word in words), variables
 
     def checkpoints(self, since_s: float) -> list[Path]:
         """Return its checkpoints that were written since then, the newest first; empty where no pattern says which."""
         pattern = "" if self.file.resume is None else self.file.resume.checkpoint
-        found = glob.glob(str(self.folder / pattern), recursive=True) if pattern else []  # noqa: PTH207 (it may be from /)
+        found = glob.glob(pattern, root_dir=self.folder, recursive=True) if pattern else []  # noqa: PTH207 (it may be from /)
         # A program that runs removes its old ones meanwhile, and may have a link that leads to one of them.
-        written = {path: time_s for path in map(Path, found) if (time_s := written_s(path)) is not None}
+        written = {path: time_s for path in map(self.folder.joinpath, found) if (time_s := written_s(path)) is not None}
         fit = {each: time_s for each, time_s in written.items() if not any(part.endswith(UNFIT) for part in each.parts)}
         return [each for each in sorted(fit, key=fit.__getitem__, reverse=True) if fit[each] >= since_s]
 
@@ -116,6 +116,7 @@ class Command:
 
     def _with_copy(self, words: Words, path: Path, values: Mapping[str, Any], copies: Path) -> Words:
         content = self.content(path, values)
+        copies.mkdir(parents=True, exist_ok=True)
         copy = copies / path.name
         write_whole(copy, yaml.safe_dump(content, sort_keys=False))
         return tuple(str(copy) if self.is_file(word, path) else word for word in words)
@@ -167,16 +168,16 @@ def _as_yaml(word: str) -> Any:
 
 
 def with_word(words: Words, option: str, value: str) -> Words:
-    """Return the words with an option at a value: replaced where they have it, else added."""
+    """Return the words with an option at a value: replaced wherever they have it, else added."""
     name = option.rstrip("=")
     found = list(words)
     for place, word in enumerate(words):
         if word == name and place + 1 < len(words) and not option.endswith("="):
             found[place + 1] = value
-            return tuple(found)
-        if word.startswith(f"{name}="):
+        elif word.startswith(f"{name}="):
             found[place] = f"{name}={value}"
-            return tuple(found)
+    if word_in(words, option) is not None:
+        return tuple(found)
     return (*words, f"{option}{value}") if option.endswith("=") else (*words, option, value)
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 from carla_launcher.act.effects import Forecast
 from carla_launcher.act.run import Run
 from carla_launcher.act.simulator_figures import SimulatorFigures
 from carla_launcher.decide import policy
-from carla_launcher.decide.adoption import cpu_reason, lowered_values
+from carla_launcher.decide.adoption import cpu_reason, lowered_values, rung_with
 from carla_launcher.decide.choose import Context
 from carla_launcher.decide.decisions import Degrade
 from carla_launcher.decide.detectors.causes import Finding
@@ -119,7 +119,8 @@ class LadderState:
     def adopt(self, values: dict[str, Any], step: int) -> AppliedRung:
         """Record values that the agent lowered by itself, at this training step, as a rung."""
         kind = PoolKind.VRAM if self.expected.get(DEVICE) == CUDA else PoolKind.RAM
-        taken = AppliedRung(self._rung_with(values), kind.value, "the agent ran out of memory", values)
+        rung = rung_with(values, self._steps(), self.forecast.program)
+        taken = AppliedRung(rung, kind.value, "the agent ran out of memory", values)
         self._journal.change(taken=(*self._journal.state.taken, taken))
         self.degraded()
         self._journal.event(LauncherEvent.RUNG_ADOPTED, taken.cause, rung=str(taken), kind=taken.kind, step=step)
@@ -240,12 +241,6 @@ class LadderState:
 
     def _steps(self) -> list[RungStep]:
         return [step for steps in self.forecast.ladder.values() for step in steps]
-
-    def _rung_with(self, values: dict[str, Any]) -> str:
-        """Return the name of a rung with these values, of the ladder or of those that the agent takes by itself."""
-        steps = (step.rung for step in self._steps() if dict(step.values) == values)
-        by_itself = (rung for rung in self.forecast.program.rungs if rung.by_itself)
-        return next(chain(steps, (rung.name for rung in by_itself if rung.values.keys() == values.keys())))
 
 
 def _changed(now: _Frees, before: _Frees) -> bool:

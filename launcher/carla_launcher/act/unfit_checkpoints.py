@@ -11,6 +11,7 @@ from pathlib import Path
 from carla_launcher.act.command import UNFIT, Command, began_s
 from carla_launcher.act.journal import Journal
 from carla_run.events import LauncherEvent
+from carla_run.files import written_s
 from carla_run.paths import RunPaths
 
 CRASHES = 2
@@ -77,7 +78,7 @@ class UnfitCheckpoints:
 
 def _free_name(checkpoint: Path) -> Path:
     number, name = 1, checkpoint.with_name(checkpoint.name + UNFIT)
-    while name.exists():
+    while written_s(name) is not None:
         number += 1
         name = checkpoint.with_name(f"{checkpoint.name}.{number}{UNFIT}")
     return name

@@ -6,9 +6,11 @@ the CPU because PyTorch can't use the GPU is no rung: no memory and no restart c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
+from carla_launcher.decide.ladder import RungStep
 from carla_launcher.sizes import CPU, CUDA, DEVICE
 from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
 from carla_run.heartbeat import Cuda, Heartbeat
@@ -41,6 +43,16 @@ def cpu_reason(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFil
     if not left_card or any(DEVICE in taken for taken in _lowered_values(beat, expected, program)):
         return None
     return WITHOUT_CUDA[beat.cuda]
+
+
+def rung_with(values: Mapping[str, Any], steps: Iterable[RungStep], program: ProgramFile) -> str:
+    """Return the name of a rung with lowered values, of the ladder or of those that the agent takes by itself.
+
+    A heartbeat may show only some of a rung's values.
+    """
+    of_ladder = (step.rung for step in steps if dict(step.values) == values)
+    by_itself = (rung.name for rung in program.rungs if rung.by_itself and values.keys() <= rung.values.keys())
+    return next(chain(of_ladder, by_itself))
 
 
 def _lowered_values(beat: Heartbeat, expected: Mapping[str, Any], program: ProgramFile) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ from carla_run.configuration import program_life
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.configuration.program_life import Alive, End
 from carla_run.events import Failed, MemoryPool
-from carla_run.files import write_whole
+from carla_run.files import write_whole, written_s
 from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
 from carla_run.memory.errors import Meaning, disk_is_full, meaning_of, no_simulator
 from carla_run.paths import RunPaths
@@ -216,7 +216,7 @@ class Done:
         """Return what would show that it is done, and isn't there; empty if nothing is missing."""
         if self._pattern is not None:
             return "" if self._since_s is not None else f"a line that fits `{self._pattern.pattern}`"
-        return "" if self._path is None or self._path.exists() else str(self._file)
+        return "" if self._path is None or written_s(self._path) is not None else str(self._file)
 
     def begin(self) -> None:
         """Forget what was shown: another process begins."""
@@ -361,7 +361,7 @@ def stamp(path: Path | None) -> object:
     """Return what changes when a file, or anything in a folder, does; None where there is nothing."""
     if path is None:
         return None
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112 (says no for one that can't be looked at, too)
         return _stamp(path)
     found = [(str(each), _stamp(each)) for each in _files(path)]
     return len(found), hash(tuple(sorted(found)))

@@ -74,6 +74,7 @@ class RunObserver:
         agent_seen = self._agent.look(now_s, agent)
         seen = self._simulator.look(now_s, simulator, in_use=agent_seen.running)
         ours, agents = (frozenset() if program is None else program.pids() for program in (simulator, agent))
+        self._asked_to_end = [each for each in self._asked_to_end if each is simulator or each is agent]
         return Observation(
             time_s=now_s,
             memory=self._read_memory(ours | further, agents),

@@ -210,7 +210,7 @@ class IdleConnection:
                 self._where = found[0]
             family, kind, protocol, _, where = self._where
             self._socket = socket.socket(family, kind, protocol)
-        except OSError:
+        except (OSError, UnicodeError):  # a name such as a..b can't be looked up
             return
         self._socket.setblocking(False)
         if self._socket.connect_ex(where) in UNDER_WAY:

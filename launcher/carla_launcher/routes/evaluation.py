@@ -60,7 +60,12 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
     stop.install(closing_terminal=True)
     rules = _rules(program)
     limits = _limits(asked, rules)
-    found = items.read(rules.items, rules.folder or Path())
+    try:
+        found = items.read(rules.items, rules.folder or Path())
+    except ProgramFileError:
+        if stop.count:  # the terminal's Ctrl-C ended the command that prints them, too
+            raise ExitError("Stopped on request while the items were read.", Exit.STOPPED) from None
+        raise
     _state(run_, program, asked)  # refuse before anything is written
     with up.locked(run_, limits) as lock, contextlib.ExitStack() as opened:
         listeners = [opened.enter_context(contextlib.closing(each)) for each in notifiers(asked.on_event)]

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from carla_run import heartbeat_writer, run
 from carla_run.events import Failed, MemoryPool, decisive
@@ -101,6 +103,34 @@ def test_a_launcher_reads_where_the_training_is(folder: RunPaths) -> None:
     assert (beat(folder).phase, beat(folder).exit_code) == (Phase.FINISHED, 0)
     assert not is_held(folder.learner_lock)
     assert events(folder) == ["finished"]
+
+
+@pytest.mark.parametrize("number", [np.int64(5), np.float32(5), 5.0, torch.tensor(5)], ids=str)
+def test_counts_and_names_are_what_programs_have(folder: RunPaths, number: Any) -> None:
+    with run.report(total_steps=1e6) as report:  # type: ignore[arg-type]
+        report.updates = report.batch = report.episode = number
+        report.device = torch.device("cpu")  # type: ignore[assignment]
+        report.step(number)
+        report.saved(Path("a.pt"))  # type: ignore[arg-type]
+        until(lambda: beat(folder).step == 5)
+        found = beat(folder)
+        assert (found.total_steps, found.updates, found.batch, found.episode) == (1_000_000, 5, 5, 5)
+        report.step(None)  # type: ignore[arg-type]
+    saved, finished = read_lines(folder.agent_events)
+    assert (saved["cause"], saved["steps"], saved["updates"]) == ("a.pt", 5, 5)
+    assert (finished["event"], finished["steps"]) == ("finished", 5)
+
+
+def test_a_report_that_cannot_end_leaves_its_place(folder: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise TypeError("no such number")
+
+    monkeypatch.setattr(Report, "_end", failing)
+    with pytest.raises(TypeError, match="no such number"), run.report():
+        pass
+    monkeypatch.undo()
+    with run.report():
+        pass
 
 
 def test_the_newest_figures_of_a_while_are_a_row(folder: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from carla_launcher.act.effects import State
 from carla_launcher.act.runtime import Role
-from carla_launcher.decide.adoption import WITHOUT_CUDA, cpu_reason, lowered_values
+from carla_launcher.decide.adoption import WITHOUT_CUDA, cpu_reason, lowered_values, rung_with
 from carla_launcher.decide.ladder import Needs
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.resolve.footprint import program
@@ -59,6 +59,14 @@ def test_another_program_gives_up_one_of_its_values(batch: int, taken: dict[str,
     rung = {"name": "batch", "values": {"batch_size": [256, 128, 64]}, "by_itself": ["smaller"]}
     other = program_file.validate({"rungs": [rung], "heartbeat": {"batch_size": "batch"}}, "train.yaml")
     assert lowered_values(replace(BEAT, batch=batch, gave_way="smaller"), {"batch_size": 256}, other) == taken
+
+
+def test_a_rung_of_which_the_heartbeat_shows_a_part_is_found() -> None:
+    rung = {"name": "smaller", "values": {"batch": "half", "workers": 2}, "by_itself": ["out_of_memory"]}
+    other = program_file.validate({"rungs": [rung], "heartbeat": {"batch": "micro_batch"}}, "train.yaml")
+    beat = replace(BEAT, micro_batch=64, gave_way="out_of_memory")
+    values = lowered_values(beat, {"batch": 128, "workers": 4}, other)
+    assert (values, rung_with(values, [], other)) == ({"batch": 64}, "smaller")
 
 
 def test_every_case_of_the_agent_has_its_words() -> None:

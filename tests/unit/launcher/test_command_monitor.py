@@ -16,6 +16,7 @@ from carla_launcher.observe.command import CommandMonitor, as_step
 from carla_launcher.observe.observation import AgentSeen, Ended
 from carla_run.configuration import program_file
 from carla_run.heartbeat import Phase, read_heartbeat
+from carla_run.memory.room import disk_room
 from carla_run.paths import RunPaths
 from carla_run.requests import Result
 from tests.unit.beats import BEAT
@@ -209,6 +210,26 @@ def test_an_end_without_what_shows_it_is_none(seen: Seen, done: bool, undone: st
     ended = seen.look().ended
     assert ended is not None
     assert ended.undone == undone
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.ESTALE, errno.EIO])
+def test_what_cannot_be_looked_at_is_not_there(seen: Seen, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A container's root made the folder for itself, or it is on a network disk that fails."""
+    seen.begin({"done": {"file": "out/result.json"}, "alive": {"folder": "out", "within_s": 60}})
+    stat = os.stat
+
+    def refused(path: Any, *args: Any, **how: Any) -> os.stat_result:
+        if "out" in Path(str(path)).parts:
+            raise OSError(code, os.strerror(code))
+        return stat(path, *args, **how)
+
+    monkeypatch.setattr(os, "stat", refused)
+    assert seen.look().ended is None
+    assert disk_room(seen.folder / "out" / "deep") == disk_room(seen.folder)
+    seen.process.ended = Ended(0)
+    ended = seen.look().ended
+    assert ended is not None
+    assert ended.undone == "out/result.json"
 
 
 def test_a_line_shows_the_end_of_the_process_that_printed_it(seen: Seen) -> None:

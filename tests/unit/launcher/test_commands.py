@@ -46,6 +46,8 @@ def command(*words: str, folder: Path = Path(), **values: Any) -> Command:
         (("train",), {"word": "--batch"}, ("train", "--batch", "128")),
         (("train", "t.batch=256"), {"word": "t.batch="}, ("train", "t.batch=128")),
         (("train",), {"word": "t.batch="}, ("train", "t.batch=128")),
+        (("train", "--batch", "256", "--batch", "64"), {"word": "--batch"}, ("train", *("--batch", "128") * 2)),
+        (("train", "t.batch=256", "t.batch=64"), {"word": "t.batch="}, ("train", "t.batch=128", "t.batch=128")),
         (("train",), {"environment": "BATCH"}, ("train",)),
     ],
 )
@@ -61,12 +63,24 @@ def test_a_key_of_its_yaml_is_changed_in_a_copy(tmp_path: Path) -> None:
         folder=tmp_path,
         settings={"batch": {"yaml": "conf.yaml", "key": "optim.batch"}},
     )
-    copies = tmp_path / "run"
-    copies.mkdir()
-    words, _ = asked.start(False, {"batch": 64}, PLACES, copies)
-    assert words == ("train", "--config", str(copies / "conf.yaml"))
-    assert yaml.safe_load((copies / "conf.yaml").read_text()) == {"optim": {"batch": 64, "lr": 0.1}}
+    copy = tmp_path / "run" / "0" / "conf.yaml"
+    words, _ = asked.start(False, {"batch": 64}, PLACES, tmp_path / "run")
+    assert words == ("train", "--config", str(copy))
+    assert yaml.safe_load(copy.read_text()) == {"optim": {"batch": 64, "lr": 0.1}}
     assert (asked.value("batch"), (tmp_path / "conf.yaml").read_text()) == (256, "optim: {batch: 256, lr: 0.1}\n")
+
+
+def test_yaml_files_of_one_name_have_a_copy_each(tmp_path: Path) -> None:
+    files = {"batch": "train/conf.yaml", "cars": "env/conf.yaml"}
+    for file in files.values():
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text(f"of: {file}\n")
+    asked = command(*files.values(), folder=tmp_path, settings={key: {"yaml": file} for key, file in files.items()})
+    words, _ = asked.start(False, {"batch": 64, "cars": 5}, PLACES, tmp_path / "run")
+    assert [yaml.safe_load(Path(word).read_text()) for word in words] == [
+        {"of": "train/conf.yaml", "batch": 64},
+        {"of": "env/conf.yaml", "cars": 5},
+    ]
 
 
 UNFIT_YAML = [
@@ -101,10 +115,9 @@ def test_a_yaml_without_a_place_for_a_setting_is_refused_and_nothing_of_it_is_lo
 def test_a_section_without_keys_gets_the_value(tmp_path: Path, content: str) -> None:
     (tmp_path / "conf.yaml").write_text(content)
     asked = command("conf.yaml", folder=tmp_path, settings={"batch": {"yaml": "conf.yaml", "key": "optim.batch"}})
-    (tmp_path / "run").mkdir()
     asked.start(False, {"batch": 64}, PLACES, tmp_path / "run")
     kept = {"other": 1} if "other" in content else {}
-    assert yaml.safe_load((tmp_path / "run" / "conf.yaml").read_text()) == {**kept, "optim": {"batch": 64}}
+    assert yaml.safe_load((tmp_path / "run" / "0" / "conf.yaml").read_text()) == {**kept, "optim": {"batch": 64}}
 
 
 @pytest.mark.parametrize("word", ["[", "{a", "a: b: c", "2026-13-45", "!x y"])
@@ -123,7 +136,9 @@ def test_only_its_own_placeholders_are_filled_in_and_resume_words_added() -> Non
     assert (by_itself.resumes(0), command("train").resumes(0)) == (True, False)
 
 
-def test_it_resumes_from_the_newest_checkpoint_of_this_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["plain", "lr=[0.1,0.2] *"])
+def test_it_resumes_from_the_newest_checkpoint_of_this_run(tmp_path: Path, folder: str) -> None:
+    tmp_path = tmp_path / folder
     resume = {"words": ["--load", "{checkpoint}"], "checkpoint": "saved/**/*.zip"}
     asked = command("train", folder=tmp_path, resume=resume)
     (tmp_path / "saved" / "a").mkdir(parents=True)

@@ -54,8 +54,9 @@ def test_nobody_there_is_no_loss() -> None:
     assert not any(connection.look() for _ in range(5))
 
 
-def test_a_name_that_does_not_resolve_is_no_loss() -> None:
-    connection = IdleConnection(Address("no-such-host.invalid", 2000))
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 64])
+def test_a_name_that_does_not_resolve_is_no_loss(host: str) -> None:
+    connection = IdleConnection(Address(host, 2000))
     assert not any(connection.look() for _ in range(2))
 
 

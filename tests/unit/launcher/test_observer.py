@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -243,7 +244,10 @@ def test_end_that_was_asked_for_is_planned(run: AgentRun, observer: RunObserver)
     first.kill()
     assert observer.look(1.0, first, None).simulator.ended == Ended(137, planned=True)
     second.kill()
+    gone = weakref.ref(first)
     assert observer.look(2.0, second, None).simulator.ended == Ended(137)
+    del first
+    assert gone() is None, "a program that was put away keeps its descriptors"
     agent = program("raise SystemExit(75)", run.path / "agent.log")
     observer.expect_end(agent)
     agent.process.wait()

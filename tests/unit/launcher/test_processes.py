@@ -211,6 +211,19 @@ while child.poll() is None: time.sleep(0.02)
     assert (tmp_path / "log").read_text().splitlines()[1:] == ["done"]
 
 
+def test_a_progress_bar_that_never_ends_leaves_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_shim, "REDRAWN_S", 0.0)
+    with (tmp_path / "log").open("wb") as log:
+        output = process_shim.Output(log, show=False, most_bytes=2**20)
+        for redraw in (b"begins\n", b"\rstep 1", b"\rstep 2", b"\rst", b"ep 3\rstep 4\r", b"step 5"):
+            os.write(output.sink, redraw)
+            output.pump()
+        output.started()
+        output.drain()
+        log.flush()
+    assert (tmp_path / "log").read_text().splitlines() == ["begins", *(f"step {number}" for number in (1, 2, 4, 5))]
+
+
 def test_a_child_survives_a_terminal_that_is_gone(tmp_path: Path) -> None:
     program = "import time\nfor _ in range(20): print('line ' * 100, flush=True); time.sleep(0.01)"
     outer = f"""

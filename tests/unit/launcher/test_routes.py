@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -333,6 +335,23 @@ def test_items_that_cant_be_had_are_refused(tmp_path: Path, source: dict[str, An
     with pytest.raises(ProgramFileError) as refused:
         items.read(ItemSource.model_validate(source), tmp_path)
     assert said in str(refused.value)
+
+
+def test_ctrl_c_while_the_items_are_asked_for_is_a_stop(tmp_path: Path) -> None:
+    asking = {
+        "items": {"command": ["sh", "-c", "kill -INT $PPID; exit 130"]},
+        "command": ("true", "{item}", "{result}"),
+    }
+    (tmp_path / "r.yaml").write_text(json.dumps({"routes": asking}))
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(name) for name in names]
+    try:
+        with pytest.raises(ExitError, match="Stopped on request") as over:
+            evaluation.run(RunPaths(tmp_path / "run"), tmp_path / "r.yaml", RunOptions(), 1, print)
+    finally:
+        for name, handler in zip(names, before, strict=True):
+            signal.signal(name, handler)
+    assert over.value.code == Exit.STOPPED
 
 
 EXAMPLE = program_file.load(REPOSITORY / "examples" / "programs" / "leaderboard.yaml").routes

@@ -79,6 +79,15 @@ def test_none_that_was_set_aside_before_is_overwritten(saved: Saved) -> None:
     assert (saved.folder / "c-2.unfit").read_text() == "an earlier one"
 
 
+def test_one_whose_new_name_is_too_long_is_named(saved: Saved) -> None:
+    for number in (1, 2):
+        saved.write(number)
+    long = saved.folder / f"c-{'3' * 250}"
+    long.write_text("weights")
+    assert len(saved.crash(2)) == 3
+    assert "can't be renamed (File name too long)" in saved.said[-1]
+
+
 def test_one_that_cant_be_renamed_is_named(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")

@@ -42,6 +42,8 @@ REST_S = 0.05
 """Between two looks at output of which there is little: a look costs the same for one line as for fifty."""
 LITTLE = 2048
 """Bytes in that time; a terminal holds twice as much for the program that writes to it."""
+REDRAWN_S = 5.0
+"""Between two redraws of a progress bar that are kept as lines."""
 MAX_LINE_BYTES = 2**16
 """Bytes of a line without an end: the newest are kept."""
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -77,7 +79,7 @@ class Output:
         """Take the log; of more than ``most_bytes`` the newest half is kept, 0 keeps all."""
         self._log, self._most_bytes = log, most_bytes
         self._size = os.fstat(log.fileno()).st_size
-        self._line = b""
+        self._line, self._kept_s = b"", time.monotonic()
         self._shown = show
         self._patience_s = TERMINAL_PATIENCE_S
         self._recent, self._since_s = 0, 0.0
@@ -105,7 +107,15 @@ class Output:
         self._show(chunk)
         *lines, self._line = (self._line + chunk).split(b"\n")
         self._line = self._line[-MAX_LINE_BYTES:]
-        self._keep(lines)
+        self._keep(lines or self._redrawn())
+
+    def _redrawn(self) -> list[bytes]:
+        """Return a progress bar's last whole redraw, every few seconds: its line may end only with the training."""
+        shown, redrawn, newest = self._line.rpartition(b"\r")
+        if not redrawn or not newest or time.monotonic() - self._kept_s < REDRAWN_S:
+            return []
+        self._line = newest
+        return [shown] if shown.strip(b"\r") else []
 
     def _rest(self, count: int) -> None:
         now_s = time.monotonic()
@@ -122,6 +132,9 @@ class Output:
             self._keep([self._line])
 
     def _keep(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        self._kept_s = time.monotonic()
         text = b"".join([line + b"\n" for line in lines])
         if b"\x1b" in text or b"\r" in text:
             text = b"".join(map(plain, lines))

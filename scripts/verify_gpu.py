@@ -16,7 +16,7 @@ import verify_without_carla
 
 
 def main() -> int:
-    """Return the exit code: 0 all passed, 1 a step failed (send the file), 65 wrong options, 69 no GPU."""
+    """Return the exit code: 0 all passed, 1 a step failed (send the file), 2 and 65 wrong options, 69 no GPU."""
     given = _parser().parse_args()
     signal.signal(signal.SIGTERM, _leave)
     if given.no_carla or given.part:
@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         "user and no machine.",
         epilog="If CARLA_HOST is set, the CARLA at CARLA_HOST:CARLA_PORT is used. Otherwise CARLA is started, by\n"
         "simulator.command of the launcher's configuration or by Docker. Exit codes: 0 all passed, 1 a step failed\n"
-        "(send the file), 65 wrong options, 69 no GPU, or no CARLA without --no-carla.",
+        "(send the file), 2 and 65 wrong options, 69 no GPU, or no CARLA without --no-carla.",
     )
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="folder for the file")
     parser.add_argument("--gpu", type=_count, default=0, help="index of the GPU")

@@ -114,6 +114,12 @@ def inner(outer: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def items(outer: Mapping[str, Any], key: str) -> list[Any]:
+    """Return a list inside an object; empty if it is missing or invalid."""
+    value = outer.get(key)
+    return value if isinstance(value, list) else []
+
+
 def number(value: Any) -> float | None:
     """Return a finite float, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e100:

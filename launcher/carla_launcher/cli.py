@@ -70,6 +70,8 @@ RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's 
 
 
 def _fits(name: str | None) -> str | None:
+    if name is not None and name.startswith("-"):
+        raise typer.BadParameter(f"{name} begins with a dash: commands would read it as an option.")
     size = len(os.fsencode(name or ""))
     if size > MOST_NAME_BYTES:
         raise typer.BadParameter(f"{size} bytes are too long: expected at most {MOST_NAME_BYTES}.")
@@ -234,6 +236,8 @@ def plan(
     """
     if options.command and nodes is not None:
         raise typer.BadParameter("--nodes is of the agent's collectors: leave it out, or the command.")
+    if nodes is None and (node_ram, node_vram, gpus_per_node) != (None, None, 1):
+        raise typer.BadParameter("--gpus-per-node, --node-ram and --node-vram are of nodes: give --nodes, too.")
     run, node_gib = RunPaths(runs_dir / f".planned-{os.getpid()}"), {PoolKind.RAM: node_ram, PoolKind.VRAM: node_vram}
     from carla_launcher import plan
 
@@ -300,7 +304,9 @@ def routes(
     from carla_launcher.routes import evaluation
 
     name = run_name or ("" if program is None else program.stem)
-    if name and (status or as_json):
+    if as_json and not status:
+        raise typer.BadParameter("--json prints the progress: give --status, too.")
+    if name and status:
         _show_status(_existing(name, runs_dir), as_json, once=True)
         return Exit.FINISHED
     if program is None:
@@ -328,7 +334,12 @@ def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Of
 def doctor(
     options: RunOptions,
     *,
-    port: Annotated[int, typer.Option(min=1, max=65533, help="First of the simulator's three ports.")] = 2000,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65533, help="First of the simulator's three ports. Default: those of CARLA_PORTS, else 2000."
+        ),
+    ] = None,
     as_json: AsJson = False,
     runs_dir: RunsDir = RUNS,
 ) -> int:
@@ -337,16 +348,17 @@ def doctor(
     from carla_launcher.show.checks.machine import Machine
 
     config = options.config or DEFAULT_CONFIG
-    machine = Machine(
-        stack=options.stack, runs=runs_dir, config=config, ports=tuple(range(port, port + 3)), asked=options
-    )
+    ports = None if port is None else tuple(range(port, port + 3))
+    machine = Machine(stack=options.stack, runs=runs_dir, config=config, ports=ports, asked=options)
     return doctor.run(machine, as_json)
 
 
 @app.command()
 def status(
     run_name: RunName = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the state once instead of updating it.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the state once, as into a pipe, instead of updating it.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON. Implies --once.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
@@ -379,6 +391,8 @@ def write_report(
     """Write the run's report.html and report.md again from its files, or compare two runs."""
     from carla_launcher.show import report_process
 
+    if compare is not None and run_name is not None:
+        raise typer.BadParameter(f"--compare names both runs: leave out {run_name}.")
     if compare is not None:
         one, other = (_existing(name, runs_dir) for name in compare)
         page = runs_dir / f"{one.path.name}-and-{other.path.name}.html"
@@ -401,7 +415,7 @@ def _show_status(run: RunPaths, as_json: bool, once: bool) -> None:
 
     if as_json:
         print(json.dumps(dashboard.status(run, time.time()), indent=1))
-    elif once:
+    elif once or not sys.stdout.isatty():
         dashboard.show(run)
     else:
         with contextlib.suppress(KeyboardInterrupt):

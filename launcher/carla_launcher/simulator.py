@@ -32,7 +32,7 @@ from carla_launcher.observe.pools import Cards
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.resolve import choosing
 from carla_launcher.resolve.machine import spec_of
-from carla_launcher.simulators import PORTS
+from carla_launcher.simulators import NAMED, PORTS
 from carla_run.exits import Exit
 from carla_run.files import write_whole
 from carla_run.locks import HeldError, Lock
@@ -52,6 +52,8 @@ def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
     Raises:
         ExitError: this machine can't run the simulator.
     """
+    if (named := NAMED.get(asked.simulator)) is not None and not named.ours:
+        raise RefusedError(f"--simulator {asked.simulator.value}: expected one that this command can start.")
     stop = StopRequests()
     stop.install()
     restart = threading.Event()

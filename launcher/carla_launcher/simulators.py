@@ -176,6 +176,11 @@ NAMED: Mapping[SimulatorKind, type[Simulator]] = {
 """Simulators by the values of ``--simulator`` other than auto."""
 
 
+def drives_one(saved_options: Mapping[str, object]) -> bool:
+    """Return whether a run that saved these options has a simulator."""
+    return saved_options.get("simulator") != NoSimulator.kind
+
+
 def asked_for(options: RunOptions) -> type[Simulator] | None:
     """Return the simulator that options ask for; None if it depends on the machine."""
     elsewhere = options.simulator_host is not None or options.cluster is not None

@@ -171,6 +171,14 @@ def test_no_path_leads_to_another_file(viewed: Viewed, path: str) -> None:
     assert viewed.ask(path, **viewed.own).status == 404
 
 
+@pytest.mark.parametrize("foreign", ['prefs={"theme":"dark"}', "a b=1", "flag", "name=J\xfcrgen"])
+def test_another_programs_cookie_keeps_nobody_out(viewed: Viewed, foreign: str) -> None:
+    """A browser sends the cookies of 127.0.0.1 to each of its ports."""
+    own = viewed.own["cookie"]
+    for cookie in (f"{foreign}; {own}", f"{own}; {foreign}"):
+        assert viewed.ask("/state", **{**viewed.own, "cookie": cookie}).status == 200
+
+
 def test_a_tick_does_not_wait_for_a_viewer_that_does_not_read(viewed: Viewed, world: carla.World) -> None:
     asleep = socket.create_connection(("127.0.0.1", viewed.window))
     cookie = viewed.own["cookie"]

@@ -156,8 +156,10 @@ class CommandMonitor:
             collector_restarts=0,
             exit_code=0 if finished else None,
         )
+        # Its device and updates are unknown to readers of the file.
+        told = replace(self._beat, device="", updates=0)
         with contextlib.suppress(OSError):
-            write_whole(self._run.heartbeat, self._beat.json(), durable=False)
+            write_whole(self._run.heartbeat, told.json(), durable=False)
             self._wrote = self._beat.time, self._beat.pid
 
     def _failure(self, ended: Ended) -> list[dict[str, object]]:

@@ -26,7 +26,7 @@ from carla_launcher.sizes import CPU, DEVICE, Sizes, SizesOf, Values, key_of
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
 from carla_run.paths import newest_first
-from carla_run.readers import inner, numbers, read_object
+from carla_run.readers import inner, items, numbers, read_object
 
 ANY_MIB = float(2**20)
 """A size of which only differences are used. It is larger than any program's memory."""
@@ -167,8 +167,8 @@ class CommandSizes:
         self._base = config
         for run in newest_first(runs):
             state = read_object(run.launcher_state)
-            if tuple((state.get("options") or {}).get("command") or ()) == self._command.words:
-                for row in state.get("command_peaks_mib") or ():
+            if items(inner(state, "options"), "command") == [*self._command.words]:
+                for row in items(state, "command_peaks_mib"):
                     self._remember(row, run.path.name)
         return self._sizes
 

@@ -24,7 +24,7 @@ from carla_launcher.config import LauncherConfig, LauncherConfigError
 from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.places import DEFAULT_CONFIG
 from carla_launcher.resolve import agent_args, commands
-from carla_launcher.simulators import NAMED, Elsewhere
+from carla_launcher.simulators import NAMED, Elsewhere, NoSimulator
 from carla_run import formats
 from carla_run.configuration.program_file import ProgramFileError
 from carla_run.paths import RunPaths, names_preset
@@ -150,6 +150,8 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRe
     path, named = options.config, NAMED.get(options.simulator)
     if not options.command and (path is None or not (path.is_file() or names_preset(path))):
         raise RefusedError(f"{path}: there is no such file; name the agent's YAML file, or a preset, with --config.")
+    if named is NoSimulator and not options.command:
+        raise RefusedError("--simulator none is for a command that drives none: the agent needs a simulator.")
     if named is Elsewhere and options.simulator_host is None:
         raise RefusedError("--simulator elsewhere needs the simulator's address: give --simulator-host.")
     state = None if before is None else before.state

@@ -21,8 +21,9 @@ from carla_launcher.show.formatting import cause, clock, grouped, kind_of, liste
 from carla_launcher.show.planned import planned_bands
 from carla_launcher.show.status import StatusReader
 from carla_launcher.show.status import status as status
+from carla_launcher.simulators import drives_one
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, number
+from carla_run.readers import inner, items, number
 
 FOLLOW_S = 1.0
 STALE_S = 10.0
@@ -58,7 +59,7 @@ def view(found: Found) -> RenderableType:
 
 def table(found: Found) -> Table:
     """Return the figures of ``status`` as a table."""
-    shown = Table(title=f"run {found['run']}", show_header=False)
+    shown = Table(title=Text(f"run {found['run']}"), show_header=False)
     shown.add_column(no_wrap=True)
     shown.add_column(overflow="fold")
     for name, value in figures(found).items():
@@ -80,7 +81,7 @@ def figures(found: Found) -> dict[str, str]:
         "repeated": f"{grouped(lost)} finished steps were lost" if (lost := number(found.get("steps_lost"))) else "",
         "rung": _rungs(found),
         "planned": _planned(found),
-        "set aside": "\n".join(map(str, found.get("set_aside") or ())),
+        "set aside": "\n".join(map(str, items(found, "set_aside"))),
         "damaged": "\n".join(found["damaged"]),
     }
     return {name: value for name, value in rows.items() if value}
@@ -136,14 +137,14 @@ def _progress(found: Found) -> str:
 
 def _agent(beat: Found, age_s: float | None) -> str:
     named = {"": "phase", "on ": "device", "micro-batch ": "micro_batch", "updates ": "updates"}
-    parts = [f"{before}{beat[key]}" for before, key in named.items() if beat.get(key) not in (None, "")]
+    parts = [f"{before}{beat[key]}" for before, key in named.items() if beat.get(key) not in (None, "", 0)]
     if age_s is not None:
         parts.append(f"heartbeat {span(age_s)} ago" + (" (stale)" if age_s > STALE_S else ""))
     return ", ".join(parts)
 
 
 def _simulator(found: Found) -> str:
-    if not found.get("host"):
+    if not found.get("host") or not drives_one(inner(found, "options")):
         return ""
     qualities = [each.get("quality") for each in (inner(found, "simulator"), found) if each.get("quality")]
     town, cluster = (inner(found, "options").get(name) for name in ("map", "cluster"))

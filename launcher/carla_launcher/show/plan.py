@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from carla_launcher.decide.fit import Candidate, PoolSum
 from carla_launcher.decide.ladder import Ladder
@@ -125,7 +126,7 @@ def _added(title: str, sums: Iterable[PoolSum]) -> Table:
     table = _table(title, "pool", "what", right=("at its peak", "figure is"))
     for each in sums:
         for line in each.lines:
-            table.add_row(each.pool, line.what, *_shown(line.figure))
+            table.add_row(each.pool, Text(line.what), *_shown(line.figure))
         table.add_row("", "needed", f"{each.needed_mib:.0f}", "")
         table.add_row("", "total", *_shown(each.total), style="bold")
         left = "" if each.left_mib is None else f"{each.left_mib:+.0f}"

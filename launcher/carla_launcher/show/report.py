@@ -26,6 +26,7 @@ from carla_launcher.show.planned import most_held, planned_bands
 from carla_launcher.show.report_phases import footprint, peaks_by_phase, shortages
 from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.timeline import highest
+from carla_launcher.simulators import drives_one
 from carla_run.exits import Exit
 from carla_run.figures import SHOWN, in_table
 from carla_run.files import read_whole, write_whole
@@ -158,23 +159,24 @@ def facts(run: RunPaths, found: RunHistory) -> dict[str, Any]:
     """Return the run's figures by name, without unknown ones."""
     launcher = found.launcher
     config, agent = saved_config(run), {} if found.beat is None else found.beat.data()
+    simulates = bool(launcher.get("port")) and drives_one(inner(launcher, "options"))
     known = {
         # Of all launchers and learners of the run; the state files have only the last one's.
         "started": seconds_as_date(number(found.sessions[0].from_s if found.sessions else launcher.get("started"))),
         "duration": clock(found.ran_s) if found.sessions else _duration(launcher),
-        "simulator": f"{launcher.get('host')}:{launcher['port']}" if launcher.get("port") else None,
+        "simulator": f"{launcher.get('host')}:{launcher['port']}" if simulates else None,
         "map": inner(launcher, "options").get("map") or inner(config, "simulator").get("map"),
-        "simulator restarts": launcher.get("simulator_restarts") if launcher.get("port") else None,
+        "simulator restarts": launcher.get("simulator_restarts") if simulates else None,
         "items": found.routes.get("items"),
         "drives": found.routes.get("drives"),
         "steps": agent.get("step"),
-        "updates": agent.get("updates"),
-        "episodes": agent.get("episode"),
+        "updates": agent.get("updates") or None,
+        "episodes": agent.get("episode") or None,
         "collector restarts": found.collector_restarts or agent.get("collector_restarts") or None,
         "unacknowledged steps lost with nodes": hooks.lost_with_nodes(found.agent_events),
         "nodes at the end": "; ".join(hooks.nodes(run)),
         "device": agent.get("device"),
-        "batch": agent.get("batch"),
+        "batch": agent.get("batch") or None,
         "seed": config.get("seed"),
     }
     return {name: value for name, value in known.items() if value not in (None, "")}

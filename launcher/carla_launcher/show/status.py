@@ -21,7 +21,7 @@ from carla_launcher.show.incidents import moment, words
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, number, read_object
+from carla_run.readers import inner, items, number, read_object
 
 SPEED_OVER_S = 60.0
 MIN_SPAN_S = 2.0
@@ -121,8 +121,7 @@ class StatusReader:
 
 
 def _rows(launcher: Row, key: str) -> list[Row]:
-    found = launcher.get(key)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [each for each in items(launcher, key) if isinstance(each, dict)]
 
 
 def _rungs(launcher: Row) -> list[dict[str, Any]]:

@@ -172,6 +172,16 @@ def test_a_wide_map_has_tiles_of_one_size_and_a_small_one_has_one():
     assert [high - low for low, high in zip(lows, highs, strict=True)] == pytest.approx([402.75] * 3)
 
 
+def test_a_tile_in_which_nobody_can_walk_is_left_out():
+    """Two roads of 700 m, at right angles: nothing is in the corner beside both."""
+    second = LONG_ROAD.replace('id="1"', 'id="2"').replace('hdg="0"', 'hdg="1.5707963"').partition("<road")[2]
+    both = LONG_ROAD.replace("</OpenDRIVE>", "<road" + second).replace("1200", "700")
+    tiles = tiles_of(mesh.build(network.RoadNetwork.parse("corner", both)))
+    places = [struct.unpack_from("<2i", tile, 8) for _, tile in tiles]
+    assert len(places) == 3
+    assert set(places) < {(0, 0), (1, 0), (0, 1), (1, 1)}
+
+
 def test_more_than_a_tile_or_a_reference_holds_is_refused():
     tile = detour.Tile(0, 0, np.zeros((3, 3)), [[0, 1, 2]] * (1 << 15), [1] * (1 << 15))
     with pytest.raises(ValueError, match="one tile holds"):

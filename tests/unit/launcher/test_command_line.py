@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -29,12 +30,15 @@ from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, Simula
 from carla_launcher.places import SHIPPED
 from carla_launcher.resolve.prepare import PreparedRun, _state, prepare
 from carla_launcher.resolve.resuming import run_request
+from carla_launcher.show import doctor
 from carla_launcher.simulators import Carla
 from carla_run import signals
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
+from carla_run.locks import Lock
 from carla_run.paths import RunPaths
 from carla_run.signals import SAME_REQUEST_S, StopRequests
+from tests.crowd import PATIENCE_S
 from tests.unit.beats import BEAT
 
 LIMITS = config.load()
@@ -132,6 +136,14 @@ def test_a_run_is_not_mixed_with_an_earlier_one(run: RunPaths, tmp_path: Path) -
 def test_a_simulator_elsewhere_needs_a_place(run: RunPaths) -> None:
     with pytest.raises(RefusedError, match="--simulator-host"):
         prepared(run, simulator=SimulatorKind.ELSEWHERE)
+
+
+def test_only_a_command_does_without_a_simulator(run: RunPaths) -> None:
+    with pytest.raises(RefusedError, match="the agent needs a simulator"):
+        prepared(run, simulator=SimulatorKind.NONE)
+    told = CliRunner().invoke(app, ["simulator", "--folder", str(run.path), "--simulator", "none"])
+    assert (told.exit_code, "expected one that this command can start" in " ".join(told.stderr.split())) == (65, True)
+    assert not run.path.exists()
 
 
 @pytest.mark.parametrize("words", [("--set", "td3.batch_size=32"), ("--set=td3.batch_size=32",)])
@@ -261,6 +273,39 @@ def test_a_run_that_does_not_exist_is_said(tmp_path: Path, command: str, name: l
 def test_a_number_that_nothing_can_hold_is_a_usage_error(words: list[str]) -> None:
     result = CliRunner().invoke(app, words)
     assert (result.exit_code, "Invalid value" in result.stderr) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["plan", "--node-vram", "24"], "give --nodes, too"),
+        (["plan", "--gpus-per-node", "8"], "give --nodes, too"),
+        (["up", "--run-name=-x"], "-x begins with a dash"),
+        (["report", "night", "--compare", "a", "b"], "leave out night"),
+        (["routes", "--program", "ev.yaml", "--json"], "give --status, too"),
+    ],
+)
+def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], expected: str) -> None:
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, expected in " ".join(result.stderr.split())) == (2, True), result.stderr
+
+
+def test_status_into_a_pipe_is_printed_at_once_and_ends_its_lines(run: RunPaths) -> None:
+    finished(run)
+    words = [sys.executable, "-m", "carla_launcher", "status", "night", "--runs-dir", str(run.path.parent)]
+    with Lock(run.launcher_lock):  # as a run that goes on
+        printed = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE_S).stdout
+    assert "120 of 120" in printed
+    ended = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE_S).stdout
+    assert any(line.startswith("The run ended") for line in ended.splitlines())
+
+
+def test_the_doctor_takes_the_environments_ports_unless_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...] | None] = []
+    monkeypatch.setattr(doctor, "run", lambda machine, _as_json: seen.append(machine.ports))
+    for words in ([], ["--port", "2100"]):
+        CliRunner().invoke(app, ["doctor", *words], standalone_mode=False)
+    assert seen == [None, (2100, 2101, 2102)]
 
 
 def test_an_unknown_runtime_is_a_usage_error() -> None:

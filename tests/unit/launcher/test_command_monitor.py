@@ -14,6 +14,7 @@ import pytest
 from carla_launcher.act.command_requests import CommandRequests
 from carla_launcher.observe.command import CommandMonitor, as_step
 from carla_launcher.observe.observation import AgentSeen, Ended
+from carla_launcher.show import dashboard
 from carla_run.configuration import program_file
 from carla_run.heartbeat import Phase, read_heartbeat
 from carla_run.memory.room import disk_room
@@ -122,6 +123,10 @@ def test_status_and_report_read_a_heartbeat_of_it(seen: Seen) -> None:
     beat = read_heartbeat(seen.run.heartbeat)
     assert beat is not None
     assert (beat.step, beat.total_steps, beat.phase) == (7, 100, Phase.UPDATING)
+    # Nothing is known of these, and no reader shows them.
+    assert (beat.device, beat.updates, beat.batch) == ("", 0, 0)
+    shown = dashboard.figures(dashboard.status(seen.run, beat.time))
+    assert shown["agent"].startswith("updating, heartbeat")
 
 
 def test_one_that_reports_is_left_to_it(seen: Seen) -> None:

@@ -256,6 +256,21 @@ def test_a_rung_frees_what_is_believed(tmp_path: Path, values: Any, expected: li
     assert peaks(sizes_of(tmp_path, **values), tmp_path) == expected
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"options": "x"},
+        {"options": {"command": 3}},
+        {"options": {"command": ["train", "--batch", "256"]}, "command_peaks_mib": 7},
+    ],
+    ids=str,
+)
+def test_an_odd_state_of_another_run_says_nothing(tmp_path: Path, state: dict[str, Any]) -> None:
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "launcher.json").write_text(json.dumps(state))
+    assert peaks(sizes_of(tmp_path, frees_mib={"ram": 400}), tmp_path) == [3000, 2600, 2200]
+
+
 def test_what_was_measured_corrects_a_wrong_belief(tmp_path: Path) -> None:
     sizes = sizes_of(tmp_path, frees_mib={"ram": 400})
     sizes.measured({}, "updating", {RAM: 2000.0})

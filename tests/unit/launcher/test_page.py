@@ -214,6 +214,15 @@ def test_the_page_lives_beside_the_run_for_its_user_only(run: RunPaths, tmp_path
     assert not run.page_address.exists()
 
 
+def test_the_first_page_keeps_its_address_while_it_serves(run: RunPaths) -> None:
+    with live_page.serve_while_running(run, 0, lambda _: None):
+        first = run.page_address.read_text()
+        with live_page.serve_while_running(run, 0, lambda _: None):
+            assert run.page_address.read_text() != first
+        assert run.page_address.read_text() == first
+    assert not run.page_address.exists()
+
+
 def test_a_terminal_is_told_the_token(run: RunPaths) -> None:
     said: list[str] = []
     with live_page.serve_while_running(run, 0, said.append, to_terminal=True):

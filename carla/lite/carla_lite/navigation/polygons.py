@@ -74,7 +74,7 @@ def _triangulate(lines: list[list[Corner]], shape: tuple[int, ...]) -> tuple[NDA
     found = np.array(net.getTriangleList(), np.int64).reshape(-1, 3, 2).tolist()
     triangles = [[number.get((x, y), -1) for x, y in triangle] for triangle in found]
     kept = np.array([triangle for triangle in triangles if min(triangle) >= 0], np.intp).reshape(-1, 3)
-    places = np.array(list(known), np.float64)
+    places = np.array(list(known), np.float64).reshape(-1, 2)  # of a tile without lines, too
     a, b, c = places[kept].transpose(1, 0, 2)
     area = (b[:, 0] - a[:, 0]) * (c[:, 1] - a[:, 1]) - (b[:, 1] - a[:, 1]) * (c[:, 0] - a[:, 0])
     kept[area > 0] = kept[area > 0][:, ::-1]

@@ -10,11 +10,13 @@ import contextlib
 import errno
 import importlib.util
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from carla_launcher import ports
 from carla_launcher.config import LauncherConfig
@@ -27,6 +29,7 @@ from carla_run.signals import wait_or_kill
 ADDRESS = "127.0.0.1"
 NEEDED = ("starlette", "uvicorn", "jinja2", "matplotlib")
 BACKLOG = 64
+PATIENCE_S = 1.0
 LAST_LOOK_S = 5.0
 """Time for the last pictures after the end of the run."""
 
@@ -62,7 +65,7 @@ def serve_while_running(
 
 
 def serve(run: RunPaths, port: int, limits: LauncherConfig, say: Say, *, to_terminal: bool = False) -> None:
-    """Serve a run's page from this process until Ctrl-C; the arguments are those of :func:`serve_while_running`.
+    """Serve a run's page from this process until Ctrl-C or SIGTERM; see :func:`serve_while_running`.
 
     Raises:
         NoPageError: it can't be served.
@@ -70,6 +73,7 @@ def serve(run: RunPaths, port: int, limits: LauncherConfig, say: Say, *, to_term
     listening = _listening(port)
     from carla_launcher.plugins.page import server  # needs packages that `up` goes without
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _address(run, listening, say, to_terminal) as token, contextlib.suppress(KeyboardInterrupt):
         asyncio.run(server.serve(run, limits, listening, token))
 
@@ -83,6 +87,9 @@ def _address(run: RunPaths, listening: socket.socket, say: Say, to_terminal: boo
     Raises:
         NoPageError: the address can neither be printed nor written.
     """
+    before = ""
+    with contextlib.suppress(OSError):
+        before = read_whole(run.page_address).decode(errors="replace")
     token = secrets.token_urlsafe(32)
     address = f"http://{ADDRESS}:{listening.getsockname()[1]}/?token={token}"
     try:
@@ -100,6 +107,17 @@ def _address(run: RunPaths, listening: socket.socket, say: Say, to_terminal: boo
         with contextlib.suppress(OSError):
             if read_whole(run.page_address).decode().strip() == address:  # not a later page's
                 run.page_address.unlink()
+                if before and _listens(before):
+                    write_whole(run.page_address, before, private=True)
+
+
+def _listens(address: str) -> bool:
+    """Return whether a page is still served at its address."""
+    try:
+        socket.create_connection((ADDRESS, urlsplit(address.strip()).port or 0), PATIENCE_S).close()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -131,8 +131,8 @@ def _figures(found: Found) -> dict[str, Any]:
         "of": grouped(total) if total else None,
         "steps/s": None if speed is None else f"{speed:.1f}",
         "to go": None if eta_s is None else span(eta_s),
-        "updates": None if beat.get("updates") is None else grouped(beat["updates"]),
-        "episode": beat.get("episode"),
+        "updates": grouped(beat["updates"]) if beat.get("updates") else None,
+        "episode": beat.get("episode") or None,
         "device": beat.get("device"),
         "batch": _batch(beat),
         "heartbeat": None if found["heartbeat_age_s"] is None else f"{span(found['heartbeat_age_s'])} ago",
@@ -152,7 +152,7 @@ def _figures(found: Found) -> dict[str, Any]:
 
 def _batch(beat: Found) -> str | None:
     batch, micro = beat.get("batch"), beat.get("micro_batch")
-    return None if batch is None else str(batch) if micro in (None, batch) else f"{batch} in parts of {micro}"
+    return None if not batch else str(batch) if micro in (None, batch) else f"{batch} in parts of {micro}"
 
 
 def _pool(name: str, pool: Found) -> dict[str, Any]:

@@ -234,6 +234,29 @@ def test_an_ackermann_target_speed_is_reached_and_held(session):
 
 
 @pytest.mark.any_simulator
+def test_a_batch_tells_of_each_actor_that_it_spawned(session):
+    """Errors of ``then`` are dropped, as in CARLA, and an error of carla-lite's own is its command's only."""
+    places, spawn = session.world.get_map().get_spawn_points(), carla.command.SpawnActor
+    car = spawn(session.blueprint("vehicle.tesla.model3"), places[1])
+    gnss = session.blueprint("sensor.other.gnss")
+    odd = session.blueprint("sensor.other.imu")
+    odd.set_attribute("noise_seed", "inf")
+    walk = carla.command.ApplyWalkerControl(carla.command.FutureActor, carla.WalkerControl())
+    batch = [
+        car.then(walk).then(spawn(gnss, carla.Transform(), carla.command.FutureActor)),
+        spawn(gnss, carla.Transform(), 0),
+        spawn(odd, carla.Transform()),
+    ]
+    answers = session.client.apply_batch_sync(batch, True)
+    assert [bool(answer.actor_id) for answer in answers] == [True, False, False]
+    assert [answer.error == "" for answer in answers] == [True, False, False]
+    assert "noise_seed is inf" in answers[2].error
+    assert [actor.id for actor in session.world.get_actors().filter("*tesla*")] == [answers[0].actor_id]
+    assert not list(session.world.get_actors().filter("sensor.*"))
+    session.client.apply_batch_sync([carla.command.DestroyActor(answers[0].actor_id)], True)
+    assert not list(session.world.get_actors().filter("*tesla*"))
+
+
 def test_a_batch_answers_each_command_and_then_gives_the_new_id(session):
     spawn, future = carla.command.SpawnActor, carla.command.FutureActor
     points = session.world.get_map().get_spawn_points()

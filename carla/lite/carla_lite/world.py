@@ -354,13 +354,13 @@ class World:
         if len(people) < len(self.walkers):
             states = states[:, [walker.collides for walker in self.walkers]]
         met = walker_hits.resolve([vehicle.body for vehicle in solid], people, states)
-        struck = props.resolve([vehicle.body for vehicle in solid], [prop for prop in self.props if prop.collides])
+        struck = props.resolve(solid, [prop for prop in self.props if prop.collides])
         for vehicle in self.vehicles:
             vehicle.body.placed = False
         return [
             *((solid[c.index_a], None if c.index_b is None else solid[c.index_b], c) for c in hits),
             *((solid[hit.vehicle], people[hit.walker], hit.contact) for hit in met),
-            *((solid[i], prop, contact) for i, prop, contact in struck),
+            *struck,
             *doors.resolve(solid),
         ]
 

@@ -28,6 +28,8 @@ _DEGREES = 180.0 / math.pi  # a product is faster than math.degrees
 # Plain numbers: enum flags are slow, and each tick reads these.
 _SEEN_LIGHTS, _BLINKERS = int(~Lights(0)), int(BLINKERS)
 _UNPAINTED = "128,128,128"
+MOST = 1e18
+"""Size of an attribute's number: whole ones are stored in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,14 @@ class Actor:
         """Return an attribute's value; 0 for an actor without that attribute.
 
         Raises:
-            RpcError: it isn't a number within the limits.
+            RpcError: it isn't a number within the limits, or not finite.
         """
         text = self.attributes.get(attribute, "0")
         try:
             value = float(text)
         except ValueError:
             value = math.nan
+        low, high = max(low, -MOST), min(high, MOST)
         if not low <= value <= high:
             raise wire.RpcError(f"{self.blueprint.id}: {attribute} is {text}, expected a number from {low} to {high}")
         return value
@@ -246,7 +249,7 @@ class Vehicle(Actor):
         elif not (self._sticky or self._driven):
             self.body.control = Control()
         self._driven = False
-        if self.constant_velocity is not None:
+        if self.constant_velocity is not None and self.body.simulate_physics:
             self.body.vx, self.body.vy, up = self.constant_velocity
             if up:
                 self.body.vz = up

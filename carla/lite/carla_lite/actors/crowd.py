@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_lite.motion.physics import Ground
+from carla_lite.motion.physics import BURIED_M, Ground
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
 from carla_lite.scenery.people import FLAT_PX, Look, People, flat_colours
@@ -217,10 +217,14 @@ def _keep_out(state: Floats, statics: StaticIndex) -> None:
 
 
 def _stand(of: Floats, dt: float, heights: Floats, own: NDArray[np.bool_]) -> None:
-    """Follow the ground, jump, or fall to it; ``heights`` are those of the bodies' centres on it (m)."""
+    """Follow the ground, jump, or fall to it; ``heights`` are those of the bodies' centres on it (m).
+
+    One deeper than ``BURIED_M`` below it, where programs keep walkers for later, keeps falling.
+    """
     z, vz, jump = of[Column.Z], of[Column.VZ], of[Column.JUMP]
     stands = of[Column.LIES_S] == 0.0
-    on_ground = z <= heights + 1e-3
+    buried = z < heights - BURIED_M
+    on_ground = (z <= heights + 1e-3) & ~buried
     jumps = on_ground & (jump != 0.0) & stands & own
     if jumps.any():
         vz[jumps], jump[jumps], on_ground[jumps] = JUMP_MPS, 0.0, False
@@ -231,6 +235,6 @@ def _stand(of: Floats, dt: float, heights: Floats, own: NDArray[np.bool_]) -> No
     if floats.any() or falls.any():
         np.add(z, vz * dt, out=z, where=(falls | floats) & own)
     # Kerbs and slopes are walked down, without falling.
-    lands = ((z < heights) | (on_ground & (vz <= 0.0))) & ~floats & own
+    lands = (((z < heights) & ~buried) | (on_ground & (vz <= 0.0))) & ~floats & own
     np.copyto(z, heights, where=lands)
     np.copyto(vz, 0.0, where=lands)

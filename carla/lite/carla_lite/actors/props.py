@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from carla_lite.actors.actor import Actor, Identity, register
+from carla_lite.actors.actor import Actor, Identity, Vehicle, register
 from carla_lite.actors.surroundings import Surroundings
 from carla_lite.blueprints.catalogue import ids_of
 from carla_lite.blueprints.props import MESH, PropBlueprint
@@ -129,12 +129,19 @@ def is_blocked(body: Body, props: Sequence[Prop]) -> bool:
     return any(prop.collides and collisions.shove(body, prop.solid) is not None for prop in props)
 
 
-def resolve(bodies: Sequence[Body], props: Sequence[Prop]) -> list[tuple[int, Prop, Contact]]:
-    """Keep vehicles and props apart; return vehicle index, prop and contact of each approaching contact."""
+def resolve(vehicles: Sequence[Vehicle], props: Sequence[Prop]) -> list[tuple[Vehicle, Prop, Contact]]:
+    """Keep vehicles apart from props that aren't fixed to them; return each approaching contact with its two."""
     found = []
-    for index, body in enumerate(bodies):
+    for index, vehicle in enumerate(vehicles):
+        body = vehicle.body
         for prop in props:
-            impulse = prop.give_way(body) if prop.simulate_physics else collisions.strike(body, prop.solid)
+            if prop.hangs_on(vehicle):
+                continue
+            impulse = (
+                prop.give_way(body)
+                if prop.simulate_physics and prop.parent is None
+                else collisions.strike(body, prop.solid)
+            )
             if impulse is not None and any(impulse):
-                found.append((index, prop, Contact(index, None, 0, impulse)))
+                found.append((vehicle, prop, Contact(index, None, 0, impulse)))
     return found

@@ -61,8 +61,9 @@ def spawn_actor_with_parent(
 
     The Transform is relative to the parent or the bone.
     """
+    parent = world.actor(parent_id, Actor)
     if bone:
-        place = compose(socket(world.actor(parent_id, Actor), bone), place)
+        place = compose(socket(parent, bone), place)
     _uid, name, values = description
     given = {attribute: value for attribute, _type, value in values}
     actor = world.spawn(name, given, place, parent_id)
@@ -112,8 +113,8 @@ def set_actor_location(_world: World, actor: Actor, location: Location) -> None:
 
 @method(approximated("no effect on props, which only vehicles push, nor on destroyed actors unless --strict"))
 def set_actor_target_velocity(_world: World, body: MovableOrGone, velocity: Direction) -> None:
-    """Set a vehicle's velocity in the world's frame (m/s)."""
-    if body:
+    """Set a vehicle's velocity in the world's frame (m/s); one without physics has none."""
+    if body and body.simulate_physics:
         body.set_world_velocity(*velocity)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from carla_lite.methods.arguments import Description, Transform
 from carla_lite.methods.shapes import Maybe, require, shape
-from carla_lite.methods.table import Bare, call, failure, method
+from carla_lite.methods.table import Bare, broken, call, failure, method
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
@@ -67,6 +67,8 @@ def _reply(world: World, command: Command) -> Any:
         return [[1, _run(world, number, args)]]
     except RpcError as error:
         return failure(str(error))
+    except Exception as error:  # the other commands have their own replies
+        return broken(_COMMANDS.get(number, "spawn_actor"), error)
 
 
 def _run(world: World, number: int, args: list[Any]) -> int:
@@ -96,5 +98,8 @@ def _spawn(world: World, args: list[Any]) -> int:
     for command in after:
         ((number, args),) = command
         target = [actor_id] if args[:1] == [_FUTURE_ACTOR] else args[:1]
-        _run(world, number, [*target, *args[1:]])
+        try:
+            _run(world, number, [*target, *args[1:]])
+        except RpcError as error:  # in CARLA, too, the reply is the actor's id (CarlaServer.cpp, ``do_after``)
+            world.report_unsupported(f"then({_COMMANDS.get(number, 'spawn_actor')})", str(error))
     return actor_id

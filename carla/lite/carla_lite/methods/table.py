@@ -95,11 +95,16 @@ def answer(world: World, name: str, args: list[Any]) -> object:
     except RpcError as error:
         return failure(str(error))
     except Exception as error:  # one client's bad call must not end the world of the others
-        traceback.print_exc(file=sys.stderr)
-        return failure(f"{name} failed in carla-lite: {type(error).__name__}: {error}")
+        return broken(name, error)
     if isinstance(result, Bare):
         return result
     return [[False]] if result is None else [[1, result]]
+
+
+def broken(name: str, error: Exception) -> list[Any]:
+    """Return the failure of a method by an error of carla-lite, and print where it came from."""
+    traceback.print_exc(file=sys.stderr)
+    return failure(f"{name} failed in carla-lite: {type(error).__name__}: {error}")
 
 
 def failure(message: str) -> list[Any]:

@@ -272,6 +272,8 @@ def _collide(a: Body, b: Body | None, hit: _Hit) -> tuple[float, float, float]:
     """Push both apart along the normal, exchange an impulse at the contact and return the impulse on a (N s)."""
     inverse_a = 1.0 / a.model.mass_kg if a.simulate_physics else 0.0
     inverse_b = 1.0 / b.model.mass_kg if b is not None and b.simulate_physics else 0.0
+    if inverse_a + inverse_b == 0.0:  # nothing moves either
+        return 0.0, 0.0, 0.0
     part = hit.depth_m / (inverse_a + inverse_b)
     a.x += hit.nx * part * inverse_a
     a.y += hit.ny * part * inverse_a

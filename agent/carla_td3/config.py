@@ -704,6 +704,7 @@ class TrainingConfig(Section):
     learner_threads: int = Field(
         0,
         ge=0,
+        le=1024,
         description="Threads that torch uses in the learner. 0 means all cores but one, which simulator and collector "
         "need.",
     )

@@ -28,6 +28,7 @@ from carla_td3.env.observation import Observation
 from carla_td3.pins import Pin, pinned
 from carla_td3.td3.networks import Policy
 from carla_td3.td3.replay.frames import VECTOR, FrameStack
+from carla_td3.td3.replay.layout import privileged_numbers
 
 DEFAULT = "traffic"
 POLICIES = Path(__file__).with_name("policies")
@@ -117,7 +118,7 @@ class Pretrained:
                 f"{self.card.name} drives by {_words(wanted)}, and the observation has {_words(given)}: make the "
                 "environment with config=driver.config.environment."
             )
-        return self.policy.act(observation["image"], observation["vector"])
+        return self.policy.act(observation["image"], observation["vector"], observation.get("privileged"))
 
 
 def load(name: str | Path = DEFAULT) -> Pretrained:
@@ -224,7 +225,8 @@ def layout(config: AgentConfig) -> dict[str, list[int]]:
     camera = config.environment.camera
     frames = FrameStack.of(camera)
     picture = [frames.frames * frames.planes, camera.height, camera.width]
-    return {"image": picture, "vector": [VECTOR]}
+    told = {"privileged": [privileged_numbers(config.environment)]} if config.td3.network.sees == "privileged" else {}
+    return {"image": picture, "vector": [VECTOR], **told}
 
 
 def _fixed(config: AgentConfig) -> dict[str, Any]:

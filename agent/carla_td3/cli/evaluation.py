@@ -25,7 +25,7 @@ from carla_run.paths import RUNS, RunPaths
 from carla_run.signals import StopRequests
 from carla_td3 import output_folders
 from carla_td3.cli import options
-from carla_td3.config import AgentConfig
+from carla_td3.config import AgentConfig, ConfigError
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.route import Route
 from carla_td3.env.session import Session
@@ -108,6 +108,11 @@ class Outputs:
         Raises:
             AgentError: one can't be written, or there is no encoder.
         """
+        for path in self.named:
+            if path.is_dir():
+                raise AgentError(f"{path} is a folder, expected the name of a file.", Exit.BAD_CONFIG)
+        if self.video is not None and self.video.suffix != ".mp4":
+            raise AgentError(f"--video {self.video}: expected a name that ends with .mp4.", Exit.USAGE)
         try:
             for path in self.named:
                 output_folders.make(path.parent)
@@ -143,7 +148,11 @@ def trained(
     if path is None:
         return TrainedDriver(options.resolve(config, run, settings, **named), None)
     one = path.name.startswith("step-")
-    trained_in = RunPaths(path.parent.parent if one else path)
+    trained_in = RunPaths(path.absolute().parent.parent if one else path)
+    if config is None and path.exists() and not trained_in.config.exists():
+        raise ConfigError(
+            f"{trained_in.config} is missing, which says what {path} was trained for: put it back, or give --config."
+        )
     resolved = options.resolve(config, trained_in, settings, **named)
     widths = architecture(resolved)
     stack = FrameStack.of(resolved.environment.camera)

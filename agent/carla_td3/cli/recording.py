@@ -75,8 +75,8 @@ def record(own: TrainedDriver, name: str, steps: int, run: RunPaths, out: Consol
 
 def _with_ring_capacity(steps: int, config: AgentConfig, run: RunPaths) -> Replay:
     """Open or create the ring. One that was made for fewer steps is enlarged."""
-    rows = MIN_CAPACITY + steps + steps // 4  # an episode takes one row more than it has steps
     stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
+    rows = MIN_CAPACITY + stack.reach + steps + steps // 4  # an episode takes one row more than it has steps
     if index.exists(run.replay):
         rows = max(rows, index.read(run.replay).capacity)
         log = EventLog(run.agent_events).append

@@ -96,10 +96,10 @@ def prepare(test: VisualTest, trained: TrainedDriver) -> None:
     """
     if test.explain and (trained.policy is None or test.driver != TD3_DRIVER):
         raise AgentError("--explain needs a network to explain: give --checkpoint, and the driver td3.", Exit.USAGE)
-    if test.video.suffix != ".mp4":
-        raise AgentError(f"--video {test.video}: expected a name that ends with .mp4.", Exit.USAGE)
+    if test.explain and trained.policy is not None and trained.policy.sees != "image":
+        raise AgentError("--explain shows what a network uses of the picture, and this one sees none.", Exit.USAGE)
     require_driver(test.driver, trained.policy)
-    Outputs(video=test.video).check()
+    Outputs(csv=test.sheet, json=test.summary, video=test.video).check()
     for path in (test.video, test.sheet, test.summary):
         path.unlink(missing_ok=True)
 

@@ -85,6 +85,8 @@ class Surroundings:
                     pose = actor.get_transform()
                     if _near(pose.location, here):
                         around.append((box, pose, actor))
+            if len(self._boxes) > 2 * len(snapshot):  # most of them have gone, as walkers do with each episode
+                self._boxes = {actor.id: self._boxes[actor.id] for actor in snapshot}
             lines = [
                 StopLine(x, y, yaw, LIGHTS.get(light.get_state(), Light.NONE))
                 for light, x, y, yaw in self._lines

@@ -7,6 +7,7 @@ the environment (a test checks that): its process must survive the faults of the
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Collection
@@ -198,8 +199,18 @@ class Learner:
         self.update_ms = round(before + _SMOOTHING * (took_ms - before), 3)
 
     def publish(self) -> None:
-        """Publish the present policy to the collectors."""
-        self._weights.publish(flatten(self._algorithm.policy_state()), self.updates)
+        """Publish the present policy to the collectors.
+
+        Raises:
+            CheckpointError: it has diverged.
+        """
+        weights = flatten(self._algorithm.policy_state())
+        if not math.isfinite(weights.sum()):
+            raise checkpoint.CheckpointError(
+                f"Training has diverged: after update {self.updates} the policy holds NaN or infinity. Earlier "
+                "checkpoints are untouched: resume from them, with a lower learning rate."
+            )
+        self._weights.publish(weights, self.updates)
 
     def losses(self) -> dict[str, float]:
         """Return the means since the last call, by name; waits for the device."""

@@ -47,7 +47,7 @@ class Reporter:
         self._driving: Driving | None = None
         self._learner = learner
         self._every_steps = config.training.log_every_steps
-        self._logged_at = learner.steps
+        self._logged_at = learner.steps, learner.updates
         self._episodes = Episodes()
         self._rate = _Rate(learner.steps, learner.updates)
         self._metrics = Metrics(run.tensorboard, run.metrics)
@@ -94,7 +94,7 @@ class Reporter:
                 phase=self._in_words(phase),
             )
         )
-        if counters.steps // self._every_steps > self._logged_at // self._every_steps:
+        if counters.steps // self._every_steps > self._logged_at[0] // self._every_steps:
             self.log(counters)
 
     def _in_words(self, phase: Phase) -> str:
@@ -103,10 +103,10 @@ class Reporter:
         return words if driving is None else f"{words}: {driving.driver}, route {driving.route} of {driving.routes}"
 
     def log(self, counters: Counters) -> None:
-        """Write one row of training metrics, at most one per step; waits for the device once."""
-        if counters.steps == self._logged_at:
+        """Write one row of training metrics, at most one per step and update; waits for the device once."""
+        if (counters.steps, counters.updates) == self._logged_at:
             return
-        self._logged_at = counters.steps
+        self._logged_at = counters.steps, counters.updates
         self._metrics.write(
             counters.steps,
             {

@@ -20,6 +20,7 @@ from carla_td3.exits import AgentError
 from carla_td3.pretrained import Card, PolicyError
 from carla_td3.td3.networks import Policy
 from carla_td3.td3.replay.frames import VECTOR, FrameStack
+from carla_td3.td3.replay.layout import privileged_numbers
 from tests.conftest import REPOSITORY
 
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
@@ -50,6 +51,21 @@ def test_a_file_gives_back_the_driver_without_its_teachers(written: Path) -> Non
     action = driver.act(observation())
     assert action.shape == (2,)
     assert action.tolist() == again.act(observation()).tolist()
+
+
+@pytest.mark.parametrize("sees", ["vector", "privileged"])
+def test_a_driver_without_pictures_drives_by_what_it_sees(tmp_path: Path, sees: str) -> None:
+    config = AgentConfig.model_validate(
+        {"td3": {"network": {**SMALL, "sees": sees}}, "environment": {"privileged": sees == "privileged"}}
+    )
+    policy = Policy(config.td3.network, FrameStack.of(config.environment.camera))
+    pretrained.write(tmp_path / "small.safetensors", policy, config, CARD)
+    driver, seen = pretrained.load(tmp_path / "small.safetensors"), observation()
+    told = np.zeros(privileged_numbers(config.environment), np.float32)
+    assert driver.act({**seen, "privileged": told}).shape == (2,)
+    if sees == "privileged":
+        with pytest.raises(PolicyError, match=r"the observation has .* privileged 0"):
+            driver.act(seen)
 
 
 def test_a_detector_s_file_gives_back_what_it_drove_with(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from carla_run import signals
 from carla_run.exits import Exit
@@ -23,7 +25,7 @@ from carla_run.paths import RunPaths
 from carla_run.sealed import unsealed
 from carla_run.signals import SAME_REQUEST_S, StoppedAtOnce, StopRequests
 from carla_td3 import config
-from carla_td3.cli import options
+from carla_td3.cli import evaluation, options
 from carla_td3.cli.stability import Sample, judge
 from carla_td3.exchange.weights import WeightsError
 from carla_td3.exits import AgentError, exit_code
@@ -190,6 +192,47 @@ def test_a_learner_goes_on_from_its_checkpoint(run: RunPaths) -> None:
         steps=0, updates=0, evaluated_at=3, saved_updates=0, saved_steps=5, finally_evaluated=0
     )  # steps are counted on disk, and there is no replay
     assert architecture(TINY)["td3.network.features"] == 16
+
+
+def test_a_checkpoint_by_its_own_name_is_of_its_run(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained_for = config.validate(
+        {"td3": {"network": SMALL}, "environment": {"camera": {"fov_deg": 60}}}, source="test"
+    )
+    Learner(trained_for, run).save(Counters(steps=5, updates=0), score=None)
+    save_config(run, trained_for)
+    monkeypatch.chdir(run.checkpoints)
+    assert evaluation.trained(Path("step-000000005")).config == evaluation.trained(run.path).config
+    alone = run.path / "else" / "where" / "step-000000005"
+    shutil.copytree(run.checkpoints / "step-000000005", alone)
+    with pytest.raises(config.ConfigError, match=r"config.yaml is missing, which says what .* was trained for"):
+        evaluation.trained(alone)
+    assert evaluation.trained(alone, run.config).config == trained_for
+
+
+@pytest.mark.parametrize(
+    ("outputs", "sentence"),
+    [
+        (evaluation.Outputs(json=Path()), "is a folder, expected the name of a file"),
+        (evaluation.Outputs(csv=Path()), "is a folder, expected the name of a file"),
+        (evaluation.Outputs(video=Path("film")), "--video film: expected a name that ends with .mp4"),
+        (evaluation.Outputs(video=Path("film.webm")), "expected a name that ends with .mp4"),
+    ],
+    ids=str,
+)
+def test_an_output_that_cant_be_is_refused_before_the_first_drive(outputs: evaluation.Outputs, sentence: str) -> None:
+    with pytest.raises(AgentError, match=sentence):
+        outputs.check()
+
+
+def test_a_diverged_policy_is_published_to_no_collector(run: RunPaths) -> None:
+    learner = Learner(TINY, run)
+    learner.publish()
+    before = (run.exchange / "weights.bin").read_bytes()
+    with torch.no_grad():
+        next(iter(learner._algorithm.policy_state().values())).fill_(float("nan"))
+    with pytest.raises(CheckpointError, match="Training has diverged: after update 0"):
+        learner.publish()
+    assert (run.exchange / "weights.bin").read_bytes() == before
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["says where they began", "of before that was kept"])

@@ -161,7 +161,9 @@ def read(name: str | Path) -> PolicyFile:
     try:
         card, values = Card(**json.loads(header["card"])), json.loads(header["configuration"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise PolicyError(f"{path}: its card can't be read ({error!r}): get the file again.") from None
+        raise PolicyError(
+            f"{path}: its card can't be read ({type(error).__name__}: {error}): get the file again."
+        ) from None
     if digest(tensors) != card.sha256:
         raise PolicyError(f"{path}: is damaged, its weights are not those of its card: get the file again.")
     return PolicyFile(path, card, values, tensors)

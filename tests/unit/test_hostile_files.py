@@ -288,6 +288,18 @@ def test_a_huge_file_is_not_read(valid: Path, kind: str) -> None:
         path.write_bytes(sound)
 
 
+def test_a_long_text_that_is_none_is_not_told_as_a_whole(valid: Path) -> None:
+    place, read = KINDS["manifest"]
+    path, sound = valid / place, (valid / place).read_bytes()
+    path.write_bytes(b"[" * 3000 + b"\xfb" + sound)
+    try:
+        with pytest.raises(ExitError) as refused:
+            read(valid)
+    finally:
+        path.write_bytes(sound)
+    assert len(str(refused.value)) < 500
+
+
 def broken_file(valid: Path, kind: str, examples: int) -> None:
     place, read = KINDS[kind]
     path = valid / place

@@ -278,7 +278,9 @@ def _sha256(path: Path) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the system's message; safetensors passes on only its number."""
+    """Return the system's message; safetensors passes on only its number. One of a text would contain the text."""
+    if isinstance(error, UnicodeError):
+        return str(error)
     number = error.errno if isinstance(error, OSError) else re.search(r"os error (\d+)", str(error))
     return repr(error) if number is None else os.strerror(int(number if isinstance(number, int) else number[1]))
 

@@ -140,6 +140,21 @@ def test_a_call_is_answered_whatever_it_has(world: World) -> None:
     answered(world, 60)
 
 
+@pytest.mark.parametrize("angle", [3.4028234663852886e38, -1.7e308, 1e6])
+def test_any_finite_rotation_is_published(world: World, angle: float) -> None:
+    for actor in [*world.actors.values()]:
+        told = table.answer(world, "set_actor_transform", [actor.id, [[0.0, 0.0, 50.0], [angle] * 3]])
+        assert b"failed in carla-lite" not in msgpack.packb(told, use_bin_type=True)
+    world.tick()
+
+
+@pytest.mark.parametrize("flags", [-1, 2**40 + 3])
+def test_lamps_have_the_bits_that_a_recording_holds(world: World, flags: int) -> None:
+    car = world.vehicles[0]
+    table.answer(world, "set_vehicle_light_state", [car.id, [flags]])
+    assert car.light_state == flags & 0xFFFF_FFFF
+
+
 @pytest.mark.long
 def test_any_call_is_answered(world: World) -> None:
     answered(world, 10_000)

@@ -183,7 +183,7 @@ def get_vehicle_light_state(_world: World, vehicle: Vehicle) -> list[int]:
 @method
 def set_vehicle_light_state(world: World, vehicle: Vehicle, flags: tuple[int]) -> None:
     """Set all flags of the lights: as in CARLA, braking alone switches no lamp on."""
-    vehicle.switch_lights(flags[0], world.elapsed_s)
+    vehicle.switch_lights(flags[0] & 0xFFFF_FFFF, world.elapsed_s)  # CARLA's have 32 bits
 
 
 @method

@@ -42,6 +42,7 @@ ACTIVE = 1
 
 # Beyond this, single precision is coarser than 6 cm, and there is nothing there.
 _FARTHEST_M = 1e6
+_MANY_TURNS = 1e6  # degrees
 
 
 _UNSPLIT_S = 0.33333
@@ -175,7 +176,8 @@ def place(raw: Sequence[Any]) -> tuple[float, float, float, float, float, float]
     Raises:
         RpcError: a component is not a finite number, or the location is off every map.
     """
-    pitch, yaw, roll = vector(raw[1])
+    # In radians and back again, the largest angle would no longer fit into single precision.
+    pitch, yaw, roll = (angle if abs(angle) < _MANY_TURNS else math.fmod(angle, 360.0) for angle in vector(raw[1]))
     return *location(raw[0]), math.radians(pitch), math.radians(yaw), math.radians(roll)
 
 

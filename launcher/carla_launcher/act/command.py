@@ -170,13 +170,13 @@ def _as_yaml(word: str) -> Any:
 def with_word(words: Words, option: str, value: str) -> Words:
     """Return the words with an option at a value: replaced wherever they have it, else added."""
     name = option.rstrip("=")
-    found = list(words)
+    found, has_it = list(words), False
     for place, word in enumerate(words):
         if word == name and place + 1 < len(words) and not option.endswith("="):
-            found[place + 1] = value
+            found[place + 1], has_it = value, True
         elif word.startswith(f"{name}="):
-            found[place] = f"{name}={value}"
-    if word_in(words, option) is not None:
+            found[place], has_it = f"{name}={value}", True
+    if has_it:
         return tuple(found)
     return (*words, f"{option}{value}") if option.endswith("=") else (*words, option, value)
 

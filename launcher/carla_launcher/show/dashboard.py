@@ -127,7 +127,7 @@ def _job(job: Found) -> str:
 
 def _progress(found: Found) -> str:
     step, total, speed, eta_s = (found[key] for key in ("step", "total_steps", "steps_per_s", "eta_s"))
-    if step is None:
+    if step is None or not (step or total):  # a command of which no steps are known
         return ""
     parts = [f"step {step:.0f}" + (f" of {total:.0f} ({step / total:.1%})" if total else "")]
     parts += [f"{speed:.1f} steps/s"] if speed is not None else []

@@ -33,7 +33,7 @@ def _length(run: RunHistory) -> str:
     first = f"Ran for {clock(run.ran_s)}" + (f" in {sessions} launches" if sessions > 1 else "")
     if run.routes:
         return f"{first}. {capital(routes.sentence(run.routes))}."
-    if run.last_step is None:
+    if run.last_step is None or not (run.last_step or run.total_steps):
         return f"{first}; the number of steps is unknown."
     of = f" of {grouped(run.total_steps)}" if run.total_steps else ""
     speed = f", {run.steps_per_s:.1f} steps/s while training" if run.steps_per_s is not None else ""

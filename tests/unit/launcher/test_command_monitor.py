@@ -129,6 +129,14 @@ def test_status_and_report_read_a_heartbeat_of_it(seen: Seen) -> None:
     assert shown["agent"].startswith("updating, heartbeat")
 
 
+def test_of_a_command_that_shows_nothing_nothing_is_told(seen: Seen) -> None:
+    seen.begin({})
+    seen.look()
+    shown = dashboard.figures(dashboard.status(seen.run, seen.now_s))
+    assert "progress" not in shown
+    assert not any(word in shown["agent"] for word in ("cuda", "updates", "micro-batch"))
+
+
 def test_one_that_reports_is_left_to_it(seen: Seen) -> None:
     seen.begin({})
     seen.look()
@@ -230,7 +238,10 @@ def test_what_cannot_be_looked_at_is_not_there(seen: Seen, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "stat", refused)
     assert seen.look().ended is None
-    assert disk_room(seen.folder / "out" / "deep") == disk_room(seen.folder)
+    room, above = disk_room(seen.folder / "out" / "deep"), disk_room(seen.folder)
+    assert room is not None
+    assert above is not None
+    assert room.total_mib == above.total_mib
     seen.process.ended = Ended(0)
     ended = seen.look().ended
     assert ended is not None

@@ -47,6 +47,7 @@ def command(*words: str, folder: Path = Path(), **values: Any) -> Command:
         (("train", "t.batch=256"), {"word": "t.batch="}, ("train", "t.batch=128")),
         (("train",), {"word": "t.batch="}, ("train", "t.batch=128")),
         (("train", "--batch", "256", "--batch", "64"), {"word": "--batch"}, ("train", *("--batch", "128") * 2)),
+        (("train", "--batch", "null"), {"word": "--batch"}, ("train", "--batch", "128")),
         (("train", "t.batch=256", "t.batch=64"), {"word": "t.batch="}, ("train", "t.batch=128", "t.batch=128")),
         (("train",), {"environment": "BATCH"}, ("train",)),
     ],

@@ -29,6 +29,8 @@ LANE_STEP_M = 1.0
 SPAWN_SPACING_M = 20.0
 SIGNS, BEFORE_SIGN_M = ("205", "206"), 60.0
 """OpenDRIVE's types of yield and stop signs, and how far before one a drive begins."""
+FEWEST_DRAWS = 200
+"""Known routes drawn in a row after which a map has no others, and four more for each known one."""
 TURN_RAD, U_TURN_RAD = math.radians(45.0), math.radians(150.0)
 
 
@@ -193,9 +195,10 @@ class Planner:
         return [place for place, _ in ordered], np.array([sign for _, sign in ordered], np.bool_)
 
     def _none(self, config: RouteConfig, split: Split, turns: int) -> str:
+        more = "" if split == "train" else ", raise environment.route.held_out_fraction"
         return (
             f"Map {self.name} has no {split} route of {config.min_length_m:g} to {config.max_length_m:g} m with at "
-            f"least {turns} turns: widen environment.route or choose a larger map."
+            f"least {turns} turns: widen environment.route{more} or choose a larger map."
         )
 
 
@@ -209,10 +212,10 @@ def held_out_routes(
     """
     rng = np.random.default_rng(seed)
     routes: dict[str, Route] = {}
-    for _ in range(20 * count):
-        if len(routes) == count:
-            break
+    known_in_a_row = 0
+    while len(routes) < count and known_in_a_row < FEWEST_DRAWS + 4 * len(routes):
         route = planner.sample(rng, config, "held_out", min_turns)
+        known_in_a_row = known_in_a_row + 1 if route.name in routes else 0
         routes[route.name] = route
     if len(routes) < count:
         raise RouteError(f"Map {planner.name} has {len(routes)} held-out routes of this kind, {count} were asked for.")

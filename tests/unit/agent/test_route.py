@@ -66,6 +66,22 @@ def test_routes_never_make_a_u_turn(planner: Planner) -> None:
         assert np.abs(within_15_m).max() < math.radians(170)
 
 
+def test_more_routes_than_a_map_has_are_refused_after_few_draws(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = [planner.sample(np.random.default_rng(seed), CONFIG, "held_out") for seed in range(3)]
+    drawn: list[Route] = []
+
+    def sample(rng: np.random.Generator, *_: object) -> Route:
+        drawn.append(few[int(rng.integers(len(few)))])
+        return drawn[-1]
+
+    monkeypatch.setattr(planner, "sample", sample)
+    with pytest.raises(RouteError, match="has 3 held-out routes of this kind, 1000000 were asked for"):
+        held_out_routes(planner, CONFIG, 1_000_000, seed=3)
+    assert len(drawn) < 300
+
+
 def test_held_out_routes_are_never_drawn_for_training(planner: Planner) -> None:
     held_out = {route.name for route in held_out_routes(planner, CONFIG, 10, seed=3)}
     assert len(held_out) == 10

@@ -285,7 +285,9 @@ def routes(
     ] = None,
     simulators: Annotated[int, typer.Option(min=1, max=64, help="Number of simulators that run in parallel.")] = 1,
     status: Annotated[bool, typer.Option("--status", help="Print the evaluation's progress; drive nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print --status as one JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the progress as one JSON object. Implies --status.")
+    ] = False,
     run_name: Annotated[
         str | None, typer.Option("--run-name", callback=_fits, help="Name of the run. Default: the program file's.")
     ] = None,
@@ -304,9 +306,7 @@ def routes(
     from carla_launcher.routes import evaluation
 
     name = run_name or ("" if program is None else program.stem)
-    if as_json and not status:
-        raise typer.BadParameter("--json prints the progress: give --status, too.")
-    if name and status:
+    if name and (status or as_json):
         _show_status(_existing(name, runs_dir), as_json, once=True)
         return Exit.FINISHED
     if program is None:

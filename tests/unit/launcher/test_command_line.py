@@ -281,7 +281,6 @@ def test_a_number_that_nothing_can_hold_is_a_usage_error(words: list[str]) -> No
         (["plan", "--gpus-per-node", "8"], "give --nodes, too"),
         (["up", "--run-name=-x"], "-x begins with a dash"),
         (["report", "night", "--compare", "a", "b"], "leave out night"),
-        (["routes", "--program", "ev.yaml", "--json"], "give --status, too"),
     ],
 )
 def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], expected: str) -> None:

@@ -90,7 +90,7 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assign(values: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set ``values["a"]["b"]`` for the dotted key ``a.b``, in place.
+    """Set ``values["a"]["b"]`` for the dotted key ``a.b``, in place; a section leaves the keys that it doesn't name.
 
     Raises:
         ConfigError: a part of the key is no section.
@@ -101,4 +101,5 @@ def assign(values: dict[str, Any], dotted: str, value: Any) -> None:
         if not isinstance(inner, dict):
             raise ConfigError(f"{dotted}: {section} holds {inner!r}, expected a section.")
         values = inner
-    values[key] = value
+    both = isinstance(value, dict) and isinstance(values.get(key), dict)
+    values[key] = _merge(values[key], value) if both else value

@@ -94,6 +94,15 @@ def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> Non
     assert (loaded.td3.batch_size, loaded.td3.tau, loaded.td3.policy_delay) == (16, 0.01, 3)
 
 
+@pytest.mark.parametrize("section", ["td3", "replay", "training", "evaluation", "environment"])
+def test_a_section_that_is_set_leaves_what_it_doesnt_name(section: str) -> None:
+    before = config.load(Path("traffic"), {"td3.network.features": 96, "replay.capacity": 3000})
+    given = {"td3.network.features": 96, "replay.capacity": 3000, section: {}}
+    assert config.load(Path("traffic"), given) == before
+    changed = config.load(Path("traffic"), {"td3": {"batch_size": 8}})
+    assert (changed.td3.batch_size, changed.td3.network.encoder) == (8, "detector")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -263,6 +263,11 @@ def hits(session, actor):
     return found
 
 
+def told(found, frame):
+    """Return once the client has told of a hit in a frame."""
+    until(lambda: any(event[0] == frame for event in found))
+
+
 def test_an_open_door_is_run_into_and_a_closed_one_isnt(session):
     parked = standing(session, "vehicle.ford.crown", ahead_m=25.0)
     parked.set_simulate_physics(False)
@@ -298,7 +303,7 @@ def test_a_car_set_into_something_is_driven_out_with_an_event(session):
         car.set_target_velocity(carla.Vector3D())
         car.set_transform(carla.Transform(thing.transform.location, carla.Rotation(yaw=20.0)))
         frame = session.world.tick()
-        until(lambda at=frame: any(event[0] == at for event in found))
+        told(found, frame)
         first = [(other, impulse) for at, other, impulse in found if at == frame]
         assert all(other.startswith("static.") for other, _ in first), thing.name
         assert max(impulse.length() for _, impulse in first) > 0.9 * mass, thing.name  # PUSHED_MPS

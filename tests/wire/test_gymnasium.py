@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import pickle
 import signal
@@ -93,12 +94,35 @@ def test_the_task_comes_from_a_section_or_a_file(tmp_path: Path) -> None:
         ({"simulator": {"port": 0}}, "gymnasium.make: `simulator.port` is 0"),
         ({"config": "no.yaml"}, "no.yaml: can't be read"),
         ({"render_mode": "ansi"}, "render_mode is 'ansi': expected rgb_array"),
+        ({"ports": "32200-32203"}, "ports is '32200-32203': expected a list of ports"),
+        ({"ports": 32200}, "ports is 32200: expected a list of ports"),
+        ({"ports": [2000, 0]}, "expected a list of ports"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*possible render_modes")
 def test_wrong_arguments_are_refused_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         gymnasium.make(ENVIRONMENT_ID, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"limit_s": math.nan}, "limit_s nan: expected a number of seconds above 0"),
+        ({"limit_s": math.inf}, "limit_s inf: expected a number of seconds above 0"),
+        ({"limit_s": 0}, "limit_s 0: expected a number of seconds above 0"),
+        ({"route": "x"}, "route 'x': expected a Route of env.planner"),
+        ({"rout": None}, "options has rout: expected some of continue_after_infractions, lane_invasions"),
+    ],
+)
+def test_wrong_options_begin_no_drive_and_end_the_last_one(
+    filmed: gymnasium.Env[Any, Any], options: dict[str, Any], sentence: str
+) -> None:
+    filmed.reset()
+    with pytest.raises(ConfigError, match=sentence):
+        filmed.reset(options=options)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        filmed.unwrapped.step(np.zeros(2, np.float32))
 
 
 @pytest.mark.filterwarnings("error")

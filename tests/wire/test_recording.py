@@ -99,6 +99,10 @@ def test_a_stopped_recording_gives_the_simulator_back(start_server: StartServer,
     kept = shown.steps
     assert f"{shown.folder}: {kept} steps by expert; drives: " in said
     assert f"Stopped by SIGTERM after {kept} of 5000 steps: run the same command with --resume to continue." in said
+    another = shown.start(server.port, kept + 5, "--resume", "--set", "environment.reward.form=product")
+    refused, _ = another.communicate(60)
+    assert (another.returncode, shown.steps) == (Exit.BAD_CONFIG, kept)
+    assert "was recorded with environment.reward.form = sum, the configuration says product: record into" in refused
     world = carla.Client("127.0.0.1", server.port).get_world()
     assert not world.get_settings().synchronous_mode
     assert shown.start(server.port, kept + 5, "--resume").wait(120) == Exit.FINISHED

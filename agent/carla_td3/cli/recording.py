@@ -30,7 +30,11 @@ from carla_td3.td3.replay.layout import privileged_numbers
 from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay
 from carla_td3.td3.replay.resize_replay import resize_replay
 from carla_td3.telemetry.progress import ProgressLine
+from carla_td3.trainer.batches import require_recorded_alike
 from carla_td3.trainer.towns import Assignment, Towns
+
+RESIZED = ("environment.camera.width", "environment.camera.height")
+"""Keys by which the rows that are there are changed."""
 
 
 def record(own: TrainedDriver, name: str, steps: int, run: RunPaths, out: Console) -> None:
@@ -49,6 +53,8 @@ def record(own: TrainedDriver, name: str, steps: int, run: RunPaths, out: Consol
     plain = config.td3.model_copy(update={"exploration_noise": 0.0})
     at_once = config.training.model_copy(update={"warmup_steps": 0})
     as_it_drives = config.model_copy(update={"td3": plain, "training": at_once})
+    if index.exists(run.replay) and run.config.exists():
+        require_recorded_alike(run, config, f"{run.path}", "record into another folder", but=RESIZED)
     replay = _with_ring_capacity(steps, config, run)
     save_config(run, config)
     towns, ends, stop = Towns.of(config), Counter[str](), StopRequests(raise_second=True)

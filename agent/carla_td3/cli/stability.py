@@ -138,7 +138,8 @@ def _sample(run: RunPaths, pid: int) -> Sample | None:
     if learner_mib is None or collector_mib is None:
         return None
     try:
-        return Sample(Replay.open(run.replay).steps, learner_mib, collector_mib)
+        steps = sum(Replay.open(ring).steps for ring in run.rings().values() or [run.replay])
+        return Sample(steps, learner_mib, collector_mib)
     except ReplayError:  # the collector hasn't created it yet
         return None
 

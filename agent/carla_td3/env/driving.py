@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from carla_td3.config import EnvironmentConfig, SimulatorConfig, most
+from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig, most
 from carla_td3.env import conditions, observation, privileged
 from carla_td3.env.car import Car
 from carla_td3.env.conditions import Conditions
@@ -33,6 +33,8 @@ Action = NDArray[np.float32]
 LOSSES_A_RESET = 3
 # Routes drawn for one drive while something stands on their starts. Each try takes ticks, so passing cars move on.
 STARTS_A_RESET = 10
+
+OPTIONS = {"route", "limit_s", "continue_after_infractions", "lane_invasions", "seed"}
 
 
 class DrivingEnv(gymnasium.Env[Observation, Action]):
@@ -148,11 +150,12 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
         Raises:
             BlockedStart: something stands where the given route starts, or at the start of each drawn one.
-            ConfigError, SimulatorOccupied: see ``Session.connect`` and ``Walkers``.
+            ConfigError: an option is none of these; and as SimulatorOccupied, see ``Session.connect`` and ``Walkers``.
             NoSimulator: no simulator within the patience, or it died at each of a few attempts.
         """
         super().reset(seed=seed)
-        self._drive = self._start(**(options or {}))
+        self._drive = None  # if this fails, no step goes on with the last drive
+        self._drive = self._start(**_checked_options(options or {}))
         return self._drive.observation(), self._drive.episode.info()
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -226,6 +229,17 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             self._scene.abandon()
         self._scene = None
         self.session.abandon()
+
+
+def _checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    if unknown := set(options) - OPTIONS:
+        raise ConfigError(f"options has {', '.join(sorted(unknown))}: expected some of {', '.join(sorted(OPTIONS))}.")
+    route, limit_s = options.get("route"), options.get("limit_s")
+    if route is not None and not isinstance(route, Route):
+        raise ConfigError(f"options has route {route!r:.60}: expected a Route of env.planner.")
+    if limit_s is not None and not 0.0 < limit_s < math.inf:
+        raise ConfigError(f"options has limit_s {limit_s}: expected a number of seconds above 0.")
+    return options
 
 
 def _checked(action: Action) -> tuple[float, float]:

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig, merged
+from carla_td3.config import LAST_PORT, ConfigError, EnvironmentConfig, SimulatorConfig, merged
 from carla_td3.env.conditions import Conditions
 from carla_td3.env.driving import Action, DrivingEnv
 from carla_td3.env.observation import Observation
@@ -62,6 +62,8 @@ class RegisteredEnv(DrivingEnv):
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ConfigError(f"render_mode is {render_mode!r}: expected rgb_array, or None for no pictures.")
+        if isinstance(ports, str | int) or not all(isinstance(each, int) and 1 <= each <= LAST_PORT for each in ports):
+            raise ConfigError(f"ports is {ports!r}: expected a list of ports, such as [2000, 2003].")
         task, address = resolved(config, simulator)
         super().__init__(task, address, seed, on_lost, on_wait=gymnasium.logger.warn, ports=tuple(ports))
         self.metadata = {**self.metadata, "render_fps": round(1.0 / address.fixed_delta_s)}

@@ -6,7 +6,7 @@ returns and the erasing of frames. No generator state can be lost. Writes no rin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -96,14 +96,24 @@ def demonstrations(config: AgentConfig, log: Callable[..., None] = _no_log) -> S
     held = [ring for ring in rings if ring.steps]
     if not held:
         rings[0].require_steps()
+    require_recorded_alike(run, config, f"replay.demonstrations {run.path}", "record it again")
+    return Rings(held)
+
+
+def require_recorded_alike(run: RunPaths, config: AgentConfig, what: str, mend: str, but: Sequence[str] = ()) -> None:
+    """Raise ConfigError, a sentence about ``what``, if rows of a run were recorded with other values than these.
+
+    Args:
+        but: keys that may differ.
+        mend: what to do, besides setting the key.
+    """
     recorded = _recorded(configuration.load(run.config))
     for key, value in _recorded(config).items():
-        if recorded[key] != value:
+        if recorded[key] != value and key not in but:
             raise ConfigError(
-                f"replay.demonstrations {run.path}: was recorded with {key} = {recorded[key]}, the configuration says "
-                f"{value}: record it again, or set {key} to {recorded[key]}."
+                f"{what}: was recorded with {key} = {recorded[key]}, the configuration says {value}: {mend}, or set "
+                f"{key} to {recorded[key]}."
             )
-    return Rings(held)
 
 
 def _seen(config: AgentConfig) -> FrameStack:

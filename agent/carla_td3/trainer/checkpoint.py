@@ -39,7 +39,7 @@ from carla_td3.exits import is_out_of_memory
 from carla_td3.pins import legacy_values
 
 _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
-_PATTERN = "step-*"
+_PATTERN, _NAME = "step-*", re.compile(r"(\.old-)?step-\d+")
 _BROKEN = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     *(RuntimeError, StopIteration, safetensors.SafetensorError),
@@ -135,7 +135,7 @@ def load(
         FormatError: another version of this program wrote the newest.
     """
     skipped: list[str] = []
-    for path in newest_first(run_dir / "checkpoints", _PATTERN):
+    for path in _all(run_dir / "checkpoints"):
         try:
             checkpoint = _read(path, tuple(skipped))
         except CheckpointError as error:
@@ -155,7 +155,7 @@ def load(
 
 def exists(run_dir: Path) -> bool:
     """Return whether the run has a finished checkpoint, damaged or not."""
-    return bool(newest_first(run_dir / "checkpoints", _PATTERN))
+    return bool(_all(run_dir / "checkpoints"))
 
 
 def read(
@@ -240,18 +240,23 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any
     write_synced(folder / _MANIFEST, _json(sealed({**manifest, "sha256": sums, "tensor_bytes": size})))
 
 
+def _all(root: Path) -> list[Path]:
+    """Return the folders of checkpoints, the newest first; a user's copies have other names, and stay."""
+    return [path for path in newest_first(root, _PATTERN) if _NAME.fullmatch(path.name)]
+
+
 def _prune(root: Path, keep: int) -> None:
     scores = _scores(root)
     best = sorted(scores, key=lambda path: (scores[path], path.name))[-1:]  # the newest among equals
-    keepers = {*newest_first(root, _PATTERN)[:keep], *best}
-    for path in newest_first(root, _PATTERN):
+    keepers = {*_all(root)[:keep], *best}
+    for path in _all(root):
         if path not in keepers:
             shutil.rmtree(path, ignore_errors=True)  # the new checkpoint is safe, whatever happens to this one
 
 
 def _scores(root: Path) -> dict[Path, float]:
     scores = {}
-    for path in newest_first(root, _PATTERN):
+    for path in _all(root):
         with contextlib.suppress(*_BROKEN):
             scores[path] = float(json.loads(read_whole(path / _MANIFEST))["score"])
     return scores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,6 +67,19 @@ def test_latest_names_the_newest_and_old_ones_go(tmp_path: Path) -> None:
         save(tmp_path, step, keep=3)
     assert names(tmp_path) == ["latest", "step-000000003", "step-000000004", "step-000000005"]
     assert (tmp_path / "checkpoints" / "latest").read_text() == "step-000000005\n"
+
+
+def test_a_users_copies_are_neither_counted_nor_removed(tmp_path: Path) -> None:
+    first = save(tmp_path, 100)
+    for name in ("step-000000100.bak", "step-best", "step-xyz"):
+        shutil.copytree(first, first.with_name(name))
+    (first.parent / "step-notes.txt").write_text("mine")
+    (first.parent / "latest").unlink()
+    for step in (200, 300):
+        save(tmp_path, step, keep=2)
+    own = {"step-000000100.bak", "step-best", "step-xyz", "step-notes.txt"}
+    assert set(names(tmp_path)) == {"latest", "step-000000200", "step-000000300", *own}
+    assert checkpoint.load(tmp_path, WIDTHS).step == 300
 
 
 def test_the_best_is_kept(tmp_path: Path) -> None:

@@ -101,5 +101,4 @@ def assign(values: dict[str, Any], dotted: str, value: Any) -> None:
         if not isinstance(inner, dict):
             raise ConfigError(f"{dotted}: {section} holds {inner!r}, expected a section.")
         values = inner
-    both = isinstance(value, dict) and isinstance(values.get(key), dict)
-    values[key] = _merge(values[key], value) if both else value
+    values.update(_merge(values, {key: value}))

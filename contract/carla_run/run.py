@@ -233,8 +233,8 @@ class Report:
 
     @property
     def _progress(self) -> Progress:
-        done, (*saved, name) = (self._step, _count(self.updates)), self._saved
-        return Progress(*done, name if tuple(saved) == done else None)
+        done = self._step, _count(self.updates)
+        return Progress(*done, self._saved[2] if self._saved[:2] == done else None)
 
     def _begin(self, run: RunPaths) -> None:
         try:

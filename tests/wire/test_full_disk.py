@@ -100,6 +100,7 @@ def test_a_disk_that_stays_full_ends_the_run_only_at_its_end(
 def test_a_disk_that_turns_read_only_costs_only_what_came_after(start_server: StartServer, tmp_path: Path) -> None:
     with failing_disk(tmp_path, mib=2 * ENOUGH_MIB) as disk:
         run = Run(disk.path / "run", start_server().port, WIDE, forked=True)
+        os.sync()  # the configuration is older than the error, so it survives it
         process = run.start("--max-timesteps", "20000")
         run.wait(lambda: len(run.events("checkpoint")) >= 2)
         kept, before = run.events("checkpoint")[-1], run.steps

@@ -49,7 +49,7 @@ from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.route import Planner, Route
 from carla_td3.env.session import BlockedStart, Session
 from carla_td3.evaluation import comparison, nocrash
-from carla_td3.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, Driver, driver
+from carla_td3.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, Driver, evaluated
 from carla_td3.evaluation.metrics import limit_s
 from carla_td3.evaluation.routes import completed, drive_again_if_lost
 from carla_td3.evaluation.video import VideoSummary, record, side_by_side
@@ -289,7 +289,7 @@ def environment_of(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Rout
     with lite_server(group.map) as port:
         config = configured(found.config, group, port)
         with environment(config) as env:
-            own = driver(group.kind, found.policy, config, lambda: env.hazards)
+            own = evaluated(group.kind, found.policy, config, lambda: env.hazards)
             yield env, own, nocrash.read(ROUTES / f"{_file(group.town)}.json", env.planner)
 
 

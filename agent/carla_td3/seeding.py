@@ -7,6 +7,7 @@ draws it, and the checkpoint keeps its state.)
 
 from __future__ import annotations
 
+import zlib
 from enum import IntEnum
 
 import numpy as np
@@ -24,8 +25,7 @@ class Purpose(IntEnum):
     SAMPLING = 4
     """Rows of a batch [update]."""
     EVALUATION = 5
-    """Random baseline and routes of evaluations [0: the same every time]; traffic of a route [CRC of the route's name].
-    """
+    """Routes of evaluations [0: the same every time]; traffic of a route, and its driver's numbers [of its name]."""
     DEMONSTRATIONS = 6
     """Rows of a batch from demonstrations [update]."""
     ERASING = 7
@@ -46,3 +46,8 @@ def generator(seed: int, purpose: Purpose, counter: int) -> np.random.Generator:
 def derived_seed(seed: int, purpose: Purpose, counter: int) -> int:
     """Return a 32-bit seed for code that needs an integer."""
     return int(np.random.SeedSequence([seed, purpose, counter]).generate_state(1)[0])
+
+
+def counter(name: str) -> int:
+    """Return the counter that stands for a name."""
+    return zlib.crc32(name.encode())

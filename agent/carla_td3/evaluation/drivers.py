@@ -17,8 +17,9 @@ from carla_td3.config import ActionRateConfig, AgentConfig
 from carla_td3.env.expert import Action, Expert, PidPurePursuit
 from carla_td3.env.hazards import Hazards
 from carla_td3.env.observation import DriverState, Frames, Observation
+from carla_td3.env.route_line import Route
 from carla_td3.exits import AgentError
-from carla_td3.seeding import Purpose, derived_seed, generator
+from carla_td3.seeding import Purpose, counter, derived_seed, generator
 from carla_td3.td3.exploration import GaussianNoise
 from carla_td3.td3.networks import Policy
 
@@ -200,19 +201,51 @@ def require_driver(name: str, policy: Policy | None) -> None:
         raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)
 
 
-def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callable[[], Hazards]) -> Driver:
+class PerRouteDriver:
+    """A driver that is made anew for each route: a drive doesn't depend on the drives before it.
+
+    So an evaluation that was interrupted drives as one that was not.
+
+    Args:
+        make: returns the driver of a route.
+    """
+
+    def __init__(self, make: Callable[[Route], Driver]) -> None:
+        self._make = make
+        self._route: Route | None = None
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        """Return the route's driver's action."""
+        if state.route is not self._route:
+            self._route, self._own = state.route, self._make(state.route)
+        return self._own.act(observation, state)
+
+
+def evaluated(name: str, policy: Policy | None, config: AgentConfig, ahead: Callable[[], Hazards]) -> Driver:
+    """Return the driver of this name, made anew for each route, with random numbers by the route's name.
+
+    Args, Raises: see ``driver``.
+    """
+    require_driver(name, policy)
+    return PerRouteDriver(lambda route: driver(name, policy, config, ahead, counter(route.name)))
+
+
+def driver(
+    name: str, policy: Policy | None, config: AgentConfig, ahead: Callable[[], Hazards], number: int = 0
+) -> Driver:
     """Return the driver of this name.
 
     Args:
         ahead: returns the hazards on the route ahead in the newest frame; only the expert gets it.
+        number: of the driver's random numbers, with the configuration's seed.
 
     Raises:
         AgentError: see ``require_driver``.
     """
     require_driver(name, policy)
     target_mps, actuators = config.environment.reward.target_speed_mps, config.environment.action_rate
-    delta_s, rng = config.simulator.fixed_delta_s, generator(config.seed, Purpose.EVALUATION, 0)
-    noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
+    delta_s, rng = config.simulator.fixed_delta_s, generator(config.seed, Purpose.EVALUATION, number)
+    noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, number))
     pid, expert = PidPurePursuit(target_mps, actuators=actuators), Expert(target_mps, delta_s, ahead, actuators)
     drivers: dict[str, Driver] = {
         "stop": StopDriver(),

@@ -7,7 +7,6 @@ no replay, draws no route.
 from __future__ import annotations
 
 import contextlib
-import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from carla_td3.env.session import BlockedStart, SimulatorLost
 from carla_td3.evaluation.drivers import Driver
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import Evaluation, RouteResult, Tally, limit_s
-from carla_td3.seeding import Purpose, derived_seed
+from carla_td3.seeding import Purpose, counter, derived_seed
 
 LOSSES_A_ROUTE = 3
 ROUNDS = 3
@@ -94,7 +93,7 @@ def evaluate(
 
 def traffic_seed(seed: int, route: Route) -> int:
     """Return the seed of the cars, pedestrians and weather on this route, the same for every driver."""
-    return derived_seed(seed, Purpose.EVALUATION, zlib.crc32(route.name.encode()))
+    return derived_seed(seed, Purpose.EVALUATION, counter(route.name))
 
 
 @dataclass(frozen=True)

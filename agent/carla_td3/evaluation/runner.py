@@ -13,7 +13,7 @@ from carla_td3.config import AgentConfig
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.route import Planner, Route, held_out_routes
 from carla_td3.evaluation import video
-from carla_td3.evaluation.drivers import Driver, driver
+from carla_td3.evaluation.drivers import Driver, evaluated
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import Evaluation
 from carla_td3.evaluation.routes import Steps, evaluate
@@ -89,4 +89,4 @@ class EvaluationRunner:
         return video.record(self._env, self._driver(name), routes, path, **limits)
 
     def _driver(self, name: str) -> Driver:
-        return driver(name, self._policy, self._config, lambda: self._env.hazards)
+        return evaluated(name, self._policy, self._config, lambda: self._env.hazards)

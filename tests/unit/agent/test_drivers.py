@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from carla_td3.env.expert import MAX_STEER_RAD, WHEELBASE_M, Expert, PidPurePurs
 from carla_td3.env.hazards import NOTHING, Hazards, Light
 from carla_td3.env.observation import DriverState
 from carla_td3.env.route import Route
-from carla_td3.evaluation.drivers import Driver, PolicyDriver, RandomDriver, ShovedDriver, StopDriver, driver
+from carla_td3.evaluation.drivers import Driver, PolicyDriver, RandomDriver, ShovedDriver, StopDriver, driver, evaluated
 from carla_td3.exits import AgentError
 from carla_td3.td3.networks import Policy
 from tests.unit.agent.roads import road
@@ -261,6 +262,24 @@ def test_a_policy_without_its_picture_acts_on_the_vector_alone() -> None:
     shown = [shuffled.act(each, state).tobytes() for each in seen]
     assert set(shown) <= set(own)
     assert sum(a == b for a, b in zip(shown, own, strict=True)) < 10
+
+
+@pytest.mark.parametrize("name", ["random", "expert-shoved", "td3-shuffled"])
+def test_a_drive_does_not_depend_on_drives_before_it(name: str) -> None:
+    policy = Policy(NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)))
+    pictures = np.random.default_rng(0).integers(0, 256, (200, 4, 84, 84), np.uint8)
+
+    def drives(*names: str) -> list[bytes]:
+        chosen, found = evaluated(name, policy, AgentConfig(), lambda: NOTHING), []
+        for each in names:
+            state = Bicycle(replace(BENDS, name=each)).state
+            seen = [{"image": picture, "vector": observation.vector(state, 2.0)} for picture in pictures]
+            found.append(b"".join(chosen.act(each, state).tobytes() for each in seen))
+        return found
+
+    first, second = drives("a", "b")
+    assert drives("b") == [second]
+    assert first != second
 
 
 def test_a_driver_that_cannot_be_is_refused() -> None:

@@ -163,6 +163,8 @@ def test_closing_it_removes_its_cameras_and_may_be_done_twice(module_server: Ser
     env.reset()
     env.close()
     env.close()
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.render()
     after = make(module_server.port)
     after.reset()
     driving(after).session.tick()

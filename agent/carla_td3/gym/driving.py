@@ -92,7 +92,7 @@ class RegisteredEnv(DrivingEnv):
         """Return the visual test's picture of the newest frame, (480, 880, 3) uint8, red first.
 
         Raises:
-            ResetNeeded: no drive has begun.
+            ResetNeeded: no drive has begun, or the environment is closed.
         """
         if self.render_mode is None:
             gymnasium.logger.warn('render() shows nothing: give gymnasium.make render_mode="rgb_array".')

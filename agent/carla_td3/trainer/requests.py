@@ -96,6 +96,6 @@ _ACTIONS: dict[RequestKind, Callable[[Training, Mapping[str, Any], str], None]] 
 _DONE = {
     RequestKind.CHECKPOINT: "A checkpoint is written.",
     RequestKind.DRAIN: "A checkpoint is written and the simulator given back; the agent waits for resume.",
-    RequestKind.RESUME: "A collector is started.",
+    RequestKind.RESUME: "The agent goes on collecting.",
     RequestKind.APPLY: "The agent goes on with these values.",
 }

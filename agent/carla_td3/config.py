@@ -86,7 +86,7 @@ class SimulatorConfig(Section):
     patience_s: float = Field(
         120.0, ge=0, description="Seconds to wait for a simulator before the agent ends with exit code 69."
     )
-    fixed_delta_s: float = Field(
+    fixed_delta_s: Annotated[float, Pin.ROWS] = Field(
         0.1, gt=0, le=0.1, description="Simulated seconds per step. CARLA's physics substeps allow 0.1 at most."
     )
 

@@ -97,7 +97,9 @@ def assign(values: dict[str, Any], dotted: str, value: Any) -> None:
     """
     *sections, key = dotted.split(".")
     for section in sections:
-        inner = values.setdefault(section, {})
+        if values.get(section) is None:  # a saved configuration says null for a section without values
+            values[section] = {}
+        inner = values[section]
         if not isinstance(inner, dict):
             raise ConfigError(f"{dotted}: {section} holds {inner!r}, expected a section.")
         values = inner

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.torch
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -164,6 +165,8 @@ def read(name: str | Path) -> PolicyFile:
         raise PolicyError(
             f"{path}: its card can't be read ({type(error).__name__}: {error}): get the file again."
         ) from None
+    if any(tensor.dtype != torch.float32 or not bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        raise PolicyError(f"{path}: has weights that aren't finite float32 numbers: get the file again.")
     if digest(tensors) != card.sha256:
         raise PolicyError(f"{path}: is damaged, its weights are not those of its card: get the file again.")
     return PolicyFile(path, card, values, tensors)

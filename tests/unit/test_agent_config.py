@@ -103,6 +103,14 @@ def test_a_section_that_is_set_leaves_what_it_doesnt_name(section: str) -> None:
     assert (changed.td3.batch_size, changed.td3.network.encoder) == (8, "detector")
 
 
+def test_a_key_of_a_section_that_a_file_leaves_out(tmp_path: Path) -> None:
+    saved = write(tmp_path / "config.yaml", "training: {towns: null}")
+    assert config.load(saved).training.towns is None
+    set_there = config.load(saved, {"training.towns.every_episodes": 5}).training.towns
+    assert set_there is not None
+    assert set_there.every_episodes == 5
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -20,6 +20,7 @@ from carla_td3.config import ConfigError, SimulatorConfig
 from carla_td3.env.expert import PidPurePursuit
 from carla_td3.env.observation import DriverState, Observation
 from carla_td3.env.route import held_out_routes
+from carla_td3.env.route_line import OtherMap
 from carla_td3.env.sensors import FrameCamera
 from carla_td3.env.session import NoSimulator, Session, SimulatorLost
 from carla_td3.evaluation.routes import completed, evaluate
@@ -263,6 +264,28 @@ def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServ
     evaluation = completed(evaluate(env, Killer(lose), chosen, "pid"))
     assert [result.route for result in evaluation.routes] == [route.name for route in chosen]
     assert all(result.success for result in evaluation.routes)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "drawn"])
+def test_a_simulator_with_another_map_gets_no_old_route(
+    start_server: StartServer, make_env: MakeEnv, given: bool
+) -> None:
+    server = start_server(map="Lite01")
+
+    def lose() -> None:
+        server.kill()
+        start_server(map="Lite02", port=server.port)
+
+    env = make_env(port=server.port)
+    chosen = held_out_routes(env.planner, env.config.route, 1, seed=1)
+    if given:
+        with pytest.raises(OtherMap, match=r"is of map Lite01, and the simulator at .* now has map Lite02: "):
+            completed(evaluate(env, Killer(lose), chosen, "pid"))
+    else:
+        env.reset()
+        lose()
+    env.reset()
+    assert env.planner.name == env.state.route.map == "Lite02"
 
 
 TRAFFIC = """

@@ -93,6 +93,8 @@ def test_the_task_comes_from_a_section_or_a_file(tmp_path: Path) -> None:
         ({"config": {"blocked": 7}}, "gymnasium.make: unknown key `environment.blocked`"),
         ({"simulator": {"port": 0}}, "gymnasium.make: `simulator.port` is 0"),
         ({"config": "no.yaml"}, "no.yaml: can't be read"),
+        ({"config": []}, r"config is \[\]: expected a file's path, a mapping or an EnvironmentConfig"),
+        ({"simulator": 2000}, "simulator is 2000: expected a mapping or a SimulatorConfig"),
         ({"render_mode": "ansi"}, "render_mode is 'ansi': expected rgb_array"),
         ({"ports": "32200-32203"}, "ports is '32200-32203': expected a list of ports"),
         ({"ports": 32200}, "ports is 32200: expected a list of ports"),

@@ -104,6 +104,18 @@ def test_changes_of_the_experiment(start_server: StartServer, forked_run: NewRun
     assert run.beat["updates"] == owed_later
 
 
+def test_another_ratio_of_updates_outlives_a_kill(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server(), settings=SETTINGS)
+    changed_at, _ = ended(run, stopped, steps=70)
+    seldom = ("--resume", "--set", "training.checkpoint_every_steps=20000", "--set", "training.updates_per_step=0.5")
+    run.start("--max-timesteps", "20000", *seldom)
+    run.wait(lambda: run.steps >= changed_at + 40)
+    killed(run)
+    end = run.steps + 20
+    run.train("--max-timesteps", str(end), *seldom)
+    assert run.beat["updates"] == changed_at - WARM_UP_STEPS + (end - changed_at) // 2
+
+
 def test_a_smaller_replay_keeps_the_newest_rows_and_a_larger_one_all(
     start_server: StartServer, forked_run: NewRun
 ) -> None:

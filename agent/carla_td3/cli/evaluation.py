@@ -111,6 +111,8 @@ class Outputs:
         for path in self.named:
             if path.is_dir():
                 raise AgentError(f"{path} is a folder, expected the name of a file.", Exit.BAD_CONFIG)
+            if self.named.count(path) > 1:
+                raise AgentError(f"{path} is named for two outputs: give each its own file.", Exit.USAGE)
         if self.video is not None and self.video.suffix != ".mp4":
             raise AgentError(f"--video {self.video}: expected a name that ends with .mp4.", Exit.USAGE)
         try:
@@ -153,7 +155,7 @@ def trained(
         raise ConfigError(
             f"{trained_in.config} is missing, which says what {path} was trained for: put it back, or give --config."
         )
-    resolved = options.resolve(config, trained_in, settings, **named)
+    resolved = options.resolve(config, trained_in, settings, continues=False, **named)
     widths = architecture(resolved)
     stack = FrameStack.of(resolved.environment.camera)
     policy = Policy(resolved.td3.network, stack)

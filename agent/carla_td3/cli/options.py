@@ -102,13 +102,17 @@ def run_directory(run_dir: Path | None, run_name: str) -> RunPaths:
     return RunPaths(run_dir if run_dir is not None else RUNS / run_name)
 
 
-def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | None, **named: Any) -> AgentConfig:
+def resolve(
+    path: Path | None, run: RunPaths | None, settings: Sequence[str] | None, *, continues: bool = True, **named: Any
+) -> AgentConfig:
     """Return the configuration of a command.
 
     Args:
         path: value of ``--config``.
-        run: its config.yaml is the default, and its ``overrides.yaml`` is applied last.
+        run: its config.yaml is the default, and its ``overrides.yaml`` is applied.
         settings: values of ``--set``.
+        continues: the command goes on with the run, so that its ``overrides.yaml`` wins over the options; it doesn't
+            over those of a command that only uses the run's driver.
         named: the other options, by their names in ``KEYS``; None if not given.
 
     Raises:
@@ -123,7 +127,8 @@ def resolve(path: Path | None, run: RunPaths | None, settings: Sequence[str] | N
             f"{saved} has other values than the last start wrote: a user changed them, or the disk did. They are used.",
             err=True,
         )
-    overrides = {**_given(settings, named), **({} if run is None else read_overrides(run))}
+    given, of_the_run = _given(settings, named), {} if run is None else read_overrides(run)
+    overrides = {**given, **of_the_run} if continues else {**of_the_run, **given}
     return _said(config.load(path or saved, overrides), overrides)
 
 

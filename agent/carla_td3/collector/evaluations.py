@@ -5,6 +5,7 @@ Owns how many routes and which drivers an order means, the result files and the 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from carla_td3.config import AgentConfig
 from carla_td3.env import observation
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.route import Route
+from carla_td3.env.route_line import OtherMap
 from carla_td3.evaluation import video
 from carla_td3.evaluation.drivers import TD3_DRIVER, Driver, compared
 from carla_td3.evaluation.metrics import Evaluation, table, write_csv, write_json
@@ -85,7 +87,15 @@ class RunEvaluations:
         return Rehearsed(before_mib=before_mib, after_mib=after_mib, encoder_mib=encoder_mib, routes=len(routes))
 
     def evaluate(self, order: Evaluate) -> Steps[Evaluated]:
-        """Drive the held-out routes and return the figures. A final evaluation also writes files and a video."""
+        """Drive the held-out routes and return the figures. A final evaluation also writes files and a video.
+
+        It begins again if a new simulator has another map.
+        """
+        while True:
+            with contextlib.suppress(OtherMap):
+                return (yield from self._evaluated(order))
+
+    def _evaluated(self, order: Evaluate) -> Steps[Evaluated]:
         self._status.state = CollectorState.EVALUATING
         yield
         routes = self._runner.routes()[: self._settings.final_episodes if order.final else self._settings.episodes]

@@ -24,7 +24,7 @@ from carla_td3.env.episode import Rules
 from carla_td3.env.hazards import Hazards
 from carla_td3.env.observation import DriverState, Frames, Observation
 from carla_td3.env.route import Planner
-from carla_td3.env.route_line import Route
+from carla_td3.env.route_line import OtherMap, Route
 from carla_td3.env.scene import Scene
 from carla_td3.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
 
@@ -149,6 +149,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
                 of a fresh environment.
 
         Raises:
+            OtherMap: the given route is of another map than the simulator has.
             BlockedStart: something stands where the given route starts, or at the start of each drawn one.
             ConfigError: an option is none of these; and as SimulatorOccupied, see ``Session.connect`` and ``Walkers``.
             NoSimulator: no simulator within the patience, or it died at each of a few attempts.
@@ -206,18 +207,31 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         raise last
 
     def _start_with_retries(self, route: Route | None, wanted: Conditions, rules: Rules) -> Drive:
-        """Return a drive on the given or a drawn route; retry the same route if the simulator dies."""
+        """Return a drive on the given or a drawn route; retry the same route if the simulator dies.
+
+        If it comes back with another map, another route is drawn.
+        """
+        drawn = route
         for _ in range(LOSSES_A_RESET):
             try:
-                route = route or self.planner.sample(self.np_random, self.config.route)
                 scene = self.scene
-                self._populate(route, wanted)
-                scene.set(route, wanted)
-                return Drive(scene, self.config, route, rules, self.np_random)
+                if drawn is None or drawn.map not in ("", self.planner.name):
+                    drawn = self._drawn(route)
+                self._populate(drawn, wanted)
+                scene.set(drawn, wanted)
+                return Drive(scene, self.config, drawn, rules, self.np_random)
             except SimulatorLost as loss:
                 self._forget_simulator()
                 last = loss
         raise NoSimulator(f"The simulator at {self.session.address} was lost {LOSSES_A_RESET} times in a row: {last}")
+
+    def _drawn(self, given: Route | None) -> Route:
+        if given is None:
+            return self.planner.sample(self.np_random, self.config.route)
+        raise OtherMap(
+            f"Route {given.name} is of map {given.map}, and the simulator at {self.session.address} now has map "
+            f"{self.planner.name}: give it {given.map}, or begin again with routes of {self.planner.name}."
+        )
 
     def _populate(self, route: Route, wanted: Conditions) -> None:
         assert self._scene is not None

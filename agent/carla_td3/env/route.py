@@ -112,13 +112,7 @@ class Planner:
         Raises:
             RouteError: there is none, or it makes a U-turn.
         """
-        if start.lane == end.lane and end.index > start.index:
-            lanes = [start.lane]
-        else:
-            try:
-                lanes = nx.dijkstra_path(self._graph, start.lane, end.lane)
-            except nx.NetworkXNoPath:
-                raise RouteError(f"Map {self.name} has no way from {start.name} to {end.name}.") from None
+        lanes = self._way(start, end)
         turns = self._turns(lanes)
         if any(abs(turn) > U_TURN_RAD for turn in turns):
             raise RouteError(f"The way from {start.name} to {end.name} makes a U-turn.")
@@ -129,7 +123,18 @@ class Planner:
         stop = len(line) - len(pieces[-1].line) + end.index + 1
         kept = slice(start.index, stop)
         count = sum(abs(turn) > TURN_RAD for turn in turns)
-        return Route.through(f"{start.name}>{end.name}", line[kept], width[kept], count, junction[kept])
+        return Route.through(f"{start.name}>{end.name}", line[kept], width[kept], count, junction[kept], self.name)
+
+    def _way(self, start: LanePoint, end: LanePoint) -> list[LaneKey]:
+        if start.lane == end.lane and end.index > start.index:
+            return [start.lane]
+        try:
+            if start.lane != end.lane:
+                return nx.dijkstra_path(self._graph, start.lane, end.lane)
+            # An end behind the start: round and back into the same lane.
+            return [start.lane, *nx.multi_source_dijkstra(self._graph, set(self._graph[start.lane]), end.lane)[1]]
+        except (nx.NetworkXNoPath, ValueError):  # ValueError: the lane goes on nowhere
+            raise RouteError(f"Map {self.name} has no way from {start.name} to {end.name}.") from None
 
     def _from(
         self, start: LanePoint, rng: np.random.Generator, config: RouteConfig, split: Split, min_turns: int

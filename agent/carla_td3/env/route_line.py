@@ -23,12 +23,18 @@ RESOLUTION_M = 1.0
 # How far a projection may move from its hint: more than a car drives in a step, less than a loop of the route.
 WINDOW_BACK_M, WINDOW_AHEAD_M = 6.0, 9.0
 SMOOTHING_POINTS = 3
+LEAST_HALF_LANE_M = 0.5
+"""A turning lane may begin with no width, and distances from the line are divided by it."""
 
 
 class RouteError(ExitError):
     """No such route; the message is one sentence for a person."""
 
     code = Exit.BAD_CONFIG
+
+
+class OtherMap(RouteError):  # noqa: N818 (a state of the simulator)
+    """The route is of another map than the simulator has."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +73,23 @@ class Route:
     """Junctions at which the heading changes by more than 45°."""
     junction: NDArray[np.bool_]
     """(n,) whether the point lies in a junction."""
+    map: str = ""
+    """Name of its map; empty if unknown."""
 
     @classmethod
     def through(
-        cls, name: str, line: FloatArray, half_lane: FloatArray, turns: int, junction: NDArray[np.bool_] | None = None
+        cls,
+        name: str,
+        line: FloatArray,
+        half_lane: FloatArray,
+        turns: int,
+        junction: NDArray[np.bool_] | None = None,
+        map: str = "",
     ) -> Route:
         """Return the route along ``line`` (n, 3), resampled evenly and smoothed over lane seams.
 
         Args:
+            half_lane: (n,) metres; where a lane begins with no width, ``LEAST_HALF_LANE_M`` counts.
             junction: (n,) which points of the line lie in a junction; None for none.
 
         Raises:
@@ -92,9 +107,9 @@ class Route:
         s = arc_length(points)
         yaw = _tangents(points)
         curvature = np.gradient(yaw, s)
-        width = np.interp(even, raw_s, half_lane)
+        width = np.interp(even, raw_s, half_lane).clip(min=LEAST_HALF_LANE_M)
         inside = np.interp(even, raw_s, junction) > 0.5
-        return cls(name, points, s, yaw, curvature, width, float(line[0, 2]), turns, inside)
+        return cls(name, points, s, yaw, curvature, width, float(line[0, 2]), turns, inside, map)
 
     @cached_property
     def length_m(self) -> float:

@@ -116,6 +116,10 @@ def resolved(config: Task | None, simulator: Address | None) -> tuple[Environmen
     Raises:
         ConfigError: a file can't be read, or a key or value is wrong.
     """
+    if not isinstance(config, EnvironmentConfig | Mapping | str | Path | None):
+        raise ConfigError(f"config is {config!r:.60}: expected a file's path, a mapping or an EnvironmentConfig.")
+    if not isinstance(simulator, SimulatorConfig | Mapping | None):
+        raise ConfigError(f"simulator is {simulator!r:.60}: expected a mapping or a SimulatorConfig.")
     if isinstance(config, EnvironmentConfig) and isinstance(simulator, SimulatorConfig):
         return config, simulator
     path = Path(config) if isinstance(config, str | Path) else None

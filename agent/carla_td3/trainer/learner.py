@@ -101,6 +101,8 @@ class Learner:
         pacing = Pacing.of(config, self._last_pacing, self.steps)
         self._counters, self.pacing = resumed(self.counters(), pacing, config.training.total_steps)
         """Schedule of updates over steps; saved with each checkpoint."""
+        self.changes_ratio = self._last_pacing is not None and self._last_pacing.ratio != pacing.ratio
+        """Whether this start has another ratio of updates to steps than the last checkpoint."""
         self._losses = Means()
         self.update_ms: float | None = None
         """Milliseconds per update, sampling included; None before the first."""

@@ -150,6 +150,8 @@ class TrainingLoop:
     def _prepare(self) -> None:
         self._learner.dry_run()
         self._learner.publish()
+        if self._learner.changes_ratio:  # a start after a kill must know from which step on it holds
+            self._store.save_if_possible("updates_per_step changed")
         self._fleet.start()
 
     def _loop(self) -> Exit:

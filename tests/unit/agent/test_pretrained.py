@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,20 @@ def test_settings_that_do_fit_are_taken(written: Path) -> None:
         evaluation.trained(written, pretrained=str(written))
 
 
-def _header(path: Path, **changed: str) -> None:
+def _header_of(path: Path) -> dict[str, str]:
     with safetensors.safe_open(path, framework="pt") as file:
-        header = {**file.metadata(), **changed}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return dict(file.metadata())
+
+
+def _header(path: Path, **changed: str) -> None:
+    header, tensors = {**_header_of(path), **changed}, pretrained.read(path).tensors
     safetensors.torch.save_file(tensors, path, {name: text for name, text in header.items() if text})
+
+
+def _weights(path: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    found = pretrained.read(path)
+    tensors = {name: change(tensor) for name, tensor in found.tensors.items()}
+    safetensors.torch.save_file(tensors, path, _header_of(path))
 
 
 def _flip(path: Path) -> None:
@@ -140,13 +150,15 @@ def _flip(path: Path) -> None:
         (Path.unlink, "can't be read as a policy"),
         (lambda path: path.write_bytes(b"torn"), "can't be read as a policy"),
         (_flip, "is damaged"),
+        (lambda path: _weights(path, lambda tensor: tensor * math.nan), "aren't finite float32 numbers"),
+        (lambda path: _weights(path, lambda tensor: tensor.bfloat16()), "aren't finite float32 numbers"),
         (lambda path: _header(path, format="2"), "has format 2, this version reads 1"),
         (lambda path: _header(path, card=""), "holds tensors but no card"),
         (lambda path: _header(path, card=json.dumps({"who": 1})), "its card can't be read"),
         (lambda path: _header(path, configuration="{"), "its card can't be read"),
         (lambda path: _header(path, configuration="[" * 100_000), "its card can't be read"),
     ],
-    ids=["missing", "torn", "bit", "format", "no card", "card", "configuration", "deep"],
+    ids=["missing", "torn", "bit", "nan", "bfloat16", "format", "no card", "card", "configuration", "deep"],
 )
 def test_a_file_that_cannot_be_used_is_one_sentence(written: Path, spoil: Callable[[Path], object], says: str) -> None:
     spoil(written)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 
@@ -111,6 +112,18 @@ def test_as_many_drives_as_asked_for_begin_before_a_sign() -> None:
     assert near(1.0, "held_out") < 10
 
 
+def test_an_end_behind_the_start_is_reached_on_the_way_round(planner: Planner) -> None:
+    found = 0
+    for start in planner.places:
+        for end in planner.places:
+            if start.lane == end.lane and end.index <= start.index:
+                with contextlib.suppress(RouteError):
+                    route, found = planner.route(start, end), found + 1
+                    assert route.length_m > 30.0
+                    assert route.map == planner.name
+    assert found or planner.name.startswith("Lite")
+
+
 def test_a_map_without_the_wanted_route_is_refused(planner: Planner) -> None:
     config = RouteConfig(min_length_m=9_000, max_length_m=9_100)
     with pytest.raises(RouteError, match=r"has no train route of 9000 to 9100 m .*: widen environment\.route"):
@@ -175,6 +188,13 @@ def test_points_ahead_are_interpolated_to_the_last_bit(s_m: float, spacing_m: fl
     by_axis = [np.interp(wanted, route.s, route.points[:, axis]) for axis in (0, 1)]
     expected = np.stack(by_axis, axis=1)[before_end]
     np.testing.assert_array_equal(route.ahead(s_m, 25, spacing_m)[before_end], expected)
+
+
+def test_a_lane_that_begins_with_no_width_counts_as_a_metre_wide() -> None:
+    flat = np.column_stack([np.arange(0.0, 20.0), np.zeros(20), np.zeros(20)])
+    route = Route.through("opens", flat, np.linspace(0.0, 1.75, 20), 0)
+    assert route.project(0.0, 0.004, 0.0).half_lane_m == 0.5
+    assert route.half_lane[-1] == pytest.approx(1.75)
 
 
 def test_two_points_are_no_route() -> None:

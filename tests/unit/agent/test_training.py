@@ -207,6 +207,9 @@ def test_a_checkpoint_by_its_own_name_is_of_its_run(run: RunPaths, monkeypatch: 
     with pytest.raises(config.ConfigError, match=r"config.yaml is missing, which says what .* was trained for"):
         evaluation.trained(alone)
     assert evaluation.trained(alone, run.config).config == trained_for
+    run.overrides.write_text("seed: 7")
+    assert evaluation.trained(run.path).config.seed == 7
+    assert evaluation.trained(run.path, settings=["seed=8"]).config.seed == 8
 
 
 @pytest.mark.parametrize(
@@ -216,6 +219,7 @@ def test_a_checkpoint_by_its_own_name_is_of_its_run(run: RunPaths, monkeypatch: 
         (evaluation.Outputs(csv=Path()), "is a folder, expected the name of a file"),
         (evaluation.Outputs(video=Path("film")), "--video film: expected a name that ends with .mp4"),
         (evaluation.Outputs(video=Path("film.webm")), "expected a name that ends with .mp4"),
+        (evaluation.Outputs(json=Path("a"), csv=Path("a")), "a is named for two outputs: give each its own file"),
     ],
     ids=str,
 )

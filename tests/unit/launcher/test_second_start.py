@@ -31,6 +31,7 @@ from carla_launcher.up import locked
 from carla_launcher.up import run as up_run
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
+from carla_run.files import append_line
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
 from carla_run.sealed import unsealed
@@ -522,6 +523,14 @@ def test_a_command_goes_on_without_its_state(ran: RunPaths, lose: Callable[[RunP
     with pytest.raises(RefusedError, match="already holds a run"):
         resuming.run_request(ran, given)
     assert resuming.run_request(ran, given, resume=True).began
+
+
+def test_a_run_that_ended_on_a_full_disk_wasnt_killed(ran: RunPaths) -> None:
+    spoiled(ran, "state", value="running")
+    assert [each.killed for each in [resuming.previous_run(ran)] if each] == [True]
+    append_line(ran.launcher_events, b'{"event": "run_ended", "cause": "the agent finished", "exit_code": 0}')
+    with pytest.raises(RefusedError, match="already holds a run: add --resume"):
+        resuming.run_request(ran, RunOptions())
 
 
 def test_a_lost_program_file_is_asked_for(ran: RunPaths) -> None:

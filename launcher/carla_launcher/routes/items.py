@@ -62,7 +62,7 @@ def _lines(text: str) -> list[str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise ProgramFileError(f"{path}: the items can't be read ({error.strerror}).") from None
 

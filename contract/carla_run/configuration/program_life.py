@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from carla_run.configuration.section import Section
+from carla_run.configuration.section import Section, refuse_odd_variable
 
 
 class End(str, Enum):
@@ -191,4 +191,6 @@ class Setting(Section):
     @model_validator(mode="after")
     def _is_one_way(self) -> Setting:
         _one_of(self, "a setting", ("word", "environment", "yaml"))
+        if self.environment is not None:
+            refuse_odd_variable(self.environment)
         return self

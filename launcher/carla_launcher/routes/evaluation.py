@@ -168,7 +168,7 @@ def _rules(program: Path) -> Routes:
     """
     if (rules := program_file.load(program).routes) is None:
         raise ProgramFileError(f"{program} has no `routes`: examples/programs/leaderboard.yaml has it.")
-    folder = (program.absolute().parent / (rules.folder or Path()).expanduser()).resolve()
+    folder = (program.absolute().parent / (rules.folder or Path())).resolve()
     if not folder.is_dir():
         raise ProgramFileError(f"{program}: routes.folder is {folder}, expected a folder that is there.")
     word = rules.command[0]

@@ -183,7 +183,9 @@ class Setting(Section):
     )
     environment: str | None = Field(None, description="Environment variable that gets the value.")
     yaml: Path | None = Field(
-        None, description="YAML file that the command names. The command gets a copy with the new value instead."
+        None,
+        description="YAML file that the command names, and `resume.command` if there is one. The command gets a copy "
+        "with the new value instead.",
     )
     key: str | None = Field(None, description="Dotted key in that YAML file. Default: the rung's key.")
     value: Any = Field(None, description="Value before any rung is taken, if neither command nor YAML has one.")

@@ -179,6 +179,11 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_none(tmp_path: Path) -> None:
         ((sys.executable,), {"settings": {"a": {"yaml": "b.yaml"}}}, "settings.a.yaml is b.yaml, which isn't in"),
         ((sys.executable,), {"settings": {"a": {"yaml": "train.yaml"}}}, "no word of the command names it"),
         ((sys.executable,), {"resume": {"command": ["no-such"]}}, "no-such: the command isn't there"),
+        (
+            (sys.executable, "train.yaml"),
+            {"settings": {"a": {"yaml": "train.yaml"}}, "resume": {"command": [sys.executable, "--resume"]}},
+            "settings.a.yaml is train.yaml, and no word of resume.command names it: name it there.",
+        ),
     ],
 )
 def test_a_command_that_cant_be_is_refused_in_a_sentence(

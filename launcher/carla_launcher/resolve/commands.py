@@ -106,9 +106,13 @@ def _refuse_missing(command: Command) -> None:
 
 
 def _refuse_places(command: Command, options: RunOptions) -> None:
-    named = [f"{{{name}}}" for name in PLACES if any(f"{{{name}}}" in word for word in command.words)]
+    resume = command.file.resume
+    words = command.words if resume is None else (*command.words, *resume.words, *resume.command)
+    named = [f"{{{name}}}" for name in PLACES if any(f"{{{name}}}" in word for word in words)]
     if named and options.simulator is SimulatorKind.NONE:
-        raise RefusedError(f"The command names {', '.join(named)}, and --simulator none has none: leave either out.")
+        raise RefusedError(
+            f"The command, or its resume, names {', '.join(named)}, and --simulator none has none: leave either out."
+        )
 
 
 def _refuse_yaml(command: Command, key: str, path: Path) -> None:

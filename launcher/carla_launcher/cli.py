@@ -72,6 +72,8 @@ RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's 
 def _fits(name: str | None) -> str | None:
     if name is not None and name.startswith("-"):
         raise typer.BadParameter(f"{name} begins with a dash: commands would read it as an option.")
+    if name and (not Path(name).name or ".." in Path(name).parts):
+        raise typer.BadParameter(f"{name} names no folder in --runs-dir: expected a name, as night-1.")
     size = len(os.fsencode(name or ""))
     if size > MOST_NAME_BYTES:
         raise typer.BadParameter(f"{size} bytes are too long: expected at most {MOST_NAME_BYTES}.")

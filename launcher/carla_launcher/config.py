@@ -121,7 +121,7 @@ class SimulatorLimits(Section):
     @field_validator("map_dir")
     @classmethod
     def _is_absolute(cls, folder: Path | None) -> Path | None:
-        if folder is not None and not (folder := folder.expanduser()).is_absolute():
+        if folder is not None and not folder.is_absolute():
             raise ValueError(
                 f"simulator.map_dir is {folder}, expected an absolute path (from / or ~): the next start may be in "
                 "another folder"

@@ -51,17 +51,24 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, command: st
             run.
     """
     with contextlib.ExitStack() as open_page:  # until the report is written, so that an open page shows the end
-        ending = _run(run_, options, resume, say, open_page)
+        ending = _run(run_, options, resume, say, open_page, of_command=command == "run")
         summary.print_summary(run_, ending, say, command)
     return ending
 
 
-def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page: contextlib.ExitStack) -> Ending:
+def _run(
+    run_: RunPaths,
+    options: RunOptions,
+    resume: bool,
+    say: Say,
+    open_page: contextlib.ExitStack,
+    of_command: bool,
+) -> Ending:
     stop = StopRequests()
     stop.install(closing_terminal=True)
-    asked = run_request(run_, options, resume)  # refuse before writing anything
+    asked = run_request(run_, options, resume, of_command)  # refuse before writing anything
     with locked(run_, asked.limits) as lock:
-        asked = run_request(run_, options, resume)
+        asked = run_request(run_, options, resume, of_command)
         prepared = _prepared(asked, stop, hooks.begin_step(run_, os.environ, time.time()))
         wanted = asked.options
         for note in (*asked.notes, *filter(None, [prepared.resolved.note]), *prepared.planned.notes):

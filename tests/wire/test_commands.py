@@ -240,6 +240,34 @@ def test_one_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> N
     assert "--resume" in output
 
 
+SAVES = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\nprint('ready', flush=True)"
+REPORTS = """
+import time
+from carla_run import run
+with run.report(sigterm=True) as report:
+    print("ready", flush=True)
+    while not report.stop_asked:
+        report.step(1)
+        report.requests()
+        time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (f"{SAVES}\ntime.sleep(99)", "stopped on request (SIGTERM); the agent ended (signal 15)"),
+        (REPORTS, "the agent stopped on request and wrote its checkpoint"),  # and exits with 0
+    ],
+)
+def test_a_stop_in_the_programs_own_way_is_told_as_it_was(tmp_path: Path, script: str, reason: str) -> None:
+    launched = start_alone(tmp_path, "{resume: {words: []}, alive: {log: ready, within_s: 60}}", script)
+    launched.until(lambda: launched.events("verified"))
+    launched.process.send_signal(signal.SIGTERM)
+    output = launched.output()
+    assert (launched.process.returncode, launched.state["reason"]) == (75, reason), output
+
+
 LINGERS = f"{STUBBORN.replace('ready', 'Finished')}"
 CRASHES = "import os\nopen('model.zip', 'w').close()\nos.abort()"
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from carla_run.configuration.section import Section
+from carla_run.configuration.section import Section, refuse_odd_variable
 
 
 class End(str, Enum):
@@ -183,7 +183,9 @@ class Setting(Section):
     )
     environment: str | None = Field(None, description="Environment variable that gets the value.")
     yaml: Path | None = Field(
-        None, description="YAML file that the command names. The command gets a copy with the new value instead."
+        None,
+        description="YAML file that the command names, and `resume.command` if there is one. The command gets a copy "
+        "with the new value instead.",
     )
     key: str | None = Field(None, description="Dotted key in that YAML file. Default: the rung's key.")
     value: Any = Field(None, description="Value before any rung is taken, if neither command nor YAML has one.")
@@ -191,4 +193,6 @@ class Setting(Section):
     @model_validator(mode="after")
     def _is_one_way(self) -> Setting:
         _one_of(self, "a setting", ("word", "environment", "yaml"))
+        if self.environment is not None:
+            refuse_odd_variable(self.environment)
         return self

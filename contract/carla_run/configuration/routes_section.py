@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from carla_run.configuration.section import Section
+from carla_run.configuration.section import Section, refuse_odd_variable
 
 PLACES = ("item", "host", "port", "tm_port", "result", "folder", "gpu")
 _PLACE = re.compile(r"\{([a-z_]+)\}")
@@ -136,12 +136,14 @@ class Routes(Section):
     @field_validator("result")
     @classmethod
     def _is_a_name(cls, result: str) -> str:
-        if not result or PurePath(result).name != result or result == "log.txt":
+        if not result or PurePath(result).name != result or result in ("..", "log.txt"):
             raise ValueError(f"result is {result!r}, expected the name of a file in the drive's folder, as result.json")
         return result
 
     @model_validator(mode="after")
     def _fills_in_what_there_is(self) -> Routes:
+        for name in self.environment:
+            refuse_odd_variable(name)
         used = set(self._places())
         if odd := sorted(used - {*PLACES}):
             raise ValueError(f"command or environment has {{{odd[0]}}}; known are {{{'}, {'.join(PLACES)}}}")

@@ -5,7 +5,9 @@ Checks every value of every model: numbers are finite, and `true` is no number. 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -31,6 +33,25 @@ class Section(BaseModel):
         if any(abs(each) > LARGEST for each in whole):
             raise PydanticCustomError("too_large", "a number below 2^63")
         return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_a_path_as_in_a_shell(cls, value: object, info: ValidationInfo) -> object:
+        """Read `~` at the beginning of a path as the user's home."""
+        is_path = Path in set(_leaves(cls.model_fields[str(info.field_name)].annotation))
+        if not is_path or not isinstance(value, str | Path):
+            return value
+        return os.path.expanduser(value)  # noqa: PTH111 (pathlib's raises for ~nobody)
+
+
+def refuse_odd_variable(name: str) -> None:
+    """Refuse what can't be the name of an environment variable, in a model's validator.
+
+    Raises:
+        ValueError: it can't be.
+    """
+    if not name or "=" in name:
+        raise ValueError(f"{name!r} can't be the name of an environment variable; expected text without =")
 
 
 def _values(value: object) -> list[object]:

@@ -13,6 +13,8 @@ import yaml
 
 MOST_BYTES, MOST_VALUES = 4 << 20, 100_000
 """Largest file, and most values in it, each counted as often as an alias repeats it."""
+_IN_NO_PATH = re.compile("[\0\ud800-\udfff]")
+"""NUL, and halves of characters, which only an escape such as ``\\0`` can write."""
 
 
 class YamlError(ValueError):
@@ -27,6 +29,15 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.deep_construct = True
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        node = super().compose_scalar_node(anchor)
+        if odd := _IN_NO_PATH.search(node.value):
+            where = f"in line {node.start_mark.line + 1}"
+            raise YamlError(
+                f"has the character {odd[0]!r} {where}, which no word, variable or path can have: remove it"
+            )
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)

@@ -6,6 +6,7 @@ Owns how a value of a rung reaches it. Starts nothing; the words go to no shell,
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ class Command:
 
     def checkpoints(self, since_s: float) -> list[Path]:
         """Return its checkpoints that were written since then, the newest first; empty where no pattern says which."""
-        pattern = "" if self.file.resume is None else self.file.resume.checkpoint
+        pattern = "" if self.file.resume is None else os.path.expanduser(self.file.resume.checkpoint)  # noqa: PTH111
         found = glob.glob(pattern, root_dir=self.folder, recursive=True) if pattern else []  # noqa: PTH207 (it may be from /)
         # A program that runs removes its old ones meanwhile, and may have a link that leads to one of them.
         written = {path: time_s for path in map(self.folder.joinpath, found) if (time_s := written_s(path)) is not None}

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from carla_launcher.decide.ladder import AppliedRung
+from carla_run.events import LauncherEvent
 from carla_run.files import MOST_BYTES, open_to_read
 from carla_run.paths import RunPaths
 from carla_run.readers import last_lines, number, object_of
@@ -176,7 +177,7 @@ def read_previous(run: RunPaths) -> PreviousLauncher | None:
         raise UnusableStateError(f"{run.launcher_state} can't be used: {reason(error)}") from None
     if is_damaged(said):
         raise UnusableStateError(f"{run.launcher_state} is damaged (its checksum is another)")
-    killed = state.state != "stopped"
+    killed = with_end(run, {"state": state.state})["state"] != "stopped"
     incidents = state.incidents + killed  # a killed launcher is an incident, which the next one handles
     incident = f"i{incidents}" if killed else ""
     # The last launcher's state is over: a reader of the new pid must not take it for the new launcher's.
@@ -186,6 +187,14 @@ def read_previous(run: RunPaths) -> PreviousLauncher | None:
     return PreviousLauncher(
         fresh, killed, writable_by_others(run.launcher_state, saved) or writable_by_others(run.path, folder)
     )
+
+
+def with_end(run: RunPaths, launcher: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what ``launcher.json`` has, with the end that only the journal has: a full disk takes a line last."""
+    row = object_of(last_lines(run.launcher_events))
+    if launcher.get("state", "stopped") == "stopped" or row.get("event") != LauncherEvent.RUN_ENDED:
+        return launcher
+    return {**launcher, "state": "stopped", "exit_code": row.get("exit_code"), "reason": row.get("cause")}
 
 
 def _last_sign(run: RunPaths, state: LauncherState, incident: str) -> Standstill | None:

@@ -324,7 +324,8 @@ class Supervisor:
         """
         if wanted.code != Exit.STOPPED:
             return wanted
-        if ended.code in (KILLED, TERMINATED) and not ended.done and self._run.spec.resumes:
+        of_command = self._run.spec.command is not None
+        if ended.code in (KILLED, TERMINATED) and not of_command:  # a command may have saved in its own handler
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent wrote no new checkpoint, the last one is valid")
         if (over := self._ending_of(ended)) and not self._may_mean_stopped(ended):
             return over
@@ -332,7 +333,7 @@ class Supervisor:
             before = f"the agent had ended before ({exit_in_words(ended.code)})"
             before += ", its last checkpoint is valid" if self._run.spec.resumes else ""
             return Ending(Exit.STOPPED, f"{wanted.reason}; {before}")
-        if self._run.spec.command is not None:
+        if of_command:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")
         return Ending(ended.code, f"the agent crashed ({exit_in_words(ended.code)})")
 

@@ -24,6 +24,7 @@ from carla_run.configuration import program_life
 from carla_run.configuration.program_file import ProgramFile
 from carla_run.configuration.program_life import Alive, End
 from carla_run.events import Failed, MemoryPool
+from carla_run.exits import Exit
 from carla_run.files import write_whole, written_s
 from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
 from carla_run.memory.errors import Meaning, disk_is_full, meaning_of, no_simulator
@@ -88,7 +89,7 @@ class CommandMonitor:
         if self._is_reporting(program):
             seen = self._reporting.look(now_s, program)
             if seen.ended is not None:
-                return replace(seen, ended=self._judged(seen.ended))
+                return replace(seen, ended=self._judged(self._as_reported(seen.ended, seen.beat)))
             return replace(seen, done=self._done.shown(now_s) if seen.running else None)
         self._reporting.look(now_s, program)
         if program is None:
@@ -179,9 +180,18 @@ class CommandMonitor:
     def _judged(self, ended: Ended) -> Ended:
         if ended.code not in self._file.exits:
             return replace(ended, done=self._done.shown_before(ended, last_lines(self._log, LAST_LINES)))
-        undone = self._done.missing
-        shows = self._file.done is not None and not undone
-        return replace(ended, undone=undone, left=0 if shows else ended.left) if self._finishes(ended) else ended
+        if not self._finishes(ended):
+            return ended
+        return replace(ended, undone=self._done.missing, left=0 if self._shows_done else ended.left)
+
+    def _as_reported(self, ended: Ended, beat: Heartbeat | None) -> Ended:
+        """Return an end with the code that the program reported: to exit with it is easily left out."""
+        stopped = beat is not None and beat.exit_code == Exit.STOPPED and not self._shows_done
+        return replace(ended, code=int(Exit.STOPPED)) if stopped and ended.code == Exit.FINISHED else ended
+
+    @property
+    def _shows_done(self) -> bool:
+        return self._file.done is not None and not self._done.missing
 
     def _finishes(self, ended: Ended) -> bool:
         return self._file.exits.get(ended.code) is End.FINISHED

@@ -106,16 +106,22 @@ def _refuse_missing(command: Command) -> None:
 
 
 def _refuse_places(command: Command, options: RunOptions) -> None:
-    named = [f"{{{name}}}" for name in PLACES if any(f"{{{name}}}" in word for word in command.words)]
+    resume = command.file.resume
+    words = command.words if resume is None else (*command.words, *resume.words, *resume.command)
+    named = [f"{{{name}}}" for name in PLACES if any(f"{{{name}}}" in word for word in words)]
     if named and options.simulator is SimulatorKind.NONE:
-        raise RefusedError(f"The command names {', '.join(named)}, and --simulator none has none: leave either out.")
+        raise RefusedError(
+            f"The command, or its resume, names {', '.join(named)}, and --simulator none has none: leave either out."
+        )
 
 
 def _refuse_yaml(command: Command, key: str, path: Path) -> None:
     if not (command.folder / path).is_file():
         raise RefusedError(f"settings.{key}.yaml is {path}, which isn't in {command.folder}; name the program's file.")
-    if not any(command.is_file(word, path) for word in command.words):
-        raise RefusedError(f"settings.{key}.yaml is {path}, and no word of the command names it: name it there.")
+    resumes = () if command.file.resume is None else command.file.resume.command
+    for what, words in (("the command", command.words), ("resume.command", resumes or command.words)):
+        if not any(command.is_file(word, path) for word in words):
+            raise RefusedError(f"settings.{key}.yaml is {path}, and no word of {what} names it: name it there.")
 
 
 @dataclass(frozen=True)

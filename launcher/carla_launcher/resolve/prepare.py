@@ -68,7 +68,7 @@ def prepare(asked: RunRequest, step_before: StepBefore | None = None) -> Prepare
     spec = replace(
         resolved.spec,
         port=port_of(options, PORTS * count, before, resolved.spec.in_containers),
-        resume=run.holds_a_run() if resolved.spec.command is None else before is not None and before.agent is not None,
+        resume=asked.began,
         tm_port=_tm_port(),
         gpu_uuids=(uuid(cards.simulator), uuid(cards.agent)) if needed else ("", ""),
         simulators=count,

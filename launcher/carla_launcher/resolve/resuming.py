@@ -5,7 +5,7 @@ Merges key by key, and drops earlier options that other users could have written
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from carla_launcher.resolve import agent_args, commands
 from carla_launcher.simulators import NAMED, Elsewhere, NoSimulator
 from carla_run import formats
 from carla_run.configuration.program_file import ProgramFileError
+from carla_run.events import LauncherEvent
 from carla_run.paths import RunPaths, names_preset
+from carla_run.readers import items, read_lines
 
 NOT_GIVEN = "not given"
 
@@ -40,6 +42,7 @@ class RunRequest:
         options: the options, merged with the earlier ones; the agent's configuration is named.
         limits: the launcher's configuration.
         before: state of the earlier run; None for a new run, or if unknown.
+        began: the agent or the command was started in this run before.
         gpu_uuids: UUIDs of the GPUs that simulator and agent used before; empty for none, or if others are named now.
         changed: values before and now, by option or by the agent's key.
         notes: sentences for the user.
@@ -49,6 +52,7 @@ class RunRequest:
     options: RunOptions
     limits: LauncherConfig
     before: LauncherState | None = None
+    began: bool = False
     gpu_uuids: tuple[str, str] = ("", "")
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -84,9 +88,10 @@ class PreviousRun:
             "command": bool(saved.command),
             "program": saved.program is not None,
         }
+        given = {name: f"--{name.replace('_', '-')}" for name in commands} | {"command": "The command"}
         return {
-            name: f"--{name.replace('_', '-')} of the earlier start isn't used, since {self.writable_by_others}: "
-            "give it again."
+            name: f"{given[name]} of the earlier start isn't used, since {self.writable_by_others}: "
+            f"give it again{' after --' if name == 'command' else ''}."
             for name, runs in commands.items()
             if self.writable_by_others and runs
         }
@@ -113,13 +118,14 @@ def previous_run(run: RunPaths) -> PreviousRun | None:
     return PreviousRun(found.state, options, found.killed, found.writable_by_others)
 
 
-def run_request(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRequest:
+def run_request(run: RunPaths, given: RunOptions, resume: bool = False, of_command: bool = False) -> RunRequest:
     """Return the request of a start.
 
     Args:
         run: the run; an existing one needs ``resume``, unless its launcher was killed.
         given: the options given now.
         resume: the run may be one that has ended.
+        of_command: a command is to run, and never the agent.
 
     Raises:
         RefusedError: it can't be started; nothing is written.
@@ -128,12 +134,14 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRe
     """
     formats.require_readable(run)
     before, problem = _previous_run(run)
-    if before is not None and before.state.evaluation:
+    events = read_lines(run.launcher_events)  # it tells what a launcher.json that can't be used doesn't
+    if (before is not None and before.state.evaluation) or _has(events, LauncherEvent.ITEMS):
         raise RefusedError(f"{run.path} is an evaluation by `routes`: choose another --run-name.")
     killed = before is not None and before.killed
-    ran_a_command = before is not None and before.state.agent is not None and bool(before.options.command)
-    holds = run.holds_a_run() or ran_a_command
-    if holds and not resume and not killed:
+    ran_a_command = any(items(row, "command") for row in events) and _has(events, LauncherEvent.AGENT_STARTED)
+    ran_a_command |= before is not None and before.state.agent is not None and bool(before.options.command)
+    began = run.holds_a_run() or ran_a_command
+    if began and not resume and not killed:
         why = f" ({problem})" if problem else ""
         raise RefusedError(
             f"{run.path} already holds a run{why}: add --resume to resume it, or choose another --run-name."
@@ -146,7 +154,12 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRe
     else:
         own = run.config if run.config.is_file() and run.holds_a_run() else None
         options = given.model_copy(update={"config": given.config or own or DEFAULT_CONFIG})
-        notes = (f"{problem}; the run uses {options.config} and the options given now.",) if problem else ()
+        uses = "" if given.command else f"{options.config} and "
+        notes = (f"{problem}; the run uses {uses}the options given now.",) if problem else ()
+    if not options.command and (of_command or ran_a_command):
+        why = problem or f"{run.path} has no command of an earlier start"
+        typed = f"run --resume --run-name {run.path.name} -- python train.py"
+        raise RefusedError(f"{why}; give the command after --, as: {typed}")
     path, named = options.config, NAMED.get(options.simulator)
     if not options.command and (path is None or not (path.is_file() or names_preset(path))):
         raise RefusedError(f"{path}: there is no such file; name the agent's YAML file, or a preset, with --config.")
@@ -157,7 +170,7 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False) -> RunRe
     state = None if before is None else before.state
     cards = ("", "") if state is None or given.gpu is not None else state.gpu_uuids
     limits = _limits_for(config.load(options.launcher_config), options)
-    return RunRequest(run, options, limits, state, cards, changed, notes)
+    return RunRequest(run, options, limits, state, began, cards, changed, notes)
 
 
 def _limits_for(limits: LauncherConfig, options: RunOptions) -> LauncherConfig:
@@ -178,6 +191,10 @@ def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
     return limits, note
 
 
+def _has(events: Sequence[Mapping[str, Any]], event: LauncherEvent) -> bool:
+    return any(row.get("event") == event for row in events)
+
+
 def _previous_run(run: RunPaths) -> tuple[PreviousRun | None, str]:
     """Return what the run's last launcher left, and why it can't be used, a clause."""
     try:
@@ -190,6 +207,8 @@ def _resumed(asked: RunOptions, before: PreviousRun) -> tuple[RunOptions, dict[s
     """Return the merged options, the changes, and sentences for the user."""
     given_now = asked.given()
     withheld = {name: why for name, why in before.withheld.items() if name not in given_now}
+    if lost := [why for name, why in withheld.items() if name in ("command", "program")]:
+        raise RefusedError(lost[0])  # without it the agent would start there, or the command from its beginning
     kept = {name: value for name, value in before.options.given().items() if name not in withheld}
     merged = _merged(kept, given_now)
     changed = _changed(kept, merged)

@@ -109,8 +109,11 @@ def _state(run_: RunPaths, program: Path, asked: RunOptions) -> LauncherState:
         before = read_previous(run_)
     except UnusableStateError as error:
         raise RefusedError(f"{error}: choose another --run-name.") from None
-    if before is not None and not before.state.evaluation:
+    if run_.holds_a_run() or (before is not None and not before.state.evaluation):
         raise RefusedError(f"{run_.path} is a run of `up`: choose another --run-name.")
+    earlier = program if before is None else Path(before.state.evaluation)
+    if earlier.exists() and not earlier.samefile(program):  # one that was moved goes on
+        raise RefusedError(f"{run_.path} is the evaluation of {earlier}, not of {program}: choose another --run-name.")
     saved = asked.model_copy(update={"runtime": RuntimeKind.PROCESS}).model_dump(mode="json", exclude_unset=True)
     state = LauncherState(run_.path.name, {}, "", 0) if before is None else before.state
     return replace(state, options=saved, evaluation=str(program.absolute()))
@@ -165,7 +168,7 @@ def _rules(program: Path) -> Routes:
     """
     if (rules := program_file.load(program).routes) is None:
         raise ProgramFileError(f"{program} has no `routes`: examples/programs/leaderboard.yaml has it.")
-    folder = (program.absolute().parent / (rules.folder or Path()).expanduser()).resolve()
+    folder = (program.absolute().parent / (rules.folder or Path())).resolve()
     if not folder.is_dir():
         raise ProgramFileError(f"{program}: routes.folder is {folder}, expected a folder that is there.")
     word = rules.command[0]

@@ -23,10 +23,10 @@ def read(source: ItemSource, folder: Path) -> tuple[str, ...]:
     if source.names is not None:
         where, found = "items.names", [str(name) for name in source.names]
     elif source.routes_xml is not None:
-        path = folder / source.routes_xml.expanduser()
+        path = folder / source.routes_xml
         where, found = str(path), _of_xml(path)
     elif source.lines_of is not None:
-        path = folder / source.lines_of.expanduser()
+        path = folder / source.lines_of
         where, found = str(path), _lines(_text(path))
     else:
         assert source.command is not None
@@ -62,7 +62,7 @@ def _lines(text: str) -> list[str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise ProgramFileError(f"{path}: the items can't be read ({error.strerror}).") from None
 

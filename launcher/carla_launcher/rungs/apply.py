@@ -8,6 +8,7 @@ from typing import ClassVar
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.rungs.rung import InitialRun, Rung, RungAction, RungStep, summed
 from carla_launcher.sizes import Sizes, Values
+from carla_run import keys
 from carla_run.configuration.program_file import FEWER, HALF
 from carla_run.exits import Exit, ExitError
 
@@ -70,9 +71,10 @@ class SetsValues(Rung):
         relative = {key: wanted for key, wanted in self.values.items() if wanted in (HALF, FEWER)}
         for key, wanted in relative.items():
             if not _is_amount(start.base.get(key)):
-                amounts = sorted(each for each, value in start.base.items() if _is_amount(value))
+                amounts = ", ".join(sorted(each for each, value in start.base.items() if _is_amount(value)))
                 raise RungError(
-                    f"{wrong}`{key}: {wanted}` needs a key with a number; expected one of {', '.join(amounts)}."
+                    f"{wrong}`{key}: {wanted}` needs a key with a whole number, and `{key}` is "
+                    f"{keys.shown(start.base.get(key))}{f'; expected one of {amounts}' if amounts else ''}."
                 )
         given = self.values.keys() - relative.keys()
         for after in map(start.sizes, self.sets(start.base)):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from carla_launcher.act.launcher_state import with_end
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.decide.policy import RAN_OUT
 from carla_launcher.decide.route_progress import progress_of
@@ -187,7 +188,7 @@ class HistoryReader:
 
     def _history(self, course: Timeline) -> RunHistory:
         history = RunHistory(
-            read_object(self._run.launcher_state),
+            with_end(self._run, read_object(self._run.launcher_state)),
             course if self._events else Timeline(),
             read_heartbeat(self._run.heartbeat),
             self._agent_events,

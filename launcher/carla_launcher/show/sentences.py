@@ -29,8 +29,8 @@ def overview(run: RunHistory) -> list[str]:
 
 
 def _length(run: RunHistory) -> str:
-    sessions = len(run.sessions)
-    first = f"Ran for {clock(run.ran_s)}" + (f" in {sessions} launches" if sessions > 1 else "")
+    launches = run.events["run_started"] or len(run.sessions)  # a clock that is set back makes further sessions
+    first = f"Ran for {clock(run.ran_s)}" + (f" in {launches} launches" if launches > 1 else "")
     if run.routes:
         return f"{first}. {capital(routes.sentence(run.routes))}."
     if run.last_step is None or not (run.last_step or run.total_steps):

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from carla_launcher import hooks
-from carla_launcher.act.launcher_state import LauncherState
+from carla_launcher.act.launcher_state import LauncherState, with_end
 from carla_launcher.decide.route_progress import Progress, cut_off, progress_of
 from carla_launcher.observe.tail import Tail
 from carla_launcher.rungs.rung import in_words
@@ -64,7 +64,8 @@ class StatusReader:
         # A launcher takes the lock before it writes, and releases it after writing its end. If the lock is held before
         # or after the reading, what was read is of a living launcher.
         was_held = is_held(self._run.launcher_lock)
-        launcher, beat = read_object(self._run.launcher_state), read_heartbeat(self._run.heartbeat)
+        launcher = with_end(self._run, read_object(self._run.launcher_state))
+        beat = read_heartbeat(self._run.heartbeat)
         alive = was_held or is_held(self._run.launcher_lock)
         state = launcher.get("state", "unknown")
         return {

@@ -127,6 +127,12 @@ def test_memory_grows_at_the_rate_that_was_asked_for(clock: list[float]) -> None
     assert held == ["held_mib=0", "held_mib=1", "held_mib=2", "held_mib=3"]
 
 
+@pytest.mark.parametrize("mib", [900_000_000, 10**20])
+def test_memory_that_no_system_gives_is_one_sentence(mib: int) -> None:
+    with pytest.raises(SystemExit, match=rf"fault hold:mib={mib}: the system refuses {mib} MiB more \(.*ask for fewer"):
+        asked(f"hold:mib={mib}").turn()
+
+
 def test_a_slow_start_waits_before_the_port_opens(clock: list[float]) -> None:
     injector = Injector(spec.read("slow-start:by_s=2"))
     injector.before_listening()

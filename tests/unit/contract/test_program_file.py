@@ -39,7 +39,16 @@ def test_a_mistake_is_one_sentence(values: dict[str, Any], expected: str) -> Non
     assert str(refused.value).startswith(f"train.yaml: {expected}")
 
 
-@pytest.mark.parametrize(("text", "expected"), [(None, "can't be read"), ("rungs: [", "isn't YAML"), ("", "")])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "can't be read"),
+        ("rungs: [", "isn't YAML"),
+        ('resume: {words: ["a\\0"]}', r"has the character '\\x00' in line 1, which no word"),
+        ('resume: {words: ["\\ud800"]}', r"has the character '\\ud800' in line 1"),
+        ("", ""),
+    ],
+)
 def test_a_file_is_read_and_an_empty_one_says_nothing(tmp_path: Path, text: str | None, expected: str) -> None:
     file = tmp_path / "train.yaml"
     if text is not None:
@@ -49,6 +58,15 @@ def test_a_file_is_read_and_an_empty_one_says_nothing(tmp_path: Path, text: str 
         return
     with pytest.raises(ProgramFileError, match=expected):
         program_file.load(file)
+
+
+def test_a_tilde_is_the_users_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    alive = {"folder": "~/logs", "within_s": 9}
+    file = program_file.validate({"done": {"file": "~no-such-user/a"}, "alive": alive}, "train.yaml")
+    assert file.alive is not None
+    assert file.done is not None
+    assert (str(file.alive.folder), str(file.done.file)) == ("/home/me/logs", "~no-such-user/a")
 
 
 def test_a_rung_that_says_little_is_a_restart_and_another_experiment() -> None:

@@ -280,6 +280,8 @@ def test_a_number_that_nothing_can_hold_is_a_usage_error(words: list[str]) -> No
         (["plan", "--node-vram", "24"], "give --nodes, too"),
         (["plan", "--gpus-per-node", "8"], "give --nodes, too"),
         (["up", "--run-name=-x"], "-x begins with a dash"),
+        (["up", "--run-name", ".."], ".. names no folder in --runs-dir"),
+        (["routes", "--run-name", "."], ". names no folder in --runs-dir"),
         (["report", "night", "--compare", "a", "b"], "leave out night"),
     ],
 )

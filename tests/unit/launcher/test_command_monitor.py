@@ -149,6 +149,19 @@ def test_one_that_reports_is_left_to_it(seen: Seen) -> None:
     assert read_heartbeat(seen.run.heartbeat) == replace(BEAT, pid=7, step=41, time=5.0)
 
 
+@pytest.mark.parametrize(("done", "code"), [(None, 75), ("weights", 0)])
+def test_one_that_reports_a_stop_and_exits_with_0_has_stopped(seen: Seen, done: str | None, code: int) -> None:
+    """Unless it has shown that it is done."""
+    (seen.folder / "weights").touch()
+    seen.begin({} if done is None else {"done": {"file": done}})
+    seen.look()
+    seen.run.heartbeat.write_text(replace(BEAT, pid=7, time=5.0, phase=Phase.STOPPED, exit_code=75).json())
+    seen.process.ended = Ended(0)
+    ended = seen.look().ended
+    assert ended is not None
+    assert ended.code == code
+
+
 def test_a_full_disk_doesnt_make_it_one_that_reports(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -155,6 +155,12 @@ def test_it_resumes_from_the_newest_checkpoint_of_this_run(tmp_path: Path, folde
     assert asked.start(True, {}, PLACES, tmp_path)[0] == ("train",)
 
 
+def test_a_checkpoint_may_be_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "1.zip").touch()
+    assert command("train", resume={"words": [], "checkpoint": "~/*.zip"}).checkpoints(0) == [tmp_path / "1.zip"]
+
+
 def test_a_checkpoint_that_is_removed_meanwhile_is_none(tmp_path: Path) -> None:
     asked = command("train", folder=tmp_path, resume={"words": ["--load", "{checkpoint}"], "checkpoint": "*.ckpt"})
     (tmp_path / "last.ckpt").symlink_to("epoch3.ckpt")
@@ -169,10 +175,16 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_none(tmp_path: Path) -> None:
         (("no-such-program",), {}, "no-such-program: the command isn't there"),
         (("./train.yaml",), {}, "./train.yaml: the command can't be executed"),
         (("docker", "run", "-d", "x"), {}, "goes into the background"),
-        ((sys.executable, "{port}"), {}, "The command names {port}, and --simulator none has none"),
+        ((sys.executable, "{port}"), {}, "The command, or its resume, names {port}, and --simulator none has none"),
+        ((sys.executable,), {"resume": {"words": ["{host}"]}}, "or its resume, names {host}, and --simulator none"),
         ((sys.executable,), {"settings": {"a": {"yaml": "b.yaml"}}}, "settings.a.yaml is b.yaml, which isn't in"),
         ((sys.executable,), {"settings": {"a": {"yaml": "train.yaml"}}}, "no word of the command names it"),
         ((sys.executable,), {"resume": {"command": ["no-such"]}}, "no-such: the command isn't there"),
+        (
+            (sys.executable, "train.yaml"),
+            {"settings": {"a": {"yaml": "train.yaml"}}, "resume": {"command": [sys.executable, "--resume"]}},
+            "settings.a.yaml is train.yaml, and no word of resume.command names it: name it there.",
+        ),
     ],
 )
 def test_a_command_that_cant_be_is_refused_in_a_sentence(
@@ -199,6 +211,7 @@ def test_a_command_that_cant_be_is_refused_in_a_sentence(
         ({"alive": {"file": "b", "within_s": 9, "first_within_s": 3}}, "alive.first_within_s is 3; expected at least"),
         ({"checkpoint": {"shows": "a"}}, "checkpoint has none of them; expected one of signal, touch"),
         ({"settings": {"a": {}}}, "a setting has none of them; expected one of word, environment, yaml"),
+        ({"settings": {"a": {"environment": "A=B"}}}, "'A=B' can't be the name of an environment variable"),
         ({"resume": {}}, "resume has none of them; expected one of words, command"),
         ({"resume": {"words": [], "command": ["a"]}}, "resume has words and command; expected one of"),
         ({"exits": {"0": "well"}}, "`exits.0` is 'well'; expected 'finished', 'stopped'"),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from carla_launcher.observe.tail import Tail
-from carla_launcher.show import dashboard, status
+from carla_launcher.show import dashboard, history, status
 from carla_launcher.show.bars import bar, cells_of
 from carla_launcher.show.status import StatusReader
 from carla_run.locks import Lock
@@ -170,6 +170,14 @@ def test_an_end_is_told_with_its_reason(tmp_path: Path) -> None:
     ended = {**STATE, "state": "stopped", "exit_code": 71, "reason": "nothing [fits] any more"}
     found = dashboard.status(written(tmp_path, **{"launcher.json": json.dumps(ended)}), NOW)
     assert dashboard.ending(found) == "The run ended: nothing [fits] any more. The launcher's exit code is 71."
+
+
+def test_the_journals_end_counts_though_the_state_has_none(tmp_path: Path) -> None:
+    """As on a disk that was full at last."""
+    ended = lines({"event": "run_ended", "cause": "the agent finished", "exit_code": 0})
+    run = written(tmp_path, **{"launcher-events.jsonl": ended})
+    assert dashboard.ending(dashboard.status(run, NOW)).startswith("The run ended: the agent finished.")
+    assert history.examine(run).launcher["exit_code"] == 0
 
 
 def test_following_ends_with_the_run_and_says_how(

@@ -228,6 +228,12 @@ def test_of_two_cards_the_fuller_one_is_told(tmp_path: Path) -> None:
     assert examined(tmp_path, struck, [{"time": 100, "step": 5, "pools": cards}]).incidents[0].pool == "vram:10"
 
 
+def test_a_clock_that_is_set_back_is_no_launch(tmp_path: Path) -> None:
+    events = [event(7200, "run_started"), event(3700, "run_ended", "done", exit_code=0)]
+    found = examined(tmp_path, events, [{"time": time_s, "step": 5, "pools": {}} for time_s in (7300, 3690)])
+    assert "launches" not in sentences.overview(found)[0]
+
+
 def test_times_of_two_launches_are_added(tmp_path: Path) -> None:
     first = [event(0.5, "run_started"), event(100.5, "run_ended", "stopped on request", exit_code=75)]
     found = examined(tmp_path, [*first, event(9000, "run_started"), event(9050, "run_ended", "done", exit_code=0)])

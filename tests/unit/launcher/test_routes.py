@@ -307,7 +307,7 @@ def test_items_of_different_names_have_different_files() -> None:
     [
         ({"names": [0, "x"]}, "", ("0", "x")),
         ({"routes_xml": "r.xml"}, '<routes><route id="3"/><group><route id="1"/></group></routes>', ("3", "1")),
-        ({"lines_of": "r.xml"}, " one \n\ntwo\n", ("one", "two")),
+        ({"lines_of": "r.xml"}, "\ufeff one \n\ntwo\n", ("one", "two")),
         ({"command": ["cat", "r.xml"]}, "1\n2\n", ("1", "2")),
     ],
 )
@@ -439,6 +439,19 @@ def test_a_run_of_up_is_refused(begin: Callable[..., Ending], tmp_path: Path) ->
     Journal(run, LauncherState("night", {}, "", 0), time.time).save()
     with pytest.raises(RefusedError, match=r"is a run of `up`: choose another --run-name"):
         begin(LEAST % ("cat", ""))
+
+
+def test_another_program_of_the_same_name_is_refused(
+    begin: Callable[..., Ending], office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their results would be mixed. A program file that was moved continues."""
+    monkeypatch.chdir(tmp_path)
+    office.drive(office.open(("1",)))
+    Path("night.yaml").touch()
+    with pytest.raises(RefusedError, match=r"night is the evaluation of night\.yaml, not of .*program\.yaml: choose"):
+        begin(LEAST % ("cat", ""))
+    Path("night.yaml").unlink()
+    assert begin(LEAST % ("cat", "")).code == Exit.FINISHED
 
 
 @pytest.mark.parametrize(

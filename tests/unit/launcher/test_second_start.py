@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from carla_launcher import config, down
 from carla_launcher import up as up_command
 from carla_launcher.act.journal import Journal
-from carla_launcher.act.launcher_state import LauncherState, UnusableStateError, read_previous
+from carla_launcher.act.launcher_state import LauncherState, ProcessState, UnusableStateError, read_previous
 from carla_launcher.cli import app
 from carla_launcher.decide.decisions import Ending
 from carla_launcher.observe.pools import Cards
@@ -29,7 +29,9 @@ from carla_launcher.resolve import agent_args, resuming
 from carla_launcher.resolve.resuming import RunRequest
 from carla_launcher.up import locked
 from carla_launcher.up import run as up_run
+from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
+from carla_run.files import append_line
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
 from carla_run.sealed import unsealed
@@ -475,3 +477,78 @@ def test_down_says_that_it_cannot_know_of_containers(up: Up) -> None:
     spoiled(run, "port", value=WRONG)
     with pytest.raises(down.DownError, match=r"`port` is .*docker ps --filter label="):
         down.run(run, config.load())
+
+
+# Of a command, without launcher.json or with one that others can write
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> RunPaths:
+    """Return the run of a command, stopped in order."""
+    run = RunPaths(tmp_path / "runs" / "r1")
+    run.logs.mkdir(parents=True)
+    run.path.chmod(0o755)
+    asked = RunOptions(command=("true",), program=tmp_path / "train.yaml", simulator=SimulatorKind.NONE)
+    (tmp_path / "train.yaml").write_text("resume: {words: [--resume]}", encoding="utf-8")
+    state = LauncherState("r1", asked.model_dump(mode="json", exclude_unset=True), "", 0, agent=ProcessState(1))
+    journal = Journal(run, replace(state, state="stopped"), time.time)
+    journal.event(LauncherEvent.RUN_STARTED, command=("true",))
+    journal.event(LauncherEvent.AGENT_STARTED)
+    return run
+
+
+LOSES: dict[str, tuple[Callable[[RunPaths], object], str]] = {
+    "zeroed": (lambda run: run.launcher_state.write_bytes(bytes(300)), "launcher.json can't be used"),
+    "gone": (lambda run: run.launcher_state.unlink(), "run --resume --run-name r1 -- python train.py"),
+    "open": (lambda run: run.launcher_state.chmod(0o664), "The command of the earlier start isn't used, since other"),
+}
+
+
+@pytest.mark.parametrize(("lose", "why"), LOSES.values(), ids=LOSES)
+@pytest.mark.parametrize("of_command", [True, False])
+def test_a_lost_command_is_asked_for(
+    ran: RunPaths, lose: Callable[[RunPaths], object], why: str, of_command: bool
+) -> None:
+    """Else the agent would train in its folder."""
+    lose(ran)
+    with pytest.raises(RefusedError, match=" after --") as refused:
+        resuming.run_request(ran, RunOptions(), resume=True, of_command=of_command)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("lose", [LOSES["zeroed"][0], LOSES["gone"][0]])
+def test_a_command_goes_on_without_its_state(ran: RunPaths, lose: Callable[[RunPaths], object]) -> None:
+    lose(ran)
+    given = RunOptions(command=("true",), simulator=SimulatorKind.NONE)
+    with pytest.raises(RefusedError, match="already holds a run"):
+        resuming.run_request(ran, given)
+    assert resuming.run_request(ran, given, resume=True).began
+
+
+def test_a_run_that_ended_on_a_full_disk_wasnt_killed(ran: RunPaths) -> None:
+    spoiled(ran, "state", value="running")
+    assert [each.killed for each in [resuming.previous_run(ran)] if each] == [True]
+    append_line(ran.launcher_events, b'{"event": "run_ended", "cause": "the agent finished", "exit_code": 0}')
+    with pytest.raises(RefusedError, match="already holds a run: add --resume"):
+        resuming.run_request(ran, RunOptions())
+
+
+def test_a_lost_program_file_is_asked_for(ran: RunPaths) -> None:
+    """Without it the command would begin from its beginning."""
+    ran.launcher_state.chmod(0o664)
+    with pytest.raises(RefusedError, match=r"--program of the earlier start isn't used, since .*: give it again\.$"):
+        resuming.run_request(ran, RunOptions(command=("true",)), resume=True)
+
+
+def test_no_command_starts_the_agent(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="give the command after --"):
+        resuming.run_request(RunPaths(tmp_path / "new"), RunOptions(), resume=True, of_command=True)
+
+
+def test_an_evaluation_is_known_without_its_state(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "night")
+    run.path.mkdir()
+    Journal(run, LauncherState("night", {}, "", 0), time.time).event(LauncherEvent.ITEMS, items=("1",), drives=2)
+    run.launcher_state.unlink()
+    with pytest.raises(RefusedError, match="is an evaluation by `routes`"):
+        resuming.run_request(run, RunOptions())

@@ -194,9 +194,14 @@ class Memory(Lasting):
         """Hold ``mib`` MiB more.
 
         Raises:
-            OSError: no memory is left.
+            SystemExit: the system refuses it; with one sentence.
         """
-        block = mmap.mmap(-1, mib << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            block = mmap.mmap(-1, mib << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError) as error:
+            raise SystemExit(
+                f"carla-lite: fault {self}: the system refuses {mib} MiB more ({error}); ask for fewer."
+            ) from None
         block[:: mmap.PAGESIZE] = b"\x01" * (len(block) // mmap.PAGESIZE)
         self._blocks.append(block)
         self.held_mib += mib

@@ -1,7 +1,7 @@
 """The trained driver of this package on ``CarlaTD3/Driving-v0``, in CARLA or carla-lite.
 
-Start a simulator (``carla-lite``), then ``python examples/drive_pretrained.py``. It drives where CARLA_HOST and
-CARLA_PORT say.
+Start a simulator (``carla-lite``), then ``python examples/drive_pretrained.py``, with another seed as
+``SEED=3 python examples/drive_pretrained.py``. It drives where CARLA_HOST and CARLA_PORT say.
 """
 
 import os
@@ -15,7 +15,7 @@ from carla_td3 import pretrained
 torch.set_num_threads(1)  # more gain nothing at one observation, and take the simulator's cores
 driver = pretrained.load("traffic")
 env = gymnasium.make("CarlaTD3/Driving-v0", config=driver.config.environment)
-observation, info = env.reset(seed=int(sys.argv[1]) if sys.argv[1:] else 0)
+observation, info = env.reset(seed=int(os.environ.get("SEED", "0")))
 ended = False
 while not ended:
     observation, reward, terminated, truncated, info = env.step(driver.act(observation))

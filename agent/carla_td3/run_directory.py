@@ -40,7 +40,7 @@ def prepare(run: RunPaths, resume: bool) -> Lock:
     """
     if run.holds_a_run() and not resume:
         raise AgentError(
-            f"{run.path} already holds a run: add --resume to continue it, or choose another --run-name.",
+            f"{run.path} already holds a run: add --resume to continue it, or choose another folder.",
             Exit.BAD_CONFIG,
         )
     try:

@@ -8,6 +8,10 @@ from carla_run.enums import StrEnum
 class Variable(StrEnum):
     """The variables. The reference takes all others from options, keys and ``.env.example``."""
 
+    CARLA_CACHE_DIR = "CARLA_CACHE_DIR"
+    """Folder in which the ``carla`` client keeps the files of maps. Default: ``carlaCache`` in ``$HOME``. The agent
+    sets a temporary folder where neither variable is set.
+    """
     CARLA_RUN_DIR = "CARLA_RUN_DIR"
     """The launcher sets it for a command that it runs: the run's folder, into which the command can report."""
     CARLA_TM_PORT = "CARLA_TM_PORT"

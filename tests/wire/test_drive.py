@@ -81,6 +81,19 @@ def test_it_is_evaluated_by_its_name(start_server: StartServer, tmp_path: Path) 
     assert json.loads(found.read_text())
 
 
+def test_a_cache_that_cannot_be_made_is_one_sentence(start_server: StartServer, tmp_path: Path) -> None:
+    words = ("evaluate", "--config", "quick", "--routes", "1", "--drivers", "stop")
+    done = agent(tmp_path, *words, CARLA_PORT=str(start_server().port), CARLA_CACHE_DIR="/proc/none")
+    assert done.returncode == Exit.BAD_CONFIG, done.stderr
+    assert "/proc/none/0.9.16: the carla client can't keep a map's files there" in done.stderr
+    assert "set CARLA_CACHE_DIR" in done.stderr
+
+
+def test_a_process_without_a_home_has_its_cache_among_temporary_files(tmp_path: Path) -> None:
+    words = ("env", "-u", "HOME", "-u", "CARLA_CACHE_DIR", sys.executable, "-c", "import carla_td3, carla")
+    assert subprocess.run(words, cwd=tmp_path, check=False, timeout=PATIENCE_S).returncode == 0
+
+
 def test_the_notebook_drives(tmp_path: Path) -> None:
     pytest.importorskip("IPython", reason="IPython isn't installed: pip install '.[test]'")
     done = agent(tmp_path, "-c", RUN_CELLS, str(NOTEBOOK), str(BEFORE_TRAINING), "15")

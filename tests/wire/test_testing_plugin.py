@@ -117,6 +117,13 @@ def test_a_server_that_runs_already_is_used(tmp_path: Path) -> None:
     assert "1 passed, 1 skipped" in ended.stdout
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost", ":x"])
+def test_a_server_that_does_not_answer_is_one_sentence(tmp_path: Path, address: str) -> None:
+    ended = foreign(tmp_path, f"--carla-server={address}", "-k", "new")
+    assert f"--carla-server {address}: no server answers there" in ended.stdout
+    assert (ended.returncode, "Traceback" in ended.stdout) == (1, False)
+
+
 def test_a_failed_test_shows_what_the_server_said(tmp_path: Path) -> None:
     ended = foreign(tmp_path, text=FAILS)
     assert ended.returncode == 1

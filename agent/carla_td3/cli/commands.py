@@ -300,6 +300,8 @@ def footprint(
     from carla_td3.memory import estimate, preflight
 
     run = RunPaths(RUNS) if run_dir is None else RunPaths(run_dir)
+    if run_dir is not None and not run_dir.is_dir():
+        raise AgentError(f"{run_dir}: there is no such folder; name a run's, or leave --run-dir out.", Exit.BAD_CONFIG)
     resolved = options.resolve(config, None if run_dir is None else run, settings, device=device)
     _allocate_by(resolved)
     asked = None if variants is None else estimate.parse_variants(variants)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,6 +53,23 @@ class BlockedStart(ExitError):  # noqa: N818 (the same)
 
     def __init__(self, where: carla.Location) -> None:
         super().__init__(f"No car can start at ({where.x:.1f}, {where.y:.1f}): something stands in its way there.")
+
+
+def _require_cache(version: str) -> None:
+    """Refuse a place where the client can't keep a map's files: it fails at each try, as if no simulator answered.
+
+    Raises:
+        ConfigError: it can't.
+    """
+    kept = os.environ.get("CARLA_CACHE_DIR") or Path(os.environ.get("HOME", ""), "carlaCache")
+    folder = Path(kept, version)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: the carla client can't keep a map's files there ({error.strerror}): set "
+            "CARLA_CACHE_DIR to a folder that can be written."
+        ) from None
 
 
 class Session:
@@ -123,7 +141,7 @@ class Session:
         Raises:
             NoSimulator: nothing usable answered within ``patience_s``.
             SimulatorOccupied: another environment has the simulator.
-            ConfigError: the simulator answers but doesn't have the wanted map.
+            ConfigError: the simulator answers but doesn't have the wanted map, or the client can't make its cache.
         """
         if self.on_connect is not None:
             self.on_connect()
@@ -138,6 +156,8 @@ class Session:
                 self._open()
                 break
             except (OSError, RuntimeError, SimulatorLost) as error:
+                if self.client is not None:
+                    _require_cache(self.client.get_client_version().split("-")[0])
                 self.abandon()
                 if time.monotonic() + pause_s >= deadline:
                     raise NoSimulator(self._nothing_there(error)) from None

@@ -150,7 +150,7 @@ def load(
         return checkpoint
     if skipped:
         raise CheckpointError(f"{skipped[0]} No older one is whole either.")
-    raise CheckpointError(f"{run_dir}: holds no checkpoint; start without --resume, or name the run that has one.")
+    raise CheckpointError(f"{run_dir}: holds no checkpoint: name a run that has one.")
 
 
 def exists(run_dir: Path) -> bool:

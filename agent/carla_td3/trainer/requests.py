@@ -74,16 +74,17 @@ def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:
     Raises:
         ConfigError: a key can't change in a running process, or a value is wrong.
     """
+    plain = dump(settings)
+    for key, value in values.items():
+        layered_yaml.assign(plain, key, value)
+    found = config.validate(plain, source="the request")
     for key in values:
         if key not in APPLICABLE:
             raise ConfigError(
                 f"`{key}` can't change in a running agent, only {', '.join(APPLICABLE)} can: write it to "
                 f"overrides.yaml and start the agent again with --resume."
             )
-    plain = dump(settings)
-    for key, value in values.items():
-        layered_yaml.assign(plain, key, value)
-    return config.validate(plain, source="the request")
+    return found
 
 
 _ACTIONS: dict[RequestKind, Callable[[Training, Mapping[str, Any], str], None]] = {

@@ -481,6 +481,12 @@ def test_the_command_prints_one_object_that_a_program_can_read(tmp_path: Path) -
         assert found["total_mib"][pool] == pytest.approx(sum(each[f"{pool}_mib"] for each in found["items"]), abs=1)
 
 
+def test_a_run_that_is_not_there_has_no_footprint(tmp_path: Path) -> None:
+    ended = agent("footprint", "--run-dir", str(tmp_path / "ghost"))
+    assert (ended.returncode, ended.stdout) == (Exit.BAD_CONFIG, "")
+    assert "ghost: there is no such folder" in ended.stderr
+
+
 def test_the_table_shows_a_device_only_where_one_was_measured_and_a_refusal(tmp_path: Path) -> None:
     heartbeat = tmp_path / "agent.json"
     command = ("footprint", "--run-dir", str(tmp_path), "--device", "cpu")

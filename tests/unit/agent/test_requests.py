@@ -238,10 +238,15 @@ def test_values_that_may_change_are_checked_as_in_a_file() -> None:
         patched(AgentConfig(), {"td3.micro_batch": 0})
 
 
-@pytest.mark.parametrize("key", ["td3.batch_size", "td3.bath_size", "seed", "training.updates_per_step", "td3"])
+@pytest.mark.parametrize("key", ["td3.batch_size", "seed", "training.updates_per_step"])
 def test_what_needs_a_new_process_is_refused_by_name(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"`{key}` can't change in a running agent.*overrides.yaml"):
         patched(AgentConfig(), {"td3.micro_batch": 32, key: 1})
+
+
+def test_a_key_that_is_unknown_is_not_one_that_can_t_change() -> None:
+    with pytest.raises(ConfigError, match=r"unknown key `td3.microbatch` \(did you mean `td3.micro_batch`\?\)"):
+        patched(AgentConfig(), {"td3.microbatch": 32})
 
 
 def test_a_learner_takes_over_what_changed_and_nothing_else(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Each worker of pytest-xdist has its own servers, which choose their own ports.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from carla_lite.testing.servers import LiteServer, free_port, server
 from carla_lite.testing.worlds import synchronous
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S, _ANSWERS_S = 60.0, 5.0
 _SHOWN = 4000
 _MARKS = (
     "carla_town(name): the map that the test's world is, such as Town02 of --carla-map-dir, or a town of carla-lite.",
@@ -55,7 +56,11 @@ class Running:
 
     def __init__(self, address: str) -> None:
         self.host, _, port = address.rpartition(":")
-        self.port = int(port)
+        try:
+            self.port = int(port)
+            socket.create_connection((self.host, self.port), _ANSWERS_S).close()
+        except (OSError, ValueError, OverflowError) as error:
+            pytest.fail(f"--carla-server {address}: no server answers there ({error}); expected HOST:PORT.", False)
 
 
 @pytest.fixture(scope="session")

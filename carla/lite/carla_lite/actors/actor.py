@@ -203,15 +203,17 @@ class Vehicle(Actor):
 
     @property
     def place(self) -> Pose:
-        """Pose of the body; setting it teleports, and the velocity stays, as in CARLA."""
+        """Pose of the body; setting it teleports, and the velocity in the world's frame stays, as in CARLA."""
         body = self.body
         return Pose(body.x, body.y, body.z, body.pitch, body.yaw, body.roll)
 
     @place.setter
     def place(self, place: Pose) -> None:
         body = self.body
+        velocity = body.world_velocity()
         body.x, body.y, body.z, body.placed = place.x, place.y, place.z, True
         body.pitch, body.yaw, body.roll = place.pitch, place.yaw, place.roll
+        body.set_world_velocity(*velocity)
 
     def drive(self, control: Control) -> None:
         """Hold this control until the next one, or for one tick if the blueprint's ``sticky_control`` is false."""

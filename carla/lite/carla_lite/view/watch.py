@@ -12,6 +12,7 @@ from typing import Any
 import cv2
 
 from carla_lite.actors.actor import Vehicle
+from carla_lite.actors.props import Prop
 from carla_lite.protocol.wire import RpcError
 from carla_lite.scenery.camera import Pose
 from carla_lite.view import spectator
@@ -159,6 +160,7 @@ class Watch:
             "actors": [
                 [number, actor.blueprint.id, *_half_size(actor), *_place(actor.place)]
                 for number, actor in replica.moving.items()
+                if not isinstance(actor, Prop)
             ],
             "lights": [
                 [round(each.pose.x, 1), round(each.pose.y, 1), each.state.name.lower()] for each in replica.lights

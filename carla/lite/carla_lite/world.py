@@ -267,8 +267,9 @@ class World:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare(delta_s)
-            physics.advance(vehicle.body, physics_s, self.network.ground)
-            vehicle.speed_limit_kmh = self.limits.at(vehicle.body.x, vehicle.body.y)
+            body = vehicle.body
+            physics.advance(body, physics_s, self.network.ground)
+            vehicle.speed_limit_kmh = self.limits.at(body.x, body.y, body.z)
         self.signage.tell(self.vehicles, self.elapsed_s)
         if self.walkers:
             people, network = self._crowd.hold(self.walkers), self.network

@@ -194,7 +194,8 @@ class Vehicle(Actor):
         """
         if world.is_blocked(self.body):
             raise wire.RpcError(wire.NO_ROOM)
-        self.speed_limit_kmh = world.limits.at(self.body.x, self.body.y)  # clients may read it before the first tick
+        place = self.body
+        self.speed_limit_kmh = world.limits.at(place.x, place.y, place.z)  # clients may read it before the first tick
         world.vehicles.append(self)
 
     def left(self, world: Surroundings) -> None:

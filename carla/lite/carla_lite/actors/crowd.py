@@ -161,7 +161,7 @@ def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: flo
     for index in (moves & (statics.clearances.of(x, y) < 1.5 * of[Column.RADIUS_M])).nonzero()[0].tolist():
         _keep_out(of[:, index], statics)
     heights = np.where(lies_s == 0.0, of[Column.HALF_HEIGHT_M], of[Column.RADIUS_M])
-    heights += level if level is not None else list(map(ground, x.tolist(), y.tolist()))
+    heights += level if level is not None else list(map(ground, *of[: Column.YAW].tolist()))
     _stand(of, dt, heights, own)
 
 

@@ -72,7 +72,7 @@ class Walker(Actor):
         """
         # As in CARLA's spawner, a walker that would be partly in the ground is lifted. One that is completely below it,
         # where scenario runners keep walkers for later, touches nothing.
-        stands = world.network.height(self.x, self.y) + self.half_height_m
+        stands = world.network.height(self.x, self.y, self.z) + self.half_height_m
         if self.z > stands - 2.0 * self.half_height_m:
             self.state[Column.Z] = max(self.z, stands)
         if not world.has_room(self):

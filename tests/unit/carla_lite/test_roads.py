@@ -164,7 +164,7 @@ def test_a_car_drives_over_a_bridge_and_under_it() -> None:
         advance(upper, 0.05, network.ground)
         heights.append(upper.z)
     assert max(heights) == pytest.approx(7.0, abs=0.15)
-    assert max(abs(b - a) for a, b in pairwise(heights)) < 0.3, "it climbs and comes down without a step"
+    assert max(abs(b - a) for a, b in pairwise(heights)) < 0.3, "it goes up and down without a step"
 
 
 def test_a_limit_is_that_of_the_road_at_its_height() -> None:

@@ -253,6 +253,25 @@ def test_a_tick_does_not_wait_for_a_viewer_that_does_not_read(viewed: Viewed, wo
     asleep.close()
 
 
+def test_a_click_on_a_hill_leads_above_it(tmp_path: Path) -> None:
+    (tmp_path / "hill.xodr").write_text(
+        '<OpenDRIVE><header/><road id="1" length="200" junction="-1"><planView>'
+        '<geometry s="0" x="0" y="0" hdg="0" length="200"><line/></geometry></planView>'
+        '<elevationProfile><elevation s="0" a="40" b="0.05" c="0" d="0"/></elevationProfile><lanes><laneSection s="0">'
+        '<center><lane id="0"/></center><right><lane id="-1" type="driving"><width sOffset="0" a="3.5"/></lane></right>'
+        "</laneSection></lanes></road></OpenDRIVE>"
+    )
+    server = Viewed("--map", str(tmp_path / "hill.xodr"))
+    client = carla.Client("127.0.0.1", server.port)
+    client.set_timeout(30.0)
+    spectator = client.get_world().get_spectator()
+    server.until(lambda state: "camera" in state)
+    assert server.command(x=100.0, y=1.75) == 204
+    until(lambda: abs(spectator.get_location().z - (45.0 + 25.0)) < 0.2)
+    server.process.terminate()
+    server.process.wait(PATIENCE_S)
+
+
 def test_another_map_is_shown_once_it_is_loaded() -> None:
     server = Viewed()
     client = carla.Client("127.0.0.1", server.port)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import carla
 import pytest
 
+from tests.unit.carla_lite.places import bridge
+
 pytestmark = pytest.mark.any_simulator
 
 
@@ -46,3 +48,11 @@ def test_a_ray_along_the_road_meets_both_cars(session):
     cars = [one for one in met if one.label == carla.CityObjectLabel.Car]
     assert cars[-1].location.distance(second.get_location()) < second.bounding_box.extent.x + 0.6
     assert cars[0].location.distance(eye) < cars[-1].location.distance(eye)
+
+
+def test_a_ray_meets_a_bridge_and_the_road_under_it(session):
+    world = session.client.generate_opendrive_world(bridge().xodr)
+    met = world.cast_ray(carla.Location(52.0, -18.0, 20.0), carla.Location(52.0, -18.0, -5.0))
+    assert [one.location.z for one in met] == pytest.approx([6.4, 0.0], abs=0.1)
+    under = world.ground_projection(carla.Location(52.0, -18.0, 3.0), 10.0)
+    assert under.location.z == pytest.approx(0.0, abs=0.01)

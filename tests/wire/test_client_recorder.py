@@ -318,6 +318,22 @@ def test_a_recording_of_another_map_loads_it(session):
     assert len(world.get_actors().filter("vehicle.*")) == 1
 
 
+def test_a_second_replay_in_another_episode_adds_no_actors(session):
+    car = session.car(0)
+    session.world.spawn_actor(session.blueprint("sensor.other.imu"), carla.Transform(), car)
+    ids = [car.id, walker(session, 3).id]
+    record(session, "again.log", 5)
+    session.client.load_world("Lite01", False)
+    world = session.client.get_world()
+    for _ in range(2):
+        session.client.replay_file("again.log", 0.0, 0.0, 0, True)
+        for _ in range(8):
+            world.tick()
+        shown = [*world.get_actors().filter("vehicle.*"), *world.get_actors().filter("walker.*")]
+        assert sorted(actor.id for actor in shown) == ids
+        assert len(world.get_actors().filter("sensor.*")) == 1
+
+
 def test_what_makes_no_sense_is_one_sentence(session, folder):
     client = session.client
     cases = [

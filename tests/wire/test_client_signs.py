@@ -75,6 +75,17 @@ def test_at_a_yield_sign_of_an_empty_crossing_no_car_waits(session: Session):
     assert states(session, car, 5) == [GREEN] * 5
 
 
+@pytest.mark.parametrize("height_m", [8.0, -50.0])
+def test_no_car_waits_for_one_on_a_bridge_or_below_ground(session: Session, height_m: float):
+    stop = stop_of(session, "yield")
+    other = car_at(session, crossing(session, stop))
+    other.set_simulate_physics(False)
+    session.world.tick()
+    other.set_location(other.get_location() + carla.Location(z=height_m))
+    car = car_at(session, stop)
+    assert states(session, car, 40) == [GREEN] * 40
+
+
 def test_a_traffic_manager_stops_at_a_stop_sign_and_goes_on(session: Session):
     stop = stop_of(session, "stop")
     car = car_at(session, stop.previous(25.0)[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import carla
 import pytest
 
+from carla_lite.maps import Maps
 from carla_lite.towns import generator
 from tests.conftest import REPOSITORY
 from tests.faults import run
@@ -34,6 +35,20 @@ def test_a_folders_maps_load_by_all_their_names(first, start_server, connect, ma
         assert len(world.get_map().get_spawn_points()) >= 20
     with pytest.raises(RuntimeError, match=r"this server has no map Town07, expected one of .*Town01"):
         session.client.load_world("Town07")
+
+
+def test_a_file_with_opt_in_its_name_is_the_same_map(tmp_path):
+    """CARLA names an .xodr file after its map, ``_Opt`` included."""
+    for file, generated in (("Town01_Opt", "Lite01"), ("Town02", "Lite01"), ("Town02_Opt", "Lite02")):
+        (tmp_path / f"{file}.xodr").write_text(generator.generate(generated), encoding="utf-8")
+    path = str(tmp_path / "Town01_Opt.xodr")
+    for maps in (Maps("Town01_Opt", tmp_path), Maps(path)):
+        assert maps.first.name == "Town01_Opt"
+        assert {"Town01", "Town01_Opt"} <= set(maps.names)
+        assert len(set(maps.names)) == len(maps.names)
+        for name in ("Town01", "/Game/Carla/Maps/Town01_Opt"):
+            assert maps.load(name).name == name.rsplit("/", 1)[-1]
+    assert Maps("Lite01", tmp_path).load("Town02_Opt").xodr == generator.generate("Lite01")
 
 
 def test_a_folder_without_maps_is_named(tmp_path):

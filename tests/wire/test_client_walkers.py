@@ -92,6 +92,26 @@ def test_it_turns_to_where_it_walks_and_stops_at_speed_0(session):
     assert person.get_velocity().length() == 0.0
 
 
+def test_a_control_moves_a_walker_without_physics(session):
+    """Of programs that switch them off, as scenario runners do, and of a controller that has been stopped."""
+    person = walker(session, beside(session, 3.0))
+    person.set_simulate_physics(False)
+    controller = session.world.spawn_actor(session.blueprint("controller.ai.walker"), carla.Transform(), person)
+    session.world.tick()
+    controller.start()
+    controller.go_to_location(session.world.get_random_location_from_navigation())
+    session.ticks(20)
+    controller.stop()
+    session.ticks(2)
+    before = person.get_location()
+    session.ticks(10)
+    assert person.get_location() == before
+    person.apply_control(carla.WalkerControl(carla.Vector3D(1.0, 0.0, 0.0), 2.0, False))
+    session.ticks(10)
+    assert person.get_velocity().x == pytest.approx(2.0)
+    assert 0.3 < person.get_location().x - before.x < 1.0
+
+
 @pytest.mark.any_simulator
 def test_a_jump_leads_back_to_the_ground(session):
     person = walker(session, beside(session, 3.0))

@@ -13,7 +13,7 @@ import carla
 import pytest
 
 from carla_lite.testing import ServerError, server, servers, synchronous
-from tests.crowd import until
+from tests.crowd import PATIENCE_S, until
 from tests.faults import started
 
 FOREIGN = """
@@ -171,3 +171,21 @@ def test_a_ready_file_has_the_ports(tmp_path: Path) -> None:
         told = json.loads(ready.read_text())
     assert (told["pid"], told["control_port"]) == (process.pid, None)
     assert 20_000 <= told["port"] < 32_001
+
+
+@pytest.mark.parametrize("place", [".", "", "a file/ready.json"])
+def test_a_ready_file_that_cannot_be_is_one_sentence(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a file").touch()
+    command = [sys.executable, "-m", "carla_lite", "--port", "0", "--ready-file", place]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S, check=False)
+    assert ended.returncode == (2 if place == "." else 73)
+    assert "--ready-file" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["a file"]
+
+
+def test_a_server_whose_input_is_closed_from_the_start_ends() -> None:
+    command = [sys.executable, "-m", "carla_lite", "--port", "0", "--end-with-input"]
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
+    ended = subprocess.run(closed, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

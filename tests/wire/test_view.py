@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -36,9 +37,9 @@ class Reply(NamedTuple):
 class Viewed:
     """A server with a window, and requests to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *more: str) -> None:
         self.port = port_pair()
-        command = [sys.executable, "-m", "carla_lite", "--port", str(self.port), "--view"]
+        command = [sys.executable, "-m", "carla_lite", "--port", str(self.port), "--view", *more]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self.process.stdout is not None
         said = ""
@@ -85,18 +86,23 @@ class Viewed:
 
 
 @pytest.fixture(scope="module")
-def viewed() -> Iterator[Viewed]:
-    server = Viewed()
+def viewed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewed]:
+    server = Viewed("--recordings", str(tmp_path_factory.mktemp("recordings")))
     yield server
     server.process.terminate()
     server.process.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
-def world(viewed: Viewed) -> carla.World:
+def connection(viewed: Viewed) -> carla.Client:
     client = carla.Client("127.0.0.1", viewed.port)
     client.set_timeout(30.0)
-    return client.get_world()
+    return client
+
+
+@pytest.fixture(scope="module")
+def world(connection: carla.Client) -> carla.World:
+    return connection.get_world()
 
 
 def test_a_viewer_sees_who_is_where_from_the_spectators_place(viewed: Viewed, world: carla.World) -> None:
@@ -114,6 +120,55 @@ def test_a_viewer_sees_who_is_where_from_the_spectators_place(viewed: Viewed, wo
     assert {light[2] for light in state["lights"]} <= {"red", "yellow", "green"}
     car.destroy()
     viewed.until(lambda state: state["actors"] == [])
+
+
+def test_an_actor_whose_id_comes_back_is_seen_again(
+    viewed: Viewed, world: carla.World, connection: carla.Client
+) -> None:
+    def seen(ids: list[int]) -> None:
+        viewed.until(lambda state: [actor[0] for actor in state.get("actors", ())] == ids)
+
+    seen([])
+    connection.start_recorder("seen.log")
+    car = world.spawn_actor(
+        world.get_blueprint_library().find("vehicle.tesla.model3"), world.get_map().get_spawn_points()[3]
+    )
+    seen([car.id])
+    connection.stop_recorder()
+    car.destroy()
+    seen([])
+    connection.replay_file("seen.log", 0.0, 0.0, 0)
+    seen([car.id])
+    connection.stop_replayer(True)
+    world.get_actor(car.id).destroy()
+    seen([])
+
+
+def test_a_prop_is_in_the_picture(viewed: Viewed, world: carla.World) -> None:
+    def picture() -> np.ndarray:
+        """Return the first picture of a stream that begins now."""
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", viewed.window, timeout=PATIENCE_S)) as asked:
+            asked.request("GET", "/camera", headers={"Cookie": viewed.own["cookie"]})
+            answer = asked.getresponse()
+            while not (size := re.match(rb"Content-Length: (\d+)", answer.readline())):
+                pass
+            answer.readline()
+            image = cv2.imdecode(np.frombuffer(answer.read(int(size[1])), np.uint8), cv2.IMREAD_COLOR)
+        assert image is not None
+        return image.astype(int)
+
+    place = world.get_map().get_spawn_points()[3]
+    where = place.location + place.get_forward_vector() * 5.0
+    place.location.z += 1.0
+    world.get_spectator().set_transform(place)
+    viewed.until(lambda state: state.get("camera", [0])[0] == pytest.approx(place.location.x, abs=0.1))
+    before = picture()
+    prop = world.spawn_actor(
+        world.get_blueprint_library().find("static.prop.vendingmachine"), carla.Transform(where, place.rotation)
+    )
+    until(lambda: (abs(picture() - before).max(axis=2) > 30).mean() > 0.02)
+    prop.destroy()
+    until(lambda: (abs(picture() - before).max(axis=2) > 30).mean() < 0.01)
 
 
 def test_moving_the_spectator_is_seen_on_both_sides(viewed: Viewed, world: carla.World) -> None:
@@ -142,13 +197,21 @@ def test_a_followed_actor_stays_in_view_until_a_move(viewed: Viewed, world: carl
     car.destroy()
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{", b"7", b'{"yaw": "x"}', b'{"yaw": NaN}', b'{"x": 1e300, "y": 0}'])
+NO_COMMANDS = [b"[]", b"{", b"7", b'{"yaw": "x"}', b'{"yaw": NaN}', b'{"x": 1e300, "y": 0}', b'{"follow": 1e400}']
+
+
+@pytest.mark.parametrize("body", [*NO_COMMANDS, b'{"yaw": %s}' % (b"9" * 400)])
 def test_what_is_no_command_is_refused_and_moves_nothing(viewed: Viewed, world: carla.World, body: bytes) -> None:
     before = carla.Transform(carla.Location(10.0, 20.0, 30.0), carla.Rotation(yaw=45.0))
     world.get_spectator().set_transform(before)
     viewed.until(lambda state: state.get("camera") == [10.0, 20.0, 45.0])
     assert viewed.ask("/command", "POST", body, **viewed.own).status == 400
     assert world.get_spectator().get_transform() == before
+
+
+@pytest.mark.parametrize("length", ["", "-1", "5000", "9" * 5000, "x"])
+def test_a_length_that_makes_no_sense_is_refused(viewed: Viewed, length: str) -> None:
+    assert viewed.ask("/command", "POST", **{**viewed.own, "content_length": length}).status == 400
 
 
 @pytest.mark.parametrize("path", ["/", "/state", "/camera", "/town", "/window.js", "/command"])
@@ -188,6 +251,25 @@ def test_a_tick_does_not_wait_for_a_viewer_that_does_not_read(viewed: Viewed, wo
         last = world.wait_for_tick(30.0).frame
     assert last >= first + 20
     asleep.close()
+
+
+def test_a_click_on_a_hill_leads_above_it(tmp_path: Path) -> None:
+    (tmp_path / "hill.xodr").write_text(
+        '<OpenDRIVE><header/><road id="1" length="200" junction="-1"><planView>'
+        '<geometry s="0" x="0" y="0" hdg="0" length="200"><line/></geometry></planView>'
+        '<elevationProfile><elevation s="0" a="40" b="0.05" c="0" d="0"/></elevationProfile><lanes><laneSection s="0">'
+        '<center><lane id="0"/></center><right><lane id="-1" type="driving"><width sOffset="0" a="3.5"/></lane></right>'
+        "</laneSection></lanes></road></OpenDRIVE>"
+    )
+    server = Viewed("--map", str(tmp_path / "hill.xodr"))
+    client = carla.Client("127.0.0.1", server.port)
+    client.set_timeout(30.0)
+    spectator = client.get_world().get_spectator()
+    server.until(lambda state: "camera" in state)
+    assert server.command(x=100.0, y=1.75) == 204
+    until(lambda: abs(spectator.get_location().z - (45.0 + 25.0)) < 0.2)
+    server.process.terminate()
+    server.process.wait(PATIENCE_S)
 
 
 def test_another_map_is_shown_once_it_is_loaded() -> None:

@@ -126,7 +126,7 @@ _option = partial(click.option, show_default=True, show_envvar=True)
 )
 @_option(
     "--ready-file",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="File to write once the server listens: its port, control port and process id, as JSON.",
 )

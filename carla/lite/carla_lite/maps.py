@@ -39,7 +39,7 @@ class Maps:
             self.first = self._load(started_with)
         else:
             self.first = network.load(started_with)
-            self._sources.setdefault(self.first.name, started_with)
+            self._sources.setdefault(_base(self.first.name), started_with)
 
     @property
     def names(self) -> list[str]:
@@ -87,8 +87,10 @@ def _base(name: str) -> str:
 
 
 def _files(directory: Path) -> dict[str, str]:
-    """Return the folder's OpenDRIVE files by name; MapError if there is none."""
-    found = {path.stem: str(path) for path in sorted(directory.glob("*.xodr"))}
+    """Return the folder's OpenDRIVE files by name; of Town01 and Town01_Opt the first. MapError if there is none."""
+    found: dict[str, str] = {}
+    for path in sorted(directory.glob("*.xodr")):
+        found.setdefault(_base(path.stem), str(path))
     if not found:
         raise MapError(
             f"folder {directory} has no OpenDRIVE file (.xodr), expected one file for each map, such as Town01.xodr"

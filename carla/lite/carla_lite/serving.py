@@ -85,17 +85,21 @@ def _say_so(asked: StartOptions, name: str, port: int) -> None:
 
 def _tell(file: Path, **what: int | None) -> None:
     """Write the file whole: what waits for it never reads a half."""
-    beside = file.with_name(f"{file.name}.{os.getpid()}")
+    beside = Path(f"{file}.{os.getpid()}")
     try:
         beside.write_text(json.dumps({**what, "pid": os.getpid()}), encoding="utf-8")
         beside.replace(file)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
         _fail(f"can't write {file} ({error.strerror}); choose another --ready-file", _CANT_WRITE)
 
 
 def _end_with_input() -> None:
-    while os.read(0, 4096):
-        pass
+    # Python's is None if it was closed at the start: number 0 is then one of the server's sockets.
+    with contextlib.suppress(OSError):  # a terminal that has gone
+        while sys.stdin is not None and os.read(0, 4096):
+            pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

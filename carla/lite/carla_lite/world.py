@@ -117,6 +117,7 @@ class World:
         self.end_recordings()
         self.network = network
         self.episode += 1
+        self._first_id = self._next_id
         self.elapsed_s = 0.0
         self.drawings: list[Drawing] = []
         self.signage = Signage(network, self._new_id)
@@ -266,8 +267,9 @@ class World:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare(delta_s)
-            physics.advance(vehicle.body, physics_s, self.network.ground)
-            vehicle.speed_limit_kmh = self.limits.at(vehicle.body.x, vehicle.body.y)
+            body = vehicle.body
+            physics.advance(body, physics_s, self.network.ground)
+            vehicle.speed_limit_kmh = self.limits.at(body.x, body.y, body.z)
         self.signage.tell(self.vehicles, self.elapsed_s)
         if self.walkers:
             people, network = self._crowd.hold(self.walkers), self.network
@@ -399,11 +401,15 @@ class World:
         return self._next_id - 1
 
     def _free_id(self, wanted: int, name: str) -> int:
-        """Return the wanted id if clients can't take it for another actor's, of which they keep descriptions."""
+        """Return the wanted id if clients can't take it for another actor's.
+
+        They keep descriptions of an episode's actors: an id of an earlier episode is free.
+        """
         if self._next_id <= wanted < self._next_id + _FARTHEST_ID:
             self._next_id = wanted + 1
             return wanted
-        if wanted not in self.actors and self._gone.get(wanted) == name:
+        unused = name if 0 < wanted < self._first_id else None
+        if wanted not in self.actors and self._gone.get(wanted, unused) == name:
             return wanted
         return self._new_id()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -41,7 +42,7 @@ def client_map(name: str) -> Any:
     return pytest.importorskip("carla").Map(name, xodr_of(name))
 
 
-def flat(_x: float, _y: float) -> float:
+def flat(_x: float, _y: float, _z: float) -> float:
     return 0.0
 
 
@@ -54,3 +55,26 @@ def scene(*boxes: StaticBox, ground: GroundImage | None = None) -> Scene:
     """Return a scene on black ground."""
     picture = ground or ground_of(0)
     return Scene(StaticIndex(boxes), flat, picture.metres_per_pixel, lambda: picture)
+
+
+def bridge() -> RoadNetwork:
+    """Return a road to the east at y = -20 and height 0, and one to the north at x = 50 that leads over it at 6.4 m and
+    allows 108 km/h.
+    """
+
+    def road(number: int, length: int, start: str, elevation: str, of_type: str = "") -> str:
+        lane = '<lane id="{}" type="driving"><width sOffset="0" a="3.5" b="0" c="0" d="0"/></lane>'
+        return f"""<road id="{number}" length="{length}" junction="-1">{of_type}
+          <planView><geometry s="0" {start} length="{length}"><line/></geometry></planView>
+          <elevationProfile>{elevation}</elevationProfile>
+          <lanes><laneSection s="0"><left>{lane.format(1)}</left><center><lane id="0" type="none"/></center>
+          <right>{lane.format(-1)}</right></laneSection></lanes></road>"""
+
+    arch = "".join(
+        f'<elevation s="{s}" a="{a}" b="{b}" c="0" d="0"/>'
+        for s, a, b in ((0, 0.0, 0.06), (100, 6.0, 0.02), (150, 7.0, -0.1))
+    )
+    fast = '<type s="0" type="motorway"><speed max="30"/></type>'
+    under = road(7, 100, 'x="0" y="20" hdg="0"', '<elevation s="0" a="0" b="0" c="0" d="0"/>')
+    over = road(8, 200, f'x="50" y="-100" hdg="{0.5 * math.pi}"', arch, fast)
+    return RoadNetwork.parse("bridge", f'<OpenDRIVE><header revMajor="1" revMinor="4"/>{under}{over}</OpenDRIVE>')

@@ -23,7 +23,7 @@ def drive(body: Body, seconds: float, dt: float = 0.05, ground: Ground = flat) -
 
 
 def slope(share: float) -> Ground:
-    return lambda x, _y: share * x
+    return lambda x, _y, _z: share * x
 
 
 def seconds_until(body: Body, speed_mps: float) -> float:
@@ -176,7 +176,7 @@ def test_a_car_in_the_ground_is_lifted_and_not_thrown():
 def test_bumps_of_a_few_centimetres_cost_no_grip():
     smooth, shaken = (
         drive(Body(vx=15.0, control=Control(brake=1.0)), 3.0, ground=ground)
-        for ground in (flat, lambda x, _y: 0.03 * math.sin(2.0 * x))
+        for ground in (flat, lambda x, _y, _z: 0.03 * math.sin(2.0 * x))
     )
     assert shaken.vx == 0.0
     assert shaken.x == pytest.approx(smooth.x, rel=0.05)

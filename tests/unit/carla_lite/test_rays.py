@@ -15,6 +15,7 @@ from carla_lite.rays.solids import Faces, Solid
 from carla_lite.rays.sweep import distances, touched
 from carla_lite.scenery.meshes import StaticMesh
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox
+from tests.unit.carla_lite.places import bridge
 
 GREY = (128, 128, 128)
 HOUSE = StaticBox(10.0, 0.0, 5.0, 2.0, 4.0, 5.0, 0.0, GREY, TAG_BUILDING)
@@ -80,6 +81,16 @@ def test_hills_are_as_high_as_their_lanes():
         assert first(hill, (place, 1.7, 20.0), (0, 0, -1))[1] == pytest.approx(20.0 - 0.1 * place, abs=1e-6)
     # Beyond the map it is as high as at its edge.
     assert first(hill, (300.0, 0.0, 20.0), (0, 0, -1))[1] == pytest.approx(15.0, abs=1e-6)
+
+
+def test_rays_meet_a_bridge_and_pass_under_it():
+    points = np.concatenate([edge for lane in bridge().lanes for edge in (lane.left, lane.centre, lane.right)])
+    crossing = Caster(Solid.of([solids.ground(points, 0)]))
+    for x, y in ((50.0, -20.0), (52.0, -18.0), (47.0, -22.5)):
+        assert first(crossing, (x, y, 20.0), (0, 0, -1))[1] == pytest.approx(20.0 - 6.0 - 0.02 * (-y), abs=0.2)
+        assert first(crossing, (x, y, 3.0), (0, 0, -1))[1] == pytest.approx(3.0, abs=0.01)
+    for y in (-22.0, -18.0):
+        assert first(crossing, (5.0, y, 1.5), (1, 0, 0), far=90.0)[1] == np.inf
 
 
 def test_level_ground_has_no_edge_in_reach():

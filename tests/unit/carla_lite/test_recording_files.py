@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from carla_lite.blueprints.catalogue import CATALOGUE
 from carla_lite.maps import Maps
 from carla_lite.options import WorldOptions
 from carla_lite.protocol.channel import listen
@@ -276,6 +277,15 @@ def test_records_come_back_as_they_were_written(kind):
         assert layout.packet_of(kind, payload) is kind or not written
 
     check()
+
+
+def test_an_actor_with_long_texts_is_recorded_and_read():
+    blueprint = max(CATALOGUE.values(), key=lambda each: len(each.attributes))
+    values = tuple(records.Attribute(3, each.id, "é" * 70_000) for each in blueprint.attributes)
+    one = records.Added(5, 1, *(0.0,) * 6, 7, blueprint.id, values)
+    (read,) = LAYOUTS[Packet.EVENT_ADD].read(LAYOUTS[Packet.EVENT_ADD].write([one]))
+    assert [each.id for each in read.attributes] == [each.id for each in values]
+    assert read.attributes[0].value.startswith("é" * 400)
 
 
 def test_physics_comes_back_as_it_was_written():

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from carla_lite.motion.physics import Body, Control, advance
 from carla_lite.roads import network as roads
 from carla_lite.roads.network import MapError, RoadNetwork
 from carla_lite.roads.spawn_points import DROP_M, SpawnPoint, has_room
+from carla_lite.roads.speed_limits import SpeedLimits
+from tests.unit.carla_lite.places import bridge
 
 FLAT = '<elevation s="0" a="0" b="0" c="0" d="0"/>'
 
@@ -132,6 +136,43 @@ def test_height_follows_a_slope_and_is_constant_on_flat_ground() -> None:
     assert RoadNetwork.parse("level", straight_road(right=lane(-1), elevation=level)).height(1e4, 0) == 2.5
 
 
+def test_two_roads_above_one_another_have_two_heights() -> None:
+    network = bridge()
+    for x in np.arange(0.0, 100.0, 0.7).tolist():
+        assert network.height(x, -18.25, 0.3) == pytest.approx(0.0, abs=0.01), x
+    for lane in network.lanes:
+        if lane.road_id == 8:
+            for x, y, z in lane.centre[1:-1].tolist():
+                assert network.height(x, y, z + 0.1) == pytest.approx(z, abs=0.12), y
+                assert network.height(x, y) == pytest.approx(z, abs=0.12), "what falls from the sky lands on the upper"
+    assert network.height(50.0, -20.0, 4.0) == pytest.approx(0.0, abs=0.01)
+    places = [place for place in network.spawn_points() if abs(place.x - 50.0) < 3.0 and abs(place.y + 20.0) < 3.0]
+    assert [place.z for place in places] == [DROP_M], "a car has room under the bridge"
+
+
+def test_a_car_drives_over_a_bridge_and_under_it() -> None:
+    network = bridge()
+    lower = Body(x=5.0, y=-18.25, vx=15.0)
+    upper = Body(
+        x=51.75, y=90.0, z=network.height(51.75, 90.0), yaw=-0.5 * math.pi, vx=15.0, control=Control(throttle=0.4)
+    )
+    for _ in range(100):
+        advance(lower, 0.05, network.ground)
+        assert lower.z == pytest.approx(0.0, abs=0.01)
+    heights = []
+    while upper.y > -95.0:
+        advance(upper, 0.05, network.ground)
+        heights.append(upper.z)
+    assert max(heights) == pytest.approx(7.0, abs=0.15)
+    assert max(abs(b - a) for a, b in pairwise(heights)) < 0.3, "it goes up and down without a step"
+
+
+def test_a_limit_is_that_of_the_road_at_its_height() -> None:
+    limits = SpeedLimits(bridge())
+    assert limits.at(50.0, -20.0, 6.3) == pytest.approx(108.0)
+    assert limits.at(50.0, -20.0, 0.1) == limits.at(10.0, -18.0, -900.0) == 50.0
+
+
 @pytest.mark.parametrize("name", roads.MAP_NAMES)
 def test_spawn_points_keep_their_distances(name: str) -> None:
     network = roads.load(name)
@@ -146,10 +187,10 @@ def test_spawn_points_keep_their_distances(name: str) -> None:
 
 def test_a_spawn_point_is_clear_of_other_roads_ground() -> None:
     beside_a_ramp = SpawnPoint(10.0, 0.0, DROP_M, 0.5 * math.pi)
-    assert has_room(beside_a_ramp, lambda _x, _y: 0.0)
-    assert has_room(beside_a_ramp, lambda x, _y: 2.0 if x > 12.0 else 0.0)
-    assert not has_room(beside_a_ramp, lambda x, _y: 2.0 if x > 11.0 else 0.0)
-    assert not has_room(beside_a_ramp, lambda _x, y: 2.0 if y < -5.0 else 0.0)
+    assert has_room(beside_a_ramp, lambda _x, _y, _z: 0.0)
+    assert has_room(beside_a_ramp, lambda x, _y, _z: 2.0 if x > 12.0 else 0.0)
+    assert not has_room(beside_a_ramp, lambda x, _y, _z: 2.0 if x > 11.0 else 0.0)
+    assert not has_room(beside_a_ramp, lambda _x, y, _z: 2.0 if y < -5.0 else 0.0)
 
 
 @pytest.mark.parametrize("way", [-1, 1])

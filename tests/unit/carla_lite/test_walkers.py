@@ -62,7 +62,7 @@ def test_a_slope_is_walked_up_and_down_without_a_fall():
     one = person()
     one.control = WalkerControl((1.0, 0.0, 0.0), 1.5)
     for _ in range(200):
-        walk(one, 1, lambda x, _y: 0.2 * math.sin(x))
+        walk(one, 1, lambda x, _y, _z: 0.2 * math.sin(x))
         assert one.z == pytest.approx(0.93 + 0.2 * math.sin(one.x), abs=1e-6)
 
 

@@ -194,7 +194,8 @@ class Vehicle(Actor):
         """
         if world.is_blocked(self.body):
             raise wire.RpcError(wire.NO_ROOM)
-        self.speed_limit_kmh = world.limits.at(self.body.x, self.body.y)  # clients may read it before the first tick
+        place = self.body
+        self.speed_limit_kmh = world.limits.at(place.x, place.y, place.z)  # clients may read it before the first tick
         world.vehicles.append(self)
 
     def left(self, world: Surroundings) -> None:
@@ -203,15 +204,17 @@ class Vehicle(Actor):
 
     @property
     def place(self) -> Pose:
-        """Pose of the body; setting it teleports, and the velocity stays, as in CARLA."""
+        """Pose of the body; setting it teleports, and the velocity in the world's frame stays, as in CARLA."""
         body = self.body
         return Pose(body.x, body.y, body.z, body.pitch, body.yaw, body.roll)
 
     @place.setter
     def place(self, place: Pose) -> None:
         body = self.body
+        velocity = body.world_velocity()
         body.x, body.y, body.z, body.placed = place.x, place.y, place.z, True
         body.pitch, body.yaw, body.roll = place.pitch, place.yaw, place.roll
+        body.set_world_velocity(*velocity)
 
     def drive(self, control: Control) -> None:
         """Hold this control until the next one, or for one tick if the blueprint's ``sticky_control`` is false."""

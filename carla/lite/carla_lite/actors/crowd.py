@@ -149,7 +149,9 @@ def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: flo
     (x, y), (vx, vy), (ax, ay) = of[: Column.Z], of[Column.VX : Column.VZ], of[Column.AX : Column.DIRECTION_X]
     lies_s, strides_m = of[Column.LIES_S], of[Column.STRIDES_M]
     np.maximum(lies_s - dt, 0.0, out=lies_s)
-    own = (of[Column.SENT] == 0.0) & (of[Column.PHYSICS] != 0.0)
+    # In CARLA a control moves a walker whatever its physics are (carla #3046, #4210).
+    moved = (of[Column.PHYSICS] != 0.0) | of[Column.WANTED_X : Column.HEADING].any(axis=0)
+    own = (of[Column.SENT] == 0.0) & moved
     of[Column.SENT] = 0.0
     before_x, before_y = vx.copy(), vy.copy()
     _accelerate(of, dt, own)
@@ -161,7 +163,7 @@ def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: flo
     for index in (moves & (statics.clearances.of(x, y) < 1.5 * of[Column.RADIUS_M])).nonzero()[0].tolist():
         _keep_out(of[:, index], statics)
     heights = np.where(lies_s == 0.0, of[Column.HALF_HEIGHT_M], of[Column.RADIUS_M])
-    heights += level if level is not None else list(map(ground, x.tolist(), y.tolist()))
+    heights += level if level is not None else list(map(ground, *of[: Column.YAW].tolist()))
     _stand(of, dt, heights, own)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from carla_lite.actors.actor import Vehicle
 from carla_lite.motion.physics import Body
+from carla_lite.roads.ground import HEADROOM_M
 from carla_lite.roads.lanes import Lane
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
@@ -41,12 +42,12 @@ class GiveWaySign:
 
     @cached_property
     def watched(self) -> FloatArray:
-        """Points (n, 3) along the lanes that cross the sign's lanes: x, y and the lane's reach around the point (m)."""
+        """Points (n, 4) along the lanes that cross the sign's lanes: x, y, z and the lane's reach around them (m)."""
         lanes = [lane for lane in self.network.lanes if lane.kind == "driving"]
         inside = [lane for lane in lanes if lane.in_junction and self._is_near(lane)]
         own = [lane for stop in self.signal.stops for lane in inside if _begins_at(lane, stop)]
         roads = {before.road_id for lane in own for before in _leading_to(lane, lanes)}
-        rows = [np.empty((0, 3))]
+        rows = [np.empty((0, 4))]
         for lane in inside:
             if lane in own or not _cross(lane, own):
                 continue
@@ -65,7 +66,7 @@ class GiveWaySign:
         """The middle x and y of the watched points, and how far from it along each axis the centre of a circle is that
         touches none (m), besides its radius.
         """
-        places, reach = self.watched[:, :2], math.sqrt(2.0) * self.watched[:, 2].max()
+        places, reach = self.watched[:, :2], math.sqrt(2.0) * self.watched[:, 3].max()
         low, high = places.min(axis=0), places.max(axis=0)
         return *(0.5 * (low + high)).tolist(), *(0.5 * (high - low) + reach).tolist()
 
@@ -127,15 +128,15 @@ def _cross(lane: Lane, own: Sequence[Lane]) -> bool:
 
 
 def _points(lane: Lane, last_m: float) -> FloatArray:
-    points = np.column_stack([lane.centre[:, :2], _WATCHED_SHARE * lane.width_m])
+    points = np.column_stack([lane.centre, _WATCHED_SHARE * lane.width_m])
     to_end = np.hypot(*(lane.centre[-1, :2] - lane.centre[:, :2]).T)
     chosen: FloatArray = points[to_end <= last_m]
     return chosen
 
 
 def _touches(body: Body, watched: FloatArray) -> bool:
-    dx, dy, reach = watched[:, 0] - body.x, watched[:, 1] - body.y, watched[:, 2]
+    dx, dy, dz, reach = (watched - (body.x, body.y, body.z, 0.0)).T
     c, s = math.cos(body.yaw), math.sin(body.yaw)
     along, across = np.abs(c * dx + s * dy), np.abs(c * dy - s * dx)
     near = (along < body.model.half_length_m + reach) & (across < body.model.half_width_m + reach)
-    return bool(near.any())
+    return bool((near & (np.abs(dz) < HEADROOM_M)).any())

@@ -32,7 +32,7 @@ class Signage:
 
     def __init__(self, network: RoadNetwork, new_id: Callable[[], int]) -> None:
         self.signs: list[TrafficSign] = [
-            _sign(signal, new_id(), network.height(signal.x, signal.y), index)
+            _sign(signal, new_id(), network.height(signal.x, signal.y, signal.z), index)
             for index, signal in enumerate(network.signals.signals)
         ]
         lights = {sign.signal.id: sign for sign in self.signs if isinstance(sign, TrafficLight)}

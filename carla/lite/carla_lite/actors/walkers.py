@@ -72,7 +72,7 @@ class Walker(Actor):
         """
         # As in CARLA's spawner, a walker that would be partly in the ground is lifted. One that is completely below it,
         # where scenario runners keep walkers for later, touches nothing.
-        stands = world.network.height(self.x, self.y) + self.half_height_m
+        stands = world.network.height(self.x, self.y, self.z) + self.half_height_m
         if self.z > stands - 2.0 * self.half_height_m:
             self.state[Column.Z] = max(self.z, stands)
         if not world.has_room(self):
@@ -147,7 +147,7 @@ class Walker(Actor):
 
     @property
     def simulate_physics(self) -> bool:
-        """Whether its control and the ground move it."""
+        """Whether the ground moves it; its control does in any case."""
         return bool(self.state.item(Column.PHYSICS))
 
     @simulate_physics.setter
@@ -204,6 +204,8 @@ class Walker(Actor):
         at = place.x, place.y, ground + self.half_height_m, place.yaw
         self.state[: Column.AX] = *at, c * speed, s * speed, 0.0
         self.control = WalkerControl((c, s, 0.0), speed)
+        if not self.simulate_physics:  # a client's crowd has switched them off, and leaves it standing
+            self.state[Column.WANTED_X : Column.HEADING] = 0.0
         self.state[Column.SENT] = 1.0
 
     def set_world_velocity(self, vx: float, vy: float, vz: float) -> None:

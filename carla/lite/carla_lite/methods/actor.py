@@ -201,7 +201,7 @@ def _yaw_rate(wanted_radps: float) -> float:
 
 @method(approximated("no effect on destroyed actors, where CARLA and --strict refuse it"))
 def set_actor_simulate_physics(_world: World, solid: SolidOrGone, enabled: bool) -> None:
-    """Freeze a vehicle, a walker or a prop where it is, or let it move again."""
+    """Freeze a vehicle, a prop, or a walker without a control where it is, or let it move again."""
     if solid:
         solid.simulate_physics = enabled
 

@@ -25,7 +25,7 @@ def apply_control_to_walker(_world: World, walker: Walker, control: tuple[Vector
 @method
 def set_walker_state(world: World, walker: Walker, place: Place, speed: Finite) -> None:
     """Place a walker as a crowd says: a place on the ground, whatever its height, and a speed along its yaw."""
-    walker.follow(place, speed, world.network.height(place.x, place.y))
+    walker.follow(place, speed, world.network.height(place.x, place.y, place.z))
 
 
 @method

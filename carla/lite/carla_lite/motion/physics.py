@@ -22,7 +22,7 @@ from carla_lite.motion.vehicles import GRAVITY_MPS2, MODEL3, VehicleModel
 
 __all__ = ["MAX_SUBSTEP_S", "MODEL3", "Body", "Control", "Ground", "VehicleModel", "advance", "step"]
 
-Ground = Callable[[float, float], float]
+Ground = Callable[[float, float, float], float]
 
 MAX_SUBSTEP_S = 0.05
 MAX_SPEED_MPS = 150.0
@@ -98,7 +98,7 @@ class Body:
         c, s, climb = math.cos(self.yaw), math.sin(self.yaw), math.sin(self.pitch)
         corners = ((u * length, v * width) for u in (1, -1) for v in (1, -1))
         return any(
-            springs_m < ground(self.x + c * u - s * v, self.y + s * u + c * v) - (self.z + climb * u) < BURIED_M
+            springs_m < ground(self.x + c * u - s * v, self.y + s * u + c * v, self.z) - (self.z + climb * u) < BURIED_M
             for u, v in corners
         )
 
@@ -142,7 +142,7 @@ def _standing(body: Body, dt: float) -> tuple[object, ...] | None:
 
 
 def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one set of equations, in one piece)
-    """Move the body by one substep of ``dt`` ≤ 0.05 s; ``ground`` gives the height of the road at (x, y).
+    """Move the body by one substep of ``dt`` ≤ 0.05 s; ``ground`` gives the height of the road at (x, y, z).
 
     Symbols: c, s cosine and sine of the front wheels' angle; a, b distances of the axles; X drive and brake force,
     N load, D lateral damping of an axle's contact (N s/m), the index f for the front and r for the rear axle.
@@ -325,8 +325,8 @@ def _follow_ground(body: Body, dt: float, ground: Ground) -> bool:
     a, b = body.model.front_axle_m, body.model.rear_axle_m
     x, y, yaw = body.x, body.y, body.yaw
     cy, sy = cos(yaw), sin(yaw)
-    front = ground(x + cy * a, y + sy * a)
-    rear = ground(x - cy * b, y - sy * b)
+    front = ground(x + cy * a, y + sy * a, body.z)
+    rear = ground(x - cy * b, y - sy * b, body.z)
     wheelbase = body.model.wheelbase_m
     height = (front * b + rear * a) / wheelbase
     falling = max(body.vz - GRAVITY_MPS2 * dt, -MAX_SPEED_MPS) if body.gravity else body.vz

@@ -7,6 +7,7 @@ the name changes with the bytes.
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
@@ -56,7 +57,8 @@ def build(network: RoadNetwork, verges: bool = True) -> bytes:
         found = polygons(areas.labels[top : top + deep, left : left + wide], STEP_M / areas.pixel_m)
         if found.rings:
             x, y = ((found.corners + np.array((left, top))) * areas.pixel_m + (areas.x_min, areas.y_min)).T
-            up = np.array([network.height(*place) for place in zip(x.tolist(), y.tolist(), strict=True)])
+            # Of two roads above one another the lower: people seldom walk on a bridge of cars.
+            up = np.array([network.height(*place, -math.inf) for place in zip(x.tolist(), y.tolist(), strict=True)])
             tiles.append(Tile(column, row, np.stack([x, up, y], axis=1), found.rings, found.labels))
     grid = Grid(areas.x_min, areas.y_min, wide * areas.pixel_m, deep * areas.pixel_m)
     content = navigation_mesh(tiles, grid)

@@ -212,11 +212,14 @@ class Field:
         hits.normals[:, rays] = _turned(normals, axes.transpose(0, 2, 1), movers)
 
     def all_along(self, eye: Vector, end: Vector) -> list[tuple[Vector, int]]:
-        """Return where the line between two places enters each thing, and the thing's label."""
+        """Return where the line between two places enters each thing, and the thing's label: of a bridge and the road
+        under it, both.
+        """
         start, way = np.array(eye), np.array(end) - eye
         length, done = math.sqrt(float(dot(way, way))), 0.0
         way /= max(length, 1e-9)
-        found: dict[int, tuple[Vector, int]] = {}
+        found: list[tuple[Vector, int]] = []
+        met: set[int] = set()
         for _ in range(_MOST_MET):
             x, y, z = (start + done * way).tolist()
             hits = self.cast((x, y, z), way[:, None], length - done)
@@ -225,9 +228,11 @@ class Field:
                 break
             done += float(hits.distances[0])
             x, y, z = (start + done * way).tolist()
-            found.setdefault(thing, ((x, y, z), self.tag(thing, x, y)))
+            if thing not in met or thing == self.still.ground:
+                found.append(((x, y, z), self.tag(thing, x, y)))
+            met.add(thing)
             done += _PASSED_M
-        return list(found.values())
+        return found
 
     def tags(self, things: Integers, places: FloatArray) -> NDArray[np.uint32]:
         """Return the CityObjectLabel of hits at places (3, n); 0 without a hit."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_lite.protocol.wire import Vector
-from carla_lite.roads.ground import cell_of, level_of, raster
+from carla_lite.roads.ground import HEADROOM_M, level_of, rasters
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.meshes import FACES, StaticMesh
 from carla_lite.scenery.projection import Pose
@@ -169,23 +169,32 @@ def _ball() -> tuple[FloatArray, FloatArray]:
 
 
 def ground(points: FloatArray, thing: int) -> Faces:
-    """Return the ground around lane samples (n, 3): one triangle if it is level, else two per cell of its raster."""
-    low = points[:, :2].min(axis=0)
+    """Return the ground around lane samples (n, 3): one triangle if it is level, else two per cell of its rasters."""
     level = level_of(points)
     if level is not None:
         # One triangle without an edge near the map: rays can slip between two triangles.
-        x, y = low.tolist()
+        x, y = points[:, :2].min(axis=0).tolist()
         around = [(x - BEYOND_M, y - BEYOND_M), (x + 4.0 * BEYOND_M, y - BEYOND_M), (x - BEYOND_M, y + 4.0 * BEYOND_M)]
         outline = np.array([[(*corner, level) for corner in around]])
         return Faces(outline, np.array([[0.0, 0.0, 1.0]]), np.array([thing]))
-    cell_m = cell_of(points)
-    heights = raster(points, low, cell_m)
-    every = max(1, math.ceil(math.sqrt(heights.size / MOST_CELLS)))
-    rows, columns = (np.unique([*range(0, size, every), size - 1]) for size in heights.shape)
-    xs, ys = low[0] + cell_m * columns, low[1] + cell_m * rows
+    corner, cell_m, upper, lower = rasters(points)
+    every = max(1, math.ceil(math.sqrt(lower.size / MOST_CELLS)))
+    rows, columns = (np.unique([*range(0, size, every), size - 1]) for size in lower.shape)
+    xs, ys = corner[0] + cell_m * columns, corner[1] + cell_m * rows
     xs, ys = (np.concatenate([[at[0] - BEYOND_M], at, [at[-1] + BEYOND_M]]) for at in (xs, ys))
-    grid = np.dstack([*np.meshgrid(xs, ys), np.pad(heights[np.ix_(rows, columns)], 1, mode="edge")])
-    a, b, c, d = (part.reshape(-1, 3) for part in (grid[:-1, :-1], grid[:-1, 1:], grid[1:, 1:], grid[1:, :-1]))
+
+    def cells(heights: FloatArray) -> FloatArray:
+        """Return the corners (4, n, 3) of all cells."""
+        grid = np.dstack([*np.meshgrid(xs, ys), np.pad(heights[np.ix_(rows, columns)], 1, mode="edge")])
+        parts = grid[:-1, :-1], grid[:-1, 1:], grid[1:, 1:], grid[1:, :-1]
+        return np.stack([part.reshape(-1, 3) for part in parts])
+
+    corners = cells(lower)
+    if upper is not lower:
+        bridges = cells(upper)
+        # Without the cells between a bridge and its surroundings, which would be walls across the road under it.
+        corners = np.concatenate([corners, bridges[:, ((bridges - corners)[..., 2] > HEADROOM_M).all(axis=0)]], axis=1)
+    a, b, c, d = corners
     outlines = np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])
     normals = np.cross(outlines[:, 1] - outlines[:, 0], outlines[:, 2] - outlines[:, 0])
     normals *= np.sign(normals[:, 2:]) / np.linalg.norm(normals, axis=1, keepdims=True)

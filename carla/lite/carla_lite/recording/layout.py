@@ -187,8 +187,8 @@ class _Varied(Layout):
 
 class _AddedLayout(_Varied):
     _head, _uid, _type = struct.Struct("<IB6f"), struct.Struct("<I"), struct.Struct("<B")
-    # Blueprints have about 60 attributes of 40 bytes.
-    _most_bytes = 1 << 16
+    # Blueprints have about 60 attributes of 40 bytes, and a client may give them any text.
+    _most_bytes, _most_value_bytes = 1 << 16, 1000
 
     def read_one(self, cursor: _Cursor) -> Added:
         begin, head = cursor.at, cursor.take(self._head)
@@ -204,7 +204,7 @@ class _AddedLayout(_Varied):
         parts = [self._head.pack(*record[:8]), self._uid.pack(record.uid), text(record.blueprint)]
         parts.append(_COUNT.pack(len(record.attributes)))
         for each in record.attributes:
-            parts += self._type.pack(each.type), text(each.id), text(each.value)
+            parts += self._type.pack(each.type), text(each.id), text(each.value, self._most_value_bytes)
         return b"".join(parts)
 
 
@@ -294,9 +294,9 @@ def packet_of(number: int, payload: bytes) -> Packet:
     return sizes.get(len(payload), Packet.WHEELS)
 
 
-def text(value: str) -> bytes:
-    """Return a string in the file's format: its length in bytes, then UTF-8."""
-    data = value.encode()[:0xFFFF]
+def text(value: str, most_bytes: int = 0xFFFF) -> bytes:
+    """Return a string in the file's format: its length in bytes, then UTF-8, of which it keeps the first bytes."""
+    data = value.encode()[:most_bytes]
     return _COUNT.pack(len(data)) + data
 
 

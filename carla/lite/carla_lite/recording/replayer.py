@@ -102,13 +102,23 @@ def check(recording: Recording) -> Length:
 class Replayer:
     """A replay that continues with each tick, until it has ``ended``."""
 
-    def __init__(self, stage: Stage, recording: Recording, part: Part, options: ReplayOptions) -> None:
+    def __init__(
+        self, stage: Stage, recording: Recording, part: Part, options: ReplayOptions, known: dict[int, int]
+    ) -> None:
         """Apply everything that happened before the start.
+
+        Args:
+            stage: the world.
+            recording: what is replayed.
+            part: the part of it.
+            options: a client's settings.
+            known: ids here of recorded ones, of all replays of the episode; what enters is added to it.
 
         Raises:
             RecordingError: there are too many actors.
         """
         self._stage, self._recording, self._part, self._manner = stage, recording, part, options
+        self._known = known
         self._frames: Iterator[Frame] = recording.frames(REPLAYED)
         self._earlier: Frame | None = None
         self._present: Frame | None = None
@@ -191,7 +201,7 @@ class Replayer:
 
     def _enter(self, added: Added) -> None:
         """Find or spawn an actor, as CARLA does: signs by place, others by id and blueprint."""
-        name, here = added.blueprint, self._stage.actors.get(added.id)
+        name, here = added.blueprint, self._stage.actors.get(self._known.get(added.id, added.id))
         if (self._manner.ignore_hero and added.is_hero) or (self._manner.ignore_spectator and name == "spectator"):
             return
         actor: Actor | None
@@ -199,15 +209,16 @@ class Replayer:
             actor = self._sign_at(_pose(added))
         elif name == "spectator":
             actor = self._stage.spectator
-        elif name.startswith("sensor."):
-            actor = self._spawn(added, 0) if self._part.sensors else None
+        elif name.startswith("sensor.") and not self._part.sensors:
+            actor = None
         elif here is not None and here.blueprint.id == name:
             actor = here
-        else:
-            actor = self._spawn(added, added.id)
+        else:  # clients know the stream of a sensor by its id
+            actor = self._spawn(added, 0 if name.startswith("sensor.") else added.id)
         if actor is None:
             return
         self._actors[added.id] = actor
+        self._known[added.id] = actor.id
         if added.is_hero:
             self._heroes.add(added.id)
         if isinstance(actor, Vehicle | Walker):

@@ -32,6 +32,8 @@ class Studio:
         self.options = ReplayOptions()
         self._recorder: Recorder | None = None
         self._replayer: Replayer | None = None
+        self._known: dict[int, int] = {}
+        """Ids here of actors that replays of this episode have had, by their recorded ids."""
 
     @property
     def active(self) -> bool:
@@ -99,7 +101,7 @@ class Studio:
             end_s = begin_s + duration_s if duration_s > 0.0 else length.total_s
             stop_s = end_s if duration_s > 0.0 else end_s + length.last_step_s
             part = Part(begin_s, stop_s, length.last_step_s, follow_id, offset, sensors)
-            self._replayer = Replayer(self._stage, recording, part, self.options)
+            self._replayer = Replayer(self._stage, recording, part, self.options, self._known)
             closed_on_error.pop_all()
         said += f"Total time recorded: {length.total_s:g}\n"
         said += (
@@ -121,6 +123,7 @@ class Studio:
     def leave_episode(self) -> None:
         """End recording and replay, and leave the actors as they are."""
         self.stop()
+        self._known.clear()
         if self._replayer is not None:
             self._replayer.abandon()
         self._replayer = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
@@ -103,12 +104,12 @@ class RoadNetwork:
         object.__setattr__(other, "name", name)
         return other
 
-    def height(self, x: float, y: float) -> float:
-        """Return the height in metres of the lane nearest to (x, y)."""
-        return self.ground(x, y)
+    def height(self, x: float, y: float, z: float = math.inf) -> float:
+        """Return the height in metres of the lane nearest to (x, y); under a bridge, ``z`` says which one is meant."""
+        return self.ground(x, y, z)
 
     @cached_property
-    def ground(self) -> Callable[[float, float], float]:
+    def ground(self) -> Callable[[float, float, float], float]:
         """The function behind ``height``, for loops in which a further call would cost too much."""
         return ground(self._samples())
 

@@ -84,11 +84,11 @@ def _facing(along: FloatArray) -> tuple[float, float]:
     return math.atan2(dy, dx), math.atan2(dz, math.hypot(dx, dy))
 
 
-def has_room(point: SpawnPoint, ground: Callable[[float, float], float]) -> bool:
-    """Return whether the longest vehicle can stand there: beside a bridge the ground under it may be another road's."""
+def has_room(point: SpawnPoint, ground: Callable[[float, float, float], float]) -> bool:
+    """Return whether the longest vehicle can stand there: beside a ramp the ground under it may be another road's."""
     c, s, slope = math.cos(point.yaw), math.sin(point.yaw), math.tan(point.pitch)
     return all(
-        ground(point.x + c * u - s * v, point.y + s * u + c * v) < point.z + slope * u
+        ground(point.x + c * u - s * v, point.y + s * u + c * v, point.z) < point.z + slope * u
         for u in (-_LONG_M, _LONG_M)
         for v in (-_WIDE_M, _WIDE_M)
     )

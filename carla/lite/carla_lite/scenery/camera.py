@@ -104,7 +104,7 @@ class Camera:
     ) -> Look:
         """Return what is seen, not yet drawn; the arguments are those of :meth:`render`, and distant people."""
         pose = view.pose
-        above_m = pose.z - scene.height(pose.x, pose.y)
+        above_m = pose.z - scene.height(pose.x, pose.y, pose.z)
         backdrop = self._backdrop(above_m, pose.pitch, scene.metres_per_pixel, daylight)
         vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)
         moving = actor_strokes(actors, people, vista.walls, view, daylight, len(vista.keys))

@@ -31,11 +31,11 @@ _built: OrderedDict[tuple[str, int], Scene] = OrderedDict()
 class Scene:
     """The static part of a world.
 
-    ``height`` gives the road's height (m) at (x, y); ``paint`` and ``label`` make pictures of the ground.
+    ``height`` gives the road's height (m) at (x, y, z); ``paint`` and ``label`` make pictures of the ground.
     """
 
     statics: StaticIndex
-    height: Callable[[float, float], float]
+    height: Callable[[float, float, float], float]
     metres_per_pixel: float
     """Of both pictures."""
     paint: Callable[[], GroundImage]

@@ -130,10 +130,10 @@ def _sign_posts(network: RoadNetwork, plan: Plan) -> Iterator[StaticBox]:
         plan.keep_clear(signal.x, signal.y, SIGN_CLEARANCE_M)
         foot = _foot(signal, middles, halves)
         if foot == (signal.x, signal.y):
-            yield post_of(signal, network.height(*foot))
+            yield post_of(signal, network.height(*foot, signal.z))
         elif foot is not None:
             plan.keep_clear(*foot, 0.5)
-            yield from mast_of(signal, foot, network.height(*foot))
+            yield from mast_of(signal, foot, network.height(*foot, signal.z))
 
 
 def _foot(signal: Signal, middles: FloatArray, halves: FloatArray) -> tuple[float, float] | None:

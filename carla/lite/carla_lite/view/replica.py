@@ -11,6 +11,7 @@ import numpy as np
 
 from carla_lite.actors.actor import KINDS, Identity, Vehicle
 from carla_lite.actors.crowd import Crowd
+from carla_lite.actors.props import Prop
 from carla_lite.actors.sensor import TickSnapshot
 from carla_lite.actors.sensors.camera import RgbCamera
 from carla_lite.actors.signage import Signage
@@ -42,7 +43,7 @@ class Replica:
         self.scene = Scene.build(self.network, seed)
         self._signage = Signage(self.network, itertools.count(1).__next__)
         self.frame, self.elapsed_s = 0, 0.0
-        self.moving: dict[int, Vehicle | Walker] = {}
+        self.moving: dict[int, Vehicle | Walker | Prop] = {}
         self._crowd = Crowd()
         self.lights: list[TrafficLight] = [each for each in self._signage.signs if isinstance(each, TrafficLight)]
         self.spectator_id = int(rpc.call("get_spectator")[0])
@@ -72,6 +73,7 @@ class Replica:
 
     def _move(self, records: Any) -> None:
         ids, poses = records["id"].tolist(), records["pose"].tolist()
+        self._others.intersection_update(ids)  # a replay gives ids again
         if unknown := [each for each in ids if each not in self.moving and each not in self._others]:
             self._meet(unknown)
         for gone in self.moving.keys() - set(ids):
@@ -85,11 +87,11 @@ class Replica:
     def _meet(self, numbers: list[int]) -> None:
         self._others.update(numbers)
         for number, _, (_, name, values), *_ in self._rpc.call("get_actors_by_id", numbers):
-            if KINDS.get(name) not in (Vehicle, Walker):
+            if KINDS.get(name) not in (Vehicle, Walker, Prop):
                 continue
             identity = Identity(number, find(name), {attribute: value for attribute, _, value in values})
             actor = KINDS[name](identity, Pose(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
-            assert isinstance(actor, Vehicle | Walker)
+            assert isinstance(actor, Vehicle | Walker | Prop)
             self.moving[number] = actor
 
     def picture(self, pose: Pose) -> Any:
@@ -103,6 +105,7 @@ class Replica:
         self._looks += 1
         vehicles = [actor for actor in self.moving.values() if isinstance(actor, Vehicle)]
         walkers = [actor for actor in self.moving.values() if isinstance(actor, Walker)]
+        props = [actor for actor in self.moving.values() if isinstance(actor, Prop)]
         self._crowd.hold(walkers)
         snapshot = TickSnapshot(
             self.frame,
@@ -113,7 +116,7 @@ class Replica:
             vehicles,
             walkers,
             self._crowd,
-            (),
+            props,
             (),
             self._signage,
         )

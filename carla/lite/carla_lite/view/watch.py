@@ -7,11 +7,13 @@ import math
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import cv2
 
 from carla_lite.actors.actor import Vehicle
+from carla_lite.actors.props import Prop
 from carla_lite.protocol.wire import RpcError
 from carla_lite.scenery.camera import Pose
 from carla_lite.view import spectator
@@ -41,6 +43,8 @@ class Watch:
         self._picture: tuple[int, bytes] = (0, b"")
         self._state: dict[str, Any] = {}
         self._town: tuple[str, dict[str, Any], bytes] | None = None
+        self._height: Callable[[float, float], float] = lambda _x, _y: 0.0
+        """Of the watched map's roads (m)."""
         self.problem = "connecting"
 
     # For viewers.
@@ -80,7 +84,7 @@ class Watch:
             if pose is None:
                 return
             if {"x", "y"} <= numbers.keys():
-                pose = spectator.above(numbers["x"], numbers["y"], 0.0)
+                pose = spectator.above(numbers["x"], numbers["y"], self._height(numbers["x"], numbers["y"]))
             pose = spectator.turned(pose, numbers.get("yaw", 0.0), numbers.get("pitch", 0.0))
             pose = spectator.moved(pose, *(numbers.get(name, 0.0) for name in ("forward", "right", "up")))
             if {"forward", "right", "up", "x"} & numbers.keys():
@@ -114,6 +118,7 @@ class Watch:
         with contextlib.closing(Rpc(*self._address)) as rpc:
             replica = Replica(rpc, self._seed)
             self._paint_town(replica)
+            self._height = replica.network.height
             _, stream = rpc.world_stream()
             with stream:
                 messages, self._told, self._pose = Messages(stream), None, None
@@ -159,6 +164,7 @@ class Watch:
             "actors": [
                 [number, actor.blueprint.id, *_half_size(actor), *_place(actor.place)]
                 for number, actor in replica.moving.items()
+                if not isinstance(actor, Prop)
             ],
             "lights": [
                 [round(each.pose.x, 1), round(each.pose.y, 1), each.state.name.lower()] for each in replica.lights

@@ -95,14 +95,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Execute a command."""
         if not (self._is_ours(asks=True) and self._is_admitted()):
             return
-        length = self.headers.get("Content-Length", "")
-        if self.path != "/command" or not length.isdecimal() or int(length) > MOST_BODY_BYTES:
+        if self.path != "/command":
             self._answer(404, b"There is no such thing.\n")
             return
         try:
-            asked = json.loads(self.rfile.read(int(length)))
-            self.server.watch.command(asked)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+            length = int(self.headers.get("Content-Length", ""))
+            body = self.rfile.read(length) if 0 <= length <= MOST_BODY_BYTES else b""
+            self.server.watch.command(json.loads(body))
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             self._answer(400, b"That is no command.\n")
             return
         self._answer(204, b"")

@@ -206,7 +206,14 @@ def _supervise(prepared: PreparedRun, asked: RunRequest, runtime: Runtime, stop:
     sizes = AgentSizes(planned.sizes_of)
     effects = wiring.effects(spec, planned, asked.limits, runtime, resolved.memory.read, stop, say)
     try:
-        return Supervisor(Run(spec, asked.limits, effects, journal), wiring.forecast(planned, sizes)).run()
+        supervisor = Supervisor(Run(spec, asked.limits, effects, journal), wiring.forecast(planned, sizes))
+        ending = supervisor.run()
+        if not supervisor.progressed and (kept := asked.state_if_refused(ending.code)) is not None:
+            journal.change(options=kept.options, gpu_uuids=kept.gpu_uuids)
+            journal.save()
+            each = ", ".join(f"{name}: {old}, not {new}" for name, (old, new) in asked.changed.items())
+            say(f"the run keeps its earlier options, since it made no step with the new ones ({each})")
+        return ending
     finally:
         sizes.close()
         effects.observer.close()

@@ -62,6 +62,11 @@ class Supervisor:
         """State of the run."""
         return self._run.state
 
+    @property
+    def progressed(self) -> bool:
+        """Return whether an agent that ended had made progress in this start of the run."""
+        return self._starts.progressed
+
     def run(self) -> Ending:
         """Run to the end and return it. All programs have ended then, even after an exception."""
         try:

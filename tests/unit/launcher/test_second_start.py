@@ -472,6 +472,11 @@ def test_without_one_resume_goes_by_the_runs_configuration(up: Up) -> None:
         run_request(up())
 
 
+def test_resume_of_no_run_says_that_one_begins(up: Up) -> None:
+    (note,) = run_request(up("--resume")).notes
+    assert note == "runs/r1 holds no run to resume; the run uses lowmem and the options given now."
+
+
 def test_down_says_that_it_cannot_know_of_containers(up: Up) -> None:
     run = begun(up())
     spoiled(run, "port", value=WRONG)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -119,10 +120,13 @@ def _refuse_if_stopped(stop: StopRequests) -> None:
 def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
     """Create a run's folder and lock it for this launcher, once an earlier launcher's programs have ended.
 
+    A folder that this start created is removed if the start is refused before the run's first event.
+
     Raises:
         RefusedError: the folder can't be written.
         RunInUseError: another launcher holds it.
     """
+    is_new = not run_.path.exists()
     try:
         run_.path.parent.mkdir(parents=True, exist_ok=True)
         run_.path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: the group can't write it
@@ -134,6 +138,10 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
         raise RefusedError(f"{run_.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
     try:
         yield lock
+    except ExitError:
+        if is_new and not run_.launcher_events.exists():
+            shutil.rmtree(run_.path, ignore_errors=True)
+        raise
     finally:
         lock.release()
 

@@ -281,6 +281,17 @@ def test_a_stop_in_the_programs_own_way_is_told_as_it_was(tmp_path: Path, script
     assert (launched.process.returncode, launched.state["reason"]) == (75, reason), output
 
 
+def test_nothing_is_said_of_a_crashed_commands_checkpoint(tmp_path: Path) -> None:
+    file = "{resume: {words: []}, alive: {log: ready, within_s: 60}}"
+    crashes = "import time; print('ready', flush=True); time.sleep(2); raise SystemExit(1)"
+    launched = start_alone(tmp_path, file, crashes, agent__restarts__first_delay_s=60)
+    launched.until(lambda: launched.events("agent_ended"))
+    launched.process.send_signal(signal.SIGTERM)
+    output = launched.output()
+    reason = "stopped on request (SIGTERM); the agent had ended before (exit code 1)"
+    assert (launched.process.returncode, launched.state["reason"]) == (75, reason), output
+
+
 LINGERS = f"{STUBBORN.replace('ready', 'Finished')}"
 CRASHES = "import os\nopen('model.zip', 'w').close()\nos.abort()"
 

@@ -147,13 +147,13 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False, of_comma
     ran_a_command = any(items(row, "command") for row in events) and _has(events, LauncherEvent.AGENT_STARTED)
     ran_a_command |= before is not None and before.state.agent is not None and bool(before.options.command)
     began = run.holds_a_run() or ran_a_command
+    if (given.command or of_command) and run.holds_a_run() and not ran_a_command:
+        raise RefusedError(f"{run.path} holds a run of the agent: choose another --run-name for the command.")
     if began and not resume and not killed:
         why = f" ({problem})" if problem else ""
         raise RefusedError(
             f"{run.path} already holds a run{why}: add --resume to resume it, or choose another --run-name."
         )
-    if given.command and run.holds_a_run() and not ran_a_command:
-        raise RefusedError(f"{run.path} holds a run of the agent: choose another --run-name for the command.")
     changed: dict[str, tuple[str, str]] = {}
     if before is not None and (killed or resume):
         options, changed, notes = _resumed(given, before)

@@ -545,6 +545,15 @@ def test_a_lost_program_file_is_asked_for(ran: RunPaths) -> None:
         resuming.run_request(ran, RunOptions(command=("true",)), resume=True)
 
 
+def test_an_agents_run_takes_no_command_even_with_resume(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "first")
+    run.path.mkdir()
+    lay_a_row(run)
+    for resume in (False, True):
+        with pytest.raises(RefusedError, match="holds a run of the agent: choose another --run-name for the command"):
+            resuming.run_request(run, RunOptions(command=("true",)), resume, of_command=True)
+
+
 def test_no_command_starts_the_agent(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="give the command after --"):
         resuming.run_request(RunPaths(tmp_path / "new"), RunOptions(), resume=True, of_command=True)

@@ -142,7 +142,10 @@ def test_a_run_is_not_mixed_with_an_earlier_one(run: RunPaths, tmp_path: Path) -
         ({"gpu": Cards(0, 1)}, "--gpu 0,1: there is no GPU here: leave it out"),
     ],
 )
-def test_a_refused_start_leaves_no_folder(tmp_path: Path, asked: dict[str, Any], said: str) -> None:
+def test_a_refused_start_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(up, "_supervise", lambda *_: pytest.fail("it would train"))
     run = RunPaths(tmp_path / "runs" / "night")
     with pytest.raises(ExitError, match=re.escape(said)) as refused:
         up.run(run, RunOptions(**asked), False, print)

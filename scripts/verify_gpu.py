@@ -34,6 +34,7 @@ def _leave(number: int, _: object) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
         description="Run the checks that need a GPU and CARLA, and write one file to send back. The file names no\n"
         "user and no machine.",
         epilog="If CARLA_HOST is set, the CARLA at CARLA_HOST:CARLA_PORT is used. Otherwise CARLA is started, by\n"

@@ -112,7 +112,8 @@ def _cards() -> int | None:
 
 def main() -> int:
     """Print the result; return the exit code."""
-    parser = argparse.ArgumentParser(description="List the GPUs that Vulkan finds by a driver file.")
+    about = "List the GPUs that Vulkan finds by a driver file."
+    parser = argparse.ArgumentParser(description=about, allow_abbrev=False)
     parser.add_argument("--file", type=Path, default=FILE, help="driver file (the one of CARLA's image)")
     parser.add_argument("--any", action="store_true", help="exit with 0 whatever was found")
     given = parser.parse_args()

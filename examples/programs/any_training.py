@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -23,7 +24,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default=os.environ.get("CARLA_HOST", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=2000)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--step-s", type=float, default=0.0, help="pause after each step, to have time to watch it")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--resume", action="store_true")
     given = parser.parse_args()
@@ -44,10 +46,13 @@ def main() -> None:
     while step < given.steps:
         world.tick()
         step += 1
+        time.sleep(given.step_s)
         print(f"step {step} of {given.steps}, {len(batch)} bytes", flush=True)
         if requests or step % 50 == 0:
             requests.clear()
-            CHECKPOINT.write_text(json.dumps({"step": step}))
+            new = CHECKPOINT.with_suffix(".new")  # a kill leaves the old file or the new one
+            new.write_text(json.dumps({"step": step}))
+            new.replace(CHECKPOINT)
     Path("trained.txt").write_text(f"{step} steps\n")
 
 

@@ -72,8 +72,9 @@ RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's 
 def _fits(name: str | None) -> str | None:
     if name is not None and name.startswith("-"):
         raise typer.BadParameter(f"{name} begins with a dash: commands would read it as an option.")
-    if name and (not Path(name).name or ".." in Path(name).parts):
-        raise typer.BadParameter(f"{name} names no folder in --runs-dir: expected a name, as night-1.")
+    if name and (Path(name).name != name or name == ".."):
+        last = Path(name).name.strip(".") or "night-1"
+        raise typer.BadParameter(f"{name} names no folder in --runs-dir: expected a name, as {last}.")
     size = len(os.fsencode(name or ""))
     if size > MOST_NAME_BYTES:
         raise typer.BadParameter(f"{size} bytes are too long: expected at most {MOST_NAME_BYTES}.")
@@ -89,7 +90,11 @@ OfTheRun = Annotated[
     Path | None, typer.Option("--launcher-config", help="The launcher's configuration. Default: the run's.")
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Resume the run of this name. Not needed for a run whose launcher was killed.")
+    bool,
+    typer.Option(
+        "--resume",
+        help="Resume the run of this name; start it if there is none. Not needed for a run whose launcher was killed.",
+    ),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -119,10 +120,13 @@ def _refuse_if_stopped(stop: StopRequests) -> None:
 def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
     """Create a run's folder and lock it for this launcher, once an earlier launcher's programs have ended.
 
+    A folder that this start created is removed if the start is refused before the run's first event.
+
     Raises:
         RefusedError: the folder can't be written.
         RunInUseError: another launcher holds it.
     """
+    is_new = not run_.path.exists()
     try:
         run_.path.parent.mkdir(parents=True, exist_ok=True)
         run_.path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: the group can't write it
@@ -134,6 +138,10 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
         raise RefusedError(f"{run_.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
     try:
         yield lock
+    except ExitError:
+        if is_new and not run_.launcher_events.exists():
+            shutil.rmtree(run_.path, ignore_errors=True)
+        raise
     finally:
         lock.release()
 
@@ -206,7 +214,14 @@ def _supervise(prepared: PreparedRun, asked: RunRequest, runtime: Runtime, stop:
     sizes = AgentSizes(planned.sizes_of)
     effects = wiring.effects(spec, planned, asked.limits, runtime, resolved.memory.read, stop, say)
     try:
-        return Supervisor(Run(spec, asked.limits, effects, journal), wiring.forecast(planned, sizes)).run()
+        supervisor = Supervisor(Run(spec, asked.limits, effects, journal), wiring.forecast(planned, sizes))
+        ending = supervisor.run()
+        if not supervisor.progressed and (kept := asked.state_if_refused(ending.code)) is not None:
+            journal.change(options=kept.options, gpu_uuids=kept.gpu_uuids)
+            journal.save()
+            each = ", ".join(f"{name}: {old}, not {new}" for name, (old, new) in asked.changed.items())
+            say(f"the run keeps its earlier options, since it made no step with the new ones ({each})")
+        return ending
     finally:
         sizes.close()
         effects.observer.close()

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from carla_launcher.act.local.runtime import MAX_LOG_BYTES
+from carla_run.exits import Exit
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.disks import small_disk
@@ -166,6 +167,7 @@ def test_an_odd_end_is_one_clear_sentence(tmp_path: Path, script: str, file: str
     assert not [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(tmp_path)]
 
 
+EXITS = "import sys; sys.exit(int(sys.argv[1]))"
 WRONG_WORD = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--steps')\nparser.parse_args()"
 
 
@@ -183,6 +185,17 @@ def test_a_wrong_word_is_not_tried_until_the_budget_is_spent(tmp_path: Path, scr
     assert said in output
     assert "3 times in a row before any progress: no restart mends that" in launched.state["reason"]
     assert len(launched.events("agent_started")) == 3
+
+
+def test_a_refused_change_is_not_kept(tmp_path: Path) -> None:
+    launched = start_alone(tmp_path, "exits: {3: stopped, 7: bad_configuration}", EXITS, "3")
+    assert launched.process.wait() == Exit.STOPPED
+    launched.run_command("--resume", "--seed", "5", "--", sys.executable, "-c", EXITS, "7")
+    assert "the run keeps its earlier options, since it made no step with the new ones (command: " in launched.output()
+    assert launched.process.returncode == Exit.BAD_CONFIG
+    launched.run_command("--resume")
+    assert launched.process.wait() == Exit.STOPPED
+    assert (launched.state["options"]["command"][-1], launched.state["options"].get("seed")) == ("3", None)
 
 
 GREEDY = """
@@ -265,6 +278,17 @@ def test_a_stop_in_the_programs_own_way_is_told_as_it_was(tmp_path: Path, script
     launched.until(lambda: launched.events("verified"))
     launched.process.send_signal(signal.SIGTERM)
     output = launched.output()
+    assert (launched.process.returncode, launched.state["reason"]) == (75, reason), output
+
+
+def test_nothing_is_said_of_a_crashed_commands_checkpoint(tmp_path: Path) -> None:
+    file = "{resume: {words: []}, alive: {log: ready, within_s: 60}}"
+    crashes = "import time; print('ready', flush=True); time.sleep(2); raise SystemExit(1)"
+    launched = start_alone(tmp_path, file, crashes, agent__restarts__first_delay_s=60)
+    launched.until(lambda: launched.events("agent_ended"))
+    launched.process.send_signal(signal.SIGTERM)
+    output = launched.output()
+    reason = "stopped on request (SIGTERM); the agent had ended before (exit code 1)"
     assert (launched.process.returncode, launched.state["reason"]) == (75, reason), output
 
 

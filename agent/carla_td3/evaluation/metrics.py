@@ -188,7 +188,9 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
     towns = sorted({e.map for e in evaluations})
     most = max((len(e.routes) for e in evaluations), default=0)
     columns = {evaluation.name: figures.shown(evaluation.totals(), SHOWN) for evaluation in evaluations}
-    return figures.in_columns(f"{most} routes on {', '.join(towns)}", {"": columns}, _not_driven(evaluations))
+    return figures.in_columns(
+        f"{most} route{'' if most == 1 else 's'} on {', '.join(towns)}", {"": columns}, _not_driven(evaluations)
+    )
 
 
 def _not_driven(evaluations: Sequence[Evaluation]) -> str | None:

@@ -62,6 +62,11 @@ class Supervisor:
         """State of the run."""
         return self._run.state
 
+    @property
+    def progressed(self) -> bool:
+        """Return whether an agent that ended had made progress in this start of the run."""
+        return self._starts.progressed
+
     def run(self) -> Ending:
         """Run to the end and return it. All programs have ended then, even after an exception."""
         try:
@@ -331,7 +336,7 @@ class Supervisor:
             return over
         if not lived:
             before = f"the agent had ended before ({exit_in_words(ended.code)})"
-            before += ", its last checkpoint is valid" if self._run.spec.resumes else ""
+            before += "" if of_command else ", its last checkpoint is valid"  # a command's is checked by nobody
             return Ending(Exit.STOPPED, f"{wanted.reason}; {before}")
         if of_command:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")

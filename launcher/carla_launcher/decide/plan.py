@@ -51,7 +51,7 @@ def lost_gpu(reading: Reading, needed: bool) -> str:
     if reading.gpu is not Gpu.LOST or not needed:
         return ""
     said = f" ({reading.problem.rstrip('.')})" if reading.problem else ""
-    return f"The driver has lost the GPU{said}: restart the machine, or use carla-lite and --device cpu."
+    return f"The driver has lost the GPU{said}: restart the machine, or use carla-lite (agent: --device cpu)."
 
 
 def _single_steps(fits: Fits, asked: Candidate, situation: Situation) -> list[Candidate]:

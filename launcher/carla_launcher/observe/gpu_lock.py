@@ -13,7 +13,7 @@ from carla_run.locks import HeldError, Lock
 
 SHARED = Path("/tmp")  # not TMPDIR or XDG_RUNTIME_DIR: each user has their own
 
-ADVICE = "wait until it ends, share the GPU with --share-gpu, or use --device cpu with a simulator that needs no GPU"
+ADVICE = "wait until it ends, share the GPU with --share-gpu, or use a simulator without a GPU (agent: --device cpu)"
 
 
 class GpuInUseError(ExitError):

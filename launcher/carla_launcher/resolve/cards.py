@@ -12,6 +12,12 @@ from carla_launcher.simulators import asked_for
 from carla_run.memory.nvml import DriverError, Nvml
 
 
+def needs_none(options: RunOptions) -> bool:
+    """Return whether options ask for a simulator and an agent that need no GPU."""
+    simulator = asked_for(options)
+    return simulator is not None and not simulator.needs_card and options.device == "cpu"
+
+
 def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
     """Return the GPUs of simulator and agent.
 
@@ -23,19 +29,18 @@ def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
         RefusedError: the machine doesn't have the GPU.
         DriverError: the driver fails, and a GPU that the run needs is named by its UUID.
     """
-    simulator, given = asked_for(options), options.gpu
-    needs_none = simulator is not None and not simulator.needs_card and options.device == "cpu"
+    given, none_needed = options.gpu, needs_none(options)
 
     def card(uuid: str, index: int | None, variable: str) -> int:
-        if uuid and not needs_none:
-            return _index(uuid, "The run's GPU")
+        if uuid and not none_needed:
+            return _index(uuid, "The run's GPU", options)
         if index is not None:
-            return index if needs_none else _index(str(index), f"--gpu {given}: GPU")
+            return index if none_needed else _index(str(index), f"--gpu {given}: GPU", options)
         named = "" if options.runtime is RuntimeKind.PROCESS else project.setting(variable, options.stack)
         try:
-            return _index(named, f"{variable}:") if named else 0
+            return _index(named, f"{variable}:", options) if named else 0
         except DriverError:
-            if not needs_none:
+            if not none_needed:
                 raise
             return 0
 
@@ -45,13 +50,13 @@ def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
     )
 
 
-def _index(name: str, whose: str) -> int:
+def _index(name: str, whose: str, options: RunOptions) -> int:
     index, expected = Nvml.index_of(name), ""
     if index and name.isdecimal() and 0 < (count := Nvml.count() or 0) <= index:
         index, expected = None, f", expected {' or '.join(map(str, range(count)))}"
     if index is None:
-        raise RefusedError(
-            f"{whose} {name} isn't in this machine{expected}: put it back, name another with --gpu, or do without "
-            "a GPU: --simulator carla-lite --device cpu."
-        )
+        advice = "put it back, or name another with --gpu"
+        if not options.command:  # it has no --device
+            advice = "put it back, name another with --gpu, or do without a GPU: --simulator carla-lite --device cpu"
+        raise RefusedError(f"{whose} {name} isn't in this machine{expected}: {advice}.")
     return index

@@ -6,7 +6,7 @@ Merges key by key, and drops earlier options that other users could have written
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from carla_launcher.simulators import NAMED, Elsewhere, NoSimulator
 from carla_run import formats
 from carla_run.configuration.program_file import ProgramFileError
 from carla_run.events import LauncherEvent
+from carla_run.exits import Exit
 from carla_run.paths import RunPaths, names_preset
 from carla_run.readers import items, read_lines
 
@@ -56,6 +57,11 @@ class RunRequest:
     gpu_uuids: tuple[str, str] = ("", "")
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def state_if_refused(self, code: int) -> LauncherState | None:
+        """Return the earlier state, whose options stay the run's, if an end without progress refuses changed ones."""
+        refused = self.began and self.changed and code in (Exit.BAD_CONFIG, Exit.USAGE)
+        return self.before if refused else None
 
 
 @dataclass(frozen=True)
@@ -141,13 +147,13 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False, of_comma
     ran_a_command = any(items(row, "command") for row in events) and _has(events, LauncherEvent.AGENT_STARTED)
     ran_a_command |= before is not None and before.state.agent is not None and bool(before.options.command)
     began = run.holds_a_run() or ran_a_command
+    if (given.command or of_command) and run.holds_a_run() and not ran_a_command:
+        raise RefusedError(f"{run.path} holds a run of the agent: choose another --run-name for the command.")
     if began and not resume and not killed:
         why = f" ({problem})" if problem else ""
         raise RefusedError(
             f"{run.path} already holds a run{why}: add --resume to resume it, or choose another --run-name."
         )
-    if given.command and run.holds_a_run() and not ran_a_command:
-        raise RefusedError(f"{run.path} holds a run of the agent: choose another --run-name for the command.")
     changed: dict[str, tuple[str, str]] = {}
     if before is not None and (killed or resume):
         options, changed, notes = _resumed(given, before)
@@ -155,6 +161,7 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False, of_comma
         own = run.config if run.config.is_file() and run.holds_a_run() else None
         options = given.model_copy(update={"config": given.config or own or DEFAULT_CONFIG})
         uses = "" if given.command else f"{options.config} and "
+        problem = problem or (f"{run.path} holds no run to resume" if resume and not began else "")
         notes = (f"{problem}; the run uses {uses}the options given now.",) if problem else ()
     if not options.command and (of_command or ran_a_command):
         why = problem or f"{run.path} has no command of an earlier start"
@@ -167,7 +174,9 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False, of_comma
         raise RefusedError("--simulator none is for a command that drives none: the agent needs a simulator.")
     if named is Elsewhere and options.simulator_host is None:
         raise RefusedError("--simulator elsewhere needs the simulator's address: give --simulator-host.")
-    state = None if before is None else before.state
+    state = None
+    if before is not None:  # without what other users could have written: these options may become the run's again
+        state = replace(before.state, options=before.believed.model_dump(mode="json", exclude_unset=True))
     cards = ("", "") if state is None or given.gpu is not None else state.gpu_uuids
     limits = _limits_for(config.load(options.launcher_config), options)
     return RunRequest(run, options, limits, state, began, cards, changed, notes)

@@ -105,6 +105,8 @@ class StatusReader:
 
     def _progress(self, beat: Heartbeat | None, alive: bool) -> dict[str, float | None]:
         step, total = (None, None) if beat is None else (beat.step, beat.total_steps)
+        if step is not None and total is not None and step > total:  # more than its program file expects
+            total = None
         steps = [(moment(row), done) for row in self._rows if (done := number(row.get("step"))) is not None]
         speed = _speed([*steps, *([(beat.time, float(beat.step))] if beat else [])]) if alive else None
         left = None if step is None or total is None else max(0.0, total - step)

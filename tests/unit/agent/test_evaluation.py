@@ -106,7 +106,7 @@ def test_table_shows_drivers_side_by_side() -> None:
     text = console.export_text()
     assert "td3" in text
     assert "stop" in text
-    assert "1 routes on Town" in text
+    assert "1 route on Town" in text
 
 
 def test_files_hold_every_route_and_every_driver(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
-"""What of ``examples/`` reports without a simulator: callbacks, each in a tiny training, and PyTorch's training."""
+"""What of ``examples/`` runs without a simulator: callbacks, PyTorch's training, the program that reports nothing."""
 
 from __future__ import annotations
 
+import os
+import resource
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from carla_run.heartbeat import Phase, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 from carla_run.requests import send
+from tests.conftest import REPOSITORY
 
 ASKED = {10: "checkpoint", 20: "stop"}
 """By step."""
@@ -115,3 +119,25 @@ def test_lightning(folder: RunPaths) -> None:
     assert_obeyed(folder, "model.ckpt")
     assert torch.load(saved, weights_only=False)["global_step"] == 20
     assert read_lines(folder.metrics)[-1]["step"] == 20
+
+
+def test_a_cut_write_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
+    """A file's limit of 0 bytes stands for a SIGKILL in the middle of the write."""
+    world = "get_world=lambda: SimpleNamespace(get_settings=SimpleNamespace, apply_settings=print, tick=int)"
+    client = f"SimpleNamespace(set_timeout=print, {world})"
+    (tmp_path / "carla.py").write_text(f"from types import SimpleNamespace\nClient = lambda *_: {client}\n")
+    saved = tmp_path / "checkpoint.json"
+    saved.write_text('{"step": 40}')
+    program = REPOSITORY / "examples" / "programs" / "any_training.py"
+    ended = subprocess.run(
+        [sys.executable, str(program), "--resume", "--batch-size", "1", "--steps", "50"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stderr.endswith("OSError: [Errno 27] File too large\n"), ended
+    assert "step 41 of 50" in ended.stdout
+    assert saved.read_text() == '{"step": 40}'

@@ -194,6 +194,8 @@ def test_an_index_is_refused_only_where_cards_are_counted(
     if refused:
         with pytest.raises(RefusedError, match="GPU 1 isn't in this machine, expected 0: "):
             pick(asked)
+        with pytest.raises(RefusedError, match=r"expected 0: put it back, or name another with --gpu\.$"):
+            pick(asked.model_copy(update={"command": ("train",)}))
     else:
         assert pick(asked) == Cards(1, 1)
 

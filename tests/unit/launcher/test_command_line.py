@@ -25,7 +25,7 @@ from carla_launcher.act.journal import Journal
 from carla_launcher.act.launcher_state import LauncherState
 from carla_launcher.cli import app
 from carla_launcher.decide.ladder import AppliedRung
-from carla_launcher.observe.pools import PoolKind
+from carla_launcher.observe.pools import Cards, PoolKind
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from carla_launcher.places import SHIPPED
 from carla_launcher.resolve.prepare import PreparedRun, _state, prepare
@@ -34,7 +34,7 @@ from carla_launcher.show import doctor
 from carla_launcher.simulators import Carla
 from carla_run import signals
 from carla_run.events import LauncherEvent
-from carla_run.exits import Exit
+from carla_run.exits import Exit, ExitError
 from carla_run.locks import Lock
 from carla_run.paths import RunPaths
 from carla_run.signals import SAME_REQUEST_S, StopRequests
@@ -131,6 +131,25 @@ def test_a_run_is_not_mixed_with_an_earlier_one(run: RunPaths, tmp_path: Path) -
     with pytest.raises(RefusedError, match="already holds a run: add --resume"):
         up.run(run, RunOptions(config=agent_config), False, print)
     assert sorted(run.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"config": Path("quik")}, "quik"),
+        ({"agent_args": ("--set", "td3.batchsize=3")}, "did you mean `td3.batch_size`"),
+        ({"simulator": SimulatorKind.CARLA, "runtime": RuntimeKind.PROCESS}, "CARLA can't be started here"),
+        ({"gpu": Cards(0, 1)}, "--gpu 0,1: there is no GPU here: leave it out"),
+    ],
+)
+def test_a_refused_start_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(up, "_supervise", lambda *_: pytest.fail("it would train"))
+    run = RunPaths(tmp_path / "runs" / "night")
+    with pytest.raises(ExitError, match=re.escape(said)) as refused:
+        up.run(run, RunOptions(**asked), False, print)
+    assert (refused.value.code, run.path.exists()) == (Exit.BAD_CONFIG, False)
 
 
 def test_a_simulator_elsewhere_needs_a_place(run: RunPaths) -> None:
@@ -282,6 +301,8 @@ def test_a_number_that_nothing_can_hold_is_a_usage_error(words: list[str]) -> No
         (["up", "--run-name=-x"], "-x begins with a dash"),
         (["up", "--run-name", ".."], ".. names no folder in --runs-dir"),
         (["routes", "--run-name", "."], ". names no folder in --runs-dir"),
+        (["up", "--resume", "--run-name", "runs/first"], "runs/first names no folder in --runs-dir"),
+        (["submit", "--run-name", "/tmp/a"], "/tmp/a names no folder in --runs-dir"),
         (["report", "night", "--compare", "a", "b"], "leave out night"),
     ],
 )

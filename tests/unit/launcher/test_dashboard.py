@@ -166,6 +166,12 @@ def test_a_killed_launcher_has_no_findings_and_no_speed(tmp_path: Path) -> None:
     assert dashboard.ending(found).startswith("The run's launcher was killed")
 
 
+def test_a_total_that_was_passed_is_unknown(tmp_path: Path) -> None:
+    found = dashboard.status(written(tmp_path, **{"agent.json": replace(DRIVING, total_steps=300).json()}), NOW)
+    assert (found["total_steps"], found["eta_s"]) == (None, None)
+    assert "step 120400\n" in dashboard.figures(found)["progress"] + "\n"
+
+
 def test_an_end_is_told_with_its_reason(tmp_path: Path) -> None:
     ended = {**STATE, "state": "stopped", "exit_code": 71, "reason": "nothing [fits] any more"}
     found = dashboard.status(written(tmp_path, **{"launcher.json": json.dumps(ended)}), NOW)

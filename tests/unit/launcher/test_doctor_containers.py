@@ -43,8 +43,9 @@ def machine(tmp_path: Path) -> Machine:
     ],
 )
 def test_compose_must_know_the_tags_that_our_files_use(
-    machine: Machine, programs: dict[str, str], verdict: Verdict, said: str
+    machine: Machine, tmp_path: Path, programs: dict[str, str], verdict: Verdict, said: str
 ) -> None:
+    machine = changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 0))
     found = engines.compose(with_programs(machine, **programs))
     assert (found.verdict, found.found) == (verdict, said or found.found)
 
@@ -85,7 +86,15 @@ def test_the_image_of_a_command_is_here_or_would_be_pulled(
     assert (found.verdict, said in found.found) == (verdict, True), found
 
 
-def test_an_engine_that_does_not_answer_is_a_problem(machine: Machine) -> None:
+def test_docker_is_missed_only_where_there_is_a_gpu(machine: Machine, tmp_path: Path) -> None:
+    silent = with_programs(machine, docker="echo Cannot connect. >&2; exit 1")
+    without = changed(silent, LD_LIBRARY_PATH=driver_library(tmp_path, 9))
+    expect(engines.engine(without), UNKNOWN, "Cannot connect.", "not needed without a GPU; else start the engine")
+    expect(engines.compose(without), UNKNOWN, "no Compose plugin", "not needed without a GPU; else install")
+
+
+def test_an_engine_that_does_not_answer_is_a_problem(machine: Machine, tmp_path: Path) -> None:
+    machine = changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 0))
     dead = engines.engine(with_programs(machine, docker="echo Cannot connect to the daemon. >&2; exit 1"))
     expect(dead, PROBLEM, "Cannot connect to the daemon.")
     old = 'case "$1" in info) echo \'{"ServerErrors": ["refused"]}\';; *) echo Cannot connect. >&2; exit 1;; esac'

@@ -67,7 +67,7 @@ def test_a_launcher_that_has_ended_however_is_in_no_one_s_way(shared: Path, how:
     Launcher("a long name that the next one is shorter than", shared).end(how)
     lock = lock_gpu("GPU-1", "day", shared)
     second = Launcher("night", shared)
-    assert second.said.endswith("or use --device cpu with a simulator that needs no GPU.")
+    assert second.said.endswith("or use a simulator without a GPU (agent: --device cpu).")
     assert "run day): wait" in second.said
     lock.release()
     second.end()

@@ -212,7 +212,8 @@ def test_a_lost_gpu_is_one_sentence_with_the_driver_s_words() -> None:
     lost = Reading((), Gpu.LOST, "NVML_ERROR_GPU_IS_LOST.")
     sentence = plan.lost_gpu(lost, needed=True)
     assert sentence == (
-        "The driver has lost the GPU (NVML_ERROR_GPU_IS_LOST): restart the machine, or use carla-lite and --device cpu."
+        "The driver has lost the GPU (NVML_ERROR_GPU_IS_LOST): restart the machine, "
+        "or use carla-lite (agent: --device cpu)."
     )
     assert plan.lost_gpu(lost, needed=False) == ""
     assert plan.lost_gpu(reading(), needed=True) == ""

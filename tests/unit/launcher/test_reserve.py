@@ -130,6 +130,11 @@ def test_it_waits_until_the_memory_comes_free(figures: Figures, start: Start) ->
     assert program.ended()[0] == 0
 
 
+def test_an_options_name_is_not_completed(start: Start) -> None:
+    code, said = start("--min-fre", "9", "--", "true").ended()
+    assert (code, "unrecognized arguments: --min-fre" in said) == (2, True), said
+
+
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
 def test_a_request_to_stop_reaches_the_command(start: Start, signal_: signal.Signals) -> None:
     says = f'trap "echo told; exit 9" {signal_.name.removeprefix("SIG")}; echo runs; while :; do sleep 0.05; done'

@@ -472,6 +472,11 @@ def test_without_one_resume_goes_by_the_runs_configuration(up: Up) -> None:
         run_request(up())
 
 
+def test_resume_of_no_run_says_that_one_begins(up: Up) -> None:
+    (note,) = run_request(up("--resume")).notes
+    assert note == "runs/r1 holds no run to resume; the run uses lowmem and the options given now."
+
+
 def test_down_says_that_it_cannot_know_of_containers(up: Up) -> None:
     run = begun(up())
     spoiled(run, "port", value=WRONG)
@@ -538,6 +543,15 @@ def test_a_lost_program_file_is_asked_for(ran: RunPaths) -> None:
     ran.launcher_state.chmod(0o664)
     with pytest.raises(RefusedError, match=r"--program of the earlier start isn't used, since .*: give it again\.$"):
         resuming.run_request(ran, RunOptions(command=("true",)), resume=True)
+
+
+def test_an_agents_run_takes_no_command_even_with_resume(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "first")
+    run.path.mkdir()
+    lay_a_row(run)
+    for resume in (False, True):
+        with pytest.raises(RefusedError, match="holds a run of the agent: choose another --run-name for the command"):
+            resuming.run_request(run, RunOptions(command=("true",)), resume, of_command=True)
 
 
 def test_no_command_starts_the_agent(tmp_path: Path) -> None:

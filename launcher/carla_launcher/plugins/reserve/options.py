@@ -64,7 +64,11 @@ def _split(arguments: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        usage=USAGE, description=ABOUT, epilog=MORE, formatter_class=argparse.RawDescriptionHelpFormatter
+        usage=USAGE,
+        description=ABOUT,
+        epilog=MORE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add(

@@ -75,13 +75,18 @@ def kind(machine: Machine) -> tuple[ContainerEngine | None, CommandOutput]:
     return engine_of(object_of(info.out), object_of(server.out)), server
 
 
+def _missed(machine: Machine, found: str, do: str) -> Finding:
+    """Return that Docker can't be used: a problem only with a GPU, as carla-lite and a local agent need no Docker."""
+    return problem(found, do) if has_card(machine) else unknown(found, f"not needed without a GPU; else {do}")
+
+
 def engine(machine: Machine) -> Finding:
     """Check the container engine."""
     found, asked = kind(machine)
     if asked.code == 127:
         return unknown("no Docker", "install it for the Compose stack; local processes need none")
     if found is None:
-        return problem(asked.said, "start the engine, or join its group: sudo usermod -aG docker $USER")
+        return _missed(machine, asked.said, "start the engine, or join its group: sudo usermod -aG docker $USER")
     if found.product is Product.PODMAN:
         return unknown(str(found), "the stack wasn't tested with it: use Docker Engine, or local processes")
     if todo := container_engine.not_counted(found):
@@ -101,12 +106,12 @@ def compose(machine: Machine) -> Finding:
     if asked.code != 0:
         old = machine.ask("docker-compose", "version", "--short")
         reported = "no Compose plugin" + (f", only docker-compose {old.out}" if old.code == 0 else "")
-        return problem(reported, f"install docker-compose-plugin, {since} or newer")
+        return _missed(machine, reported, f"install docker-compose-plugin, {since} or newer")
     numbers = asked.out.lstrip("v").split("-")[0].split("+")[0].split(".")
     if not all(part.isdigit() for part in numbers):
         return unknown(f"Compose {asked.out}", f"{since} or newer is needed")
     if tuple(map(int, numbers)) < COMPOSE_SINCE:
-        return problem(f"Compose {asked.out}", f"install {since} or newer: the Compose files use !override")
+        return _missed(machine, f"Compose {asked.out}", f"install {since} or newer: the Compose files use !override")
     return ok(f"Compose {asked.out}")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -17,10 +18,21 @@ from rich.text import Text
 from carla_launcher.decide.detectors.expectations import PHASES
 from carla_launcher.show import routes
 from carla_launcher.show.bars import bar
-from carla_launcher.show.formatting import cause, clock, grouped, kind_of, listed, mib, run_ended, span, time_of_day
+from carla_launcher.show.formatting import (
+    cause,
+    clock,
+    counted,
+    kind_of,
+    listed,
+    mib,
+    run_ended,
+    span,
+    time_of_day,
+)
 from carla_launcher.show.planned import planned_bands
 from carla_launcher.show.status import StatusReader
 from carla_launcher.show.status import status as status
+from carla_launcher.show.summary import resuming
 from carla_launcher.simulators import drives_one
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, items, number
@@ -78,13 +90,18 @@ def figures(found: Found) -> dict[str, str]:
         "simulator": _simulator(found),
         "nodes": "\n".join(found["nodes"]),
         "restarts": ", ".join(f"{name} {count:.0f}" for name, count in found["restarts"].items() if count is not None),
-        "repeated": f"{grouped(lost)} finished steps were lost" if (lost := number(found.get("steps_lost"))) else "",
+        "repeated": _repeated(number(found.get("steps_lost")) or 0.0),
         "rung": _rungs(found),
         "planned": _planned(found),
         "set aside": "\n".join(map(str, items(found, "set_aside"))),
         "damaged": "\n".join(found["damaged"]),
     }
     return {name: value for name, value in rows.items() if value}
+
+
+def _repeated(lost: float) -> str:
+    were = "was" if lost == 1 else "were"
+    return f"{counted(round(lost), 'finished step')} {were} lost" if lost else ""
 
 
 def ending(found: Found) -> str:
@@ -94,7 +111,7 @@ def ending(found: Found) -> str:
     if found["state"] == "killed" and found["routes"]:
         return "The evaluation's launcher was killed: the same `routes` command continues."
     if found["state"] == "killed":
-        return f"The run's launcher was killed: `up --run-name {found['run']} --resume` resumes the run."
+        return f"The run's launcher was killed: `{resuming(RunPaths(Path(found['path'])), 'up')}` resumes the run."
     if found.get("exit_code") is None:
         return "No launcher has run here."
     return run_ended(found.get("reason"), found["exit_code"])
@@ -121,7 +138,7 @@ def _job(job: Found) -> str:
     parts += [f"on {job['nodes']}"] if job["nodes"] else []
     running = job["state"] == "RUNNING" and job["until_s"] is not None
     parts += [f"{span(max(0.0, job['until_s'] - time.time()))} left"] if running else []
-    parts += [f"queued again {job['restarts']} times"] if job["restarts"] else []
+    parts += [f"queued again {counted(job['restarts'], 'time')}"] if job["restarts"] else []
     return "\n".join([", ".join(parts), *job["ends"][-3:], f"log {job['log']}", *job["lines"]])
 
 

@@ -47,12 +47,10 @@ def clock(seconds: float) -> str:
     return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
 
 
-def time_of_day(moment_s: float) -> str:
-    """Return ``02:13:45``, in local time; empty for an invalid time."""
-    try:
-        return time.strftime("%H:%M:%S", time.localtime(moment_s))
-    except (OverflowError, OSError, ValueError):
-        return ""
+def time_of_day(moment_s: float | None) -> str:
+    """Return ``02:13:45``, in local time, with the date if it isn't today; empty for an invalid time."""
+    said = seconds_as_date(moment_s)
+    return said.removeprefix(time.strftime("%Y-%m-%d "))
 
 
 def seconds_as_date(since_1970_s: float | None) -> str:

@@ -9,6 +9,7 @@ import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from carla_launcher.act.launcher_state import with_end
@@ -20,11 +21,13 @@ from carla_launcher.show import routes
 from carla_launcher.show.damage import left_out
 from carla_launcher.show.incidents import STOOD_STILL, Incident, first_of, moment, words
 from carla_launcher.show.thinning import MOST_ROWS, Thinned
-from carla_launcher.show.timeline import AFTER_S, BEFORE_S, Sample, Timeline, spans_s, union
-from carla_run.heartbeat import Heartbeat, read_heartbeat
+from carla_launcher.show.timeline import AFTER_S, BEFORE_S, Progress, Sample, Spans, Timeline, union
+from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_object
 
+NO_STEPS = {phase.value for phase in Phase} - {Phase.WARMING.value, Phase.COLLECTING.value, Phase.UPDATING.value}
+"""Phases of an agent that makes no steps. Words of other programs are not among them."""
 RAN_OUT_OF = {cause.value: kind.value for cause, kind in RAN_OUT.items()}
 
 LOST_ELSEWHERE = {"steps_lost": 0, "updates_repeated": 0}
@@ -144,9 +147,32 @@ class RunHistory:
 
     @property
     def steps_per_s(self) -> float | None:
-        """Average steps per second without standstills; None if unknown."""
-        drove_s, steps, last = self.ran_s - spans_s(self.standstills), self.timeline.steps, self.last_step
+        """Average steps per second without standstills, starts and evaluations; None if unknown."""
+        drove_s = self.ran_s - self.within_launchers_s(union([*self.standstills, *self._without_steps]))
+        steps, last = self.timeline.steps, self.last_step
         return None if not steps or last is None or drove_s <= 0 else max(0.0, last - steps[0]) / drove_s
+
+    @property
+    def cost_steps_s(self) -> float:
+        """Total time of the standstills in which steps would have been made."""
+        idle = self._without_steps
+        return sum(until - begun for begun, until in self.standstills if not any(a <= begun < b for a, b in idle))
+
+    def within_launchers_s(self, spans: Spans) -> float:
+        """Return the part of the spans in which launchers ran."""
+        within = (
+            min(until, each.until_s) - max(begun, each.from_s) for each in self.sessions for begun, until in spans
+        )
+        return sum(max(0.0, length) for length in within)
+
+    @property
+    def _without_steps(self) -> list[tuple[float, float]]:
+        """The spans in which the agent made no steps though nothing was wrong, such as its starts and evaluations."""
+        begins = (Progress(each.from_s, "", None) for each in self.sessions)
+        rows = list(heapq.merge(self.timeline.progress, begins, key=lambda row: row.time_s))
+        return union(
+            (row.time_s, after.time_s) for row, after in pairwise(rows) if row.step is None or row.phase in NO_STEPS
+        )
 
 
 class HistoryReader:

@@ -20,7 +20,7 @@ from carla_launcher import hooks
 from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import history, routes, run_charts, sentences
 from carla_launcher.show.formatting import cause, clock, grouped, kind_of, mib, run_ended, seconds_as_date, time_of_day
-from carla_launcher.show.history import RunHistory
+from carla_launcher.show.history import RunHistory, Session
 from carla_launcher.show.incidents import Incident
 from carla_launcher.show.planned import most_held, planned_bands
 from carla_launcher.show.report_phases import footprint, peaks_by_phase, shortages
@@ -282,8 +282,10 @@ def _events(run: RunPaths, found: RunHistory) -> dict[str, Any] | None:
     rows.sort(key=lambda entry: entry[0])
     if not rows:
         return None
-    start, shown = rows[0][0], rows[-EVENTS_SHOWN:]
-    return {"count": len(rows), "shown": [_event(when - start, source, row) for when, source, row in shown]}
+    sessions, first_s = found.sessions, rows[0][0]
+    axis = RunTime(sessions or [Session(first_s, rows[-1][0])])
+    shown = [_event(axis.at(when), source, row) for when, source, row in rows[-EVENTS_SHOWN:]]
+    return {"count": len(rows), "shown": shown}
 
 
 def _event(after_s: float, source: str, row: Row) -> dict[str, Any]:

@@ -23,9 +23,10 @@ def overview(run: RunHistory) -> list[str]:
     if not run.sessions:
         return damaged
     faults = sum(run.faults.values())
-    if not run.incidents:
-        return [_length(run), f"No incidents{_without_action(run)}.", *damaged]
-    return [_length(run), _faults(run, faults), _actions(run), *_missing(run), _cost(run), *damaged]
+    found = _faults(run, faults) if run.incidents else f"No incidents{_without_action(run)}."
+    if not run.incidents and not run.routes:
+        return [_length(run), found, *damaged]
+    return [_length(run), found, _actions(run), *_missing(run), _cost(run), *damaged]
 
 
 def _length(run: RunHistory) -> str:
@@ -82,12 +83,14 @@ def _cost(run: RunHistory) -> str:
     if not standstills:
         return "Training never stood still."
     standstill_s = spans_s(standstills)
-    share = f" ({standstill_s / run.ran_s:.1%})" if run.ran_s > 0 else ""
+    whole_s = run.ran_s + standstill_s - run.within_launchers_s(standstills)  # with the time until a killed one's next
+    share = f" ({standstill_s / whole_s:.1%})" if whole_s > 0 else ""
     parts = [f"Training stood still {counted(len(standstills), 'time')}, for {span(standstill_s)} in total{share}"]
-    if run.steps_per_s:
-        parts.append(f"about {grouped(standstill_s * run.steps_per_s)} steps missed")
+    if missed := round(run.cost_steps_s * (run.steps_per_s or 0.0)):
+        parts.append(f"about {counted(missed, 'step')} missed")
     known = [each.steps_lost for each in run.incidents if each.steps_lost is not None]
-    parts.append(f"{grouped(sum(known)) if known else 'an unknown number of'} finished steps lost")
+    lost = counted(round(sum(known)), "finished step") if known else "an unknown number of finished steps"
+    parts.append(f"{lost} lost")
     return f"{listed([*parts, _updates(run.incidents)])}."
 
 
@@ -97,7 +100,7 @@ def _updates(incidents: Sequence[Incident]) -> str:
     if unknown and not repeated:
         return "an unknown number of updates repeated"
     but = f" (unknown for {counted(unknown, 'incident')})" if unknown else ""
-    return f"at least {grouped(repeated)} updates repeated{but}" if repeated else "no update repeated"
+    return f"at least {counted(round(repeated), 'update')} repeated{but}" if repeated else "no update repeated"
 
 
 def done(incident: Incident) -> list[str]:
@@ -134,8 +137,8 @@ def back(incident: Incident) -> str:
 def price(incident: Incident) -> str:
     """Return the cost of an incident, as text; a dash for none."""
     parts = [span(incident.standstill_s)] if incident.standstills else []
-    parts += [f"{grouped(incident.steps_lost)} steps lost"] if incident.steps_lost else []
-    parts += [f"≥ {grouped(incident.updates_repeated)} updates repeated"] if incident.updates_repeated else []
+    parts += [f"{counted(round(incident.steps_lost), 'step')} lost"] if incident.steps_lost else []
+    parts += [f"≥ {counted(round(incident.updates_repeated), 'update')} repeated"] if incident.updates_repeated else []
     return ", ".join(parts) or "–"
 
 

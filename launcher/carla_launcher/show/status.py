@@ -76,7 +76,7 @@ class StatusReader:
             "state": state if alive or state in ("stopped", "unknown") else "killed",
             "heartbeat": {} if beat is None else beat.data(),
             "heartbeat_age_s": None if beat is None else round(max(0.0, now - beat.time), 1),
-            "ran_s": _ran_s(launcher, now if alive else None),
+            "ran_s": _ran_s(launcher, now if alive else self._last_sign_s(launcher)),
             **self._progress(beat, alive),
             "restarts": {
                 "simulator": number(launcher.get("simulator_restarts")),
@@ -117,6 +117,10 @@ class StatusReader:
             "eta_s": round(left / speed) if left is not None and speed else None,
         }
 
+    def _last_sign_s(self, launcher: Row) -> float:
+        """Return when a launcher that has gone was last seen: it may write its state hours before."""
+        return max([number(launcher.get("updated")) or 0.0, *map(moment, list(self._rows)[-1:])])
+
     def _pools(self) -> dict[str, Any]:
         row = self._rows[-1] if self._rows else {}
         pools = {name: pool for name, pool in inner(row, "pools").items() if isinstance(pool, dict)}
@@ -144,10 +148,10 @@ def _next_restore_s(launcher: Row, now: float) -> float | None:
     return round(max(0.0, changed_s + hold_s - now))
 
 
-def _ran_s(launcher: Row, now: float | None) -> float | None:
-    """Return how long a launcher has run, or ran until its last write."""
-    started, until = number(launcher.get("started")), number(launcher.get("updated")) if now is None else now
-    return None if not started or until is None else round(max(0.0, until - started), 1)
+def _ran_s(launcher: Row, until_s: float) -> float | None:
+    """Return how long a launcher has run, or ran."""
+    started = number(launcher.get("started"))
+    return None if not started else round(max(0.0, until_s - started), 1)
 
 
 def _held(row: Row) -> dict[str, Any]:

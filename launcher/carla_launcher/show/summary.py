@@ -29,14 +29,21 @@ def print_summary(run: RunPaths, ending: Ending, say: Callable[[str], None], com
     for label, paths in found:
         if paths:
             say(f"  {label:<14}{', '.join(str(path) for path in paths)}")
-    where = () if run.path.parent == RUNS else ("--runs-dir", str(run.path.parent))
     if ending.code == Exit.FINISHED:
-        named = shlex.join((run.path.name, *where))
+        named = shlex.join((run.path.name, *_where(run)))
         for label, sentence in lessons(read_objects(run.evaluation_json), named, _program()):
             say(f"  {label:<14}{sentence}")
     if ending.code == Exit.STOPPED and command:
-        words = shlex.join((command, *where, "--run-name", run.path.name, "--resume"))
-        say(f"  {'resume with':<14}{_program()} {words}")
+        say(f"  {'resume with':<14}{_program()} {resuming(run, command)}")
+
+
+def resuming(run: RunPaths, command: str) -> str:
+    """Return the words after the launcher's name that resume a run."""
+    return shlex.join((command, *_where(run), "--run-name", run.path.name, "--resume"))
+
+
+def _where(run: RunPaths) -> tuple[str, ...]:
+    return () if run.path.parent == RUNS else ("--runs-dir", str(run.path.parent))
 
 
 def _program() -> str:

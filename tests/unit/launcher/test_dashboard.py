@@ -18,6 +18,7 @@ from rich.console import Console
 from carla_launcher.observe.tail import Tail
 from carla_launcher.show import dashboard, history, status
 from carla_launcher.show.bars import bar, cells_of
+from carla_launcher.show.formatting import seconds_as_date, time_of_day
 from carla_launcher.show.status import StatusReader
 from carla_run.locks import Lock
 from carla_run.paths import RunPaths
@@ -164,6 +165,20 @@ def test_a_killed_launcher_has_no_findings_and_no_speed(tmp_path: Path) -> None:
     assert (found["state"], found["findings"], found["steps_per_s"], found["eta_s"]) == ("killed", [], None, None)
     assert "Memory when last measured" in text_of(found)
     assert dashboard.ending(found).startswith("The run's launcher was killed")
+    assert f"`up --runs-dir {tmp_path.parent} --run-name {tmp_path.name} --resume`" in dashboard.ending(found)
+
+
+def test_a_killed_launcher_ran_until_its_last_sign(tmp_path: Path) -> None:
+    for updated_s, ran_s in ((3500, 3590), (3595, 3595)):  # the last line of memory is 3590 s after the start
+        state = json.dumps({**STATE, "updated": NOW - 3600 + updated_s})
+        assert dashboard.status(written(tmp_path, **{"launcher.json": state}), NOW)["ran_s"] == ran_s
+
+
+def test_a_time_of_another_day_has_its_date() -> None:
+    now_s = time.time()
+    assert len(time_of_day(now_s)) == len("02:13:45")
+    assert time_of_day(now_s - 5 * 86_400) == seconds_as_date(now_s - 5 * 86_400)
+    assert time_of_day(0.0) == time_of_day(None) == time_of_day(1e18) == ""
 
 
 def test_a_total_that_was_passed_is_unknown(tmp_path: Path) -> None:

@@ -160,6 +160,38 @@ def test_costs_are_summed(tmp_path: Path) -> None:
     assert "an unknown number of updates" in sentences.overview(examined(tmp_path, unknown))[-1]
 
 
+def test_a_standstill_until_the_next_launch_is_a_part_of_the_whole(tmp_path: Path) -> None:
+    first = [event(10, "run_started"), event(20, "verified")]
+    again = [*of("i1", [event(160, "run_started"), event(170, "verified"), stood(60, 170)]), event(210, "run_ended")]
+    steps = [memory(at_s, step) for at_s, step in ((20, 0), (60, 400), (170, 400), (210, 800))]
+    found = examined(tmp_path, [*first, *again], steps)
+    assert found.steps_per_s == pytest.approx(10.0)
+    said = sentences.overview(found)
+    assert "10.0 steps/s while training" in said[0]
+    assert "for 1 min 50 s in total (55.0%), about 1\u202f100 steps missed" in said[-1]
+    shown = report._events(RunPaths(tmp_path), found)
+    assert shown is not None
+    assert [each["when"] for each in shown["shown"]] == [
+        "0:00:00",
+        "0:00:10",
+        "0:00:50",
+        "0:01:00",
+        "0:01:00",
+        "0:01:40",
+    ]
+
+
+def test_starts_and_evaluations_neither_slow_training_nor_miss_steps(tmp_path: Path) -> None:
+    steps = [memory(at_s, step) for at_s, step in ((40, 0), (70, 300), (80, 400))]
+    evaluated = [memory(at_s, 400, phase="evaluating") for at_s in (81, 100, 300)]
+    rows = [event(10, "run_started"), *crash(90, 120), event(300, "run_ended", exit_code=0)]
+    found = examined(tmp_path, rows, [*steps, *evaluated])
+    assert found.steps_per_s == pytest.approx(400 / 41)
+    assert sentences.overview(found)[-1] == (
+        "Training stood still 1 time, for 30 s in total (10.3%), no finished step lost and no update repeated."
+    )
+
+
 def test_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
     said = "the simulator ended by itself (signal 11)"
     rows = [

@@ -81,6 +81,14 @@ def test_the_report_has_routes_and_deaths_of_the_simulator(night: RunPaths) -> N
     assert "training" not in page.replace("Routes that were not used in training", "")
 
 
+def test_restarts_without_an_incident_are_told(night: RunPaths) -> None:
+    failed = drive(1010, "3", 1, "again", "exit", "the program ended with 3")
+    night.launcher_events.write_text(lines(*EVENTS[:2], *failed, event(1080, "simulator_restart", simulator=0)))
+    report.write(night)
+    text = night.report.with_suffix(".md").read_text()
+    assert "No incidents. Restarts: simulator 1. Drives without a result took 1 min 00 s." in text
+
+
 def test_status_has_the_table_and_what_a_killed_launcher_left(night: RunPaths) -> None:
     found = dashboard.status(night, NOW)
     assert dashboard.figures(found)["routes"] == SENTENCE

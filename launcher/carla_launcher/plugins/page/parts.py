@@ -143,7 +143,7 @@ def _figures(found: Found) -> dict[str, Any]:
         "done": step / total if step is not None and total else None,
         "ending": dashboard.ending(found),
         "findings": [
-            {"cause": cause(each["cause"]), "sentence": each["sentence"], "since": time_of_day(each["since"] or 0.0)}
+            {"cause": cause(each["cause"]), "sentence": each["sentence"], "since": time_of_day(each["since"])}
             for each in found["findings"]
         ],
         "pools": [_pool(name, pool) for name, pool in found["memory"]["pools"].items()],

@@ -176,7 +176,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Remove all actors of this environment and leave the simulator in asynchronous mode."""
         if self._scene is not None:
             self._scene.close()
-        self._scene = self._drive = None
+        self._scene = None
         self.session.close()
 
     def _connected(self) -> None:

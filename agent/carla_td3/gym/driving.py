@@ -97,11 +97,17 @@ class RegisteredEnv(DrivingEnv):
         if self.render_mode is None:
             gymnasium.logger.warn('render() shows nothing: give gymnasium.make render_mode="rgb_array".')
             return None
+        if self._viewing is None:
+            raise gymnasium.error.ResetNeeded("No drive has begun, or the environment is closed: call reset() first.")
         seen = OverlayData.of(self, *self._last, step=self.drive.episode.steps)
-        assert self._viewing is not None
         assert self._town is not None
         picture = overlay.composed(self._viewing.last[:, :, :3], self.config.camera, seen, self._town)
         return np.ascontiguousarray(picture[:, :, ::-1])
+
+    def close(self) -> None:
+        """End it, see ``DrivingEnv.close``."""
+        super().close()
+        self._viewing = None
 
     def _populate(self, route: Route, wanted: Conditions) -> None:
         before = self.car

@@ -235,9 +235,7 @@ app()
 
 @pytest.mark.parametrize("command", ["train", "footprint"])
 def test_both_variables_are_set_when_torch_is_imported(tmp_path: Path, command: str) -> None:
-    seen = run(
-        AT_TORCH_S_IMPORT, command, "--run-dir", str(tmp_path / "run"), "--set", "memory.backend=cudaMallocAsync"
-    )
+    seen = run(AT_TORCH_S_IMPORT, command, "--run-dir", str(tmp_path), "--set", "memory.backend=cudaMallocAsync")
     assert seen.stdout.split() == ["backend:cudaMallocAsync"] * 2, seen.stderr
 
 

@@ -17,7 +17,7 @@ from carla_launcher.decide.ladder import AppliedRung
 from carla_run.events import LauncherEvent
 from carla_run.files import MOST_BYTES, open_to_read
 from carla_run.paths import RunPaths
-from carla_run.readers import last_lines, number, object_of
+from carla_run.readers import last_lines, number, object_of, read_object
 from carla_run.sealed import is_damaged, unsealed
 
 OTHERS_WRITE = 0o022
@@ -177,7 +177,7 @@ def read_previous(run: RunPaths) -> PreviousLauncher | None:
         raise UnusableStateError(f"{run.launcher_state} can't be used: {reason(error)}") from None
     if is_damaged(said):
         raise UnusableStateError(f"{run.launcher_state} is damaged (its checksum is another)")
-    killed = with_end(run, {"state": state.state})["state"] != "stopped"
+    killed = _with_end(run, {"state": state.state})["state"] != "stopped"
     incidents = state.incidents + killed  # a killed launcher is an incident, which the next one handles
     incident = f"i{incidents}" if killed else ""
     # The last launcher's state is over: a reader of the new pid must not take it for the new launcher's.
@@ -189,8 +189,12 @@ def read_previous(run: RunPaths) -> PreviousLauncher | None:
     )
 
 
-def with_end(run: RunPaths, launcher: Mapping[str, Any]) -> Mapping[str, Any]:
+def read_with_end(run: RunPaths) -> Mapping[str, Any]:
     """Return what ``launcher.json`` has, with the end that only the journal has: a full disk takes a line last."""
+    return _with_end(run, read_object(run.launcher_state))
+
+
+def _with_end(run: RunPaths, launcher: Mapping[str, Any]) -> Mapping[str, Any]:
     row = object_of(last_lines(run.launcher_events))
     if launcher.get("state", "stopped") == "stopped" or row.get("event") != LauncherEvent.RUN_ENDED:
         return launcher

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from carla_launcher.act.launcher_state import with_end
+from carla_launcher.act.launcher_state import read_with_end
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.decide.policy import RAN_OUT
 from carla_launcher.decide.route_progress import progress_of
@@ -24,7 +24,7 @@ from carla_launcher.show.thinning import MOST_ROWS, Thinned
 from carla_launcher.show.timeline import AFTER_S, BEFORE_S, Progress, Sample, Spans, Timeline, union
 from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, number, read_object
+from carla_run.readers import inner, number
 
 NO_STEPS = {phase.value for phase in Phase} - {Phase.WARMING.value, Phase.COLLECTING.value, Phase.UPDATING.value}
 """Phases of an agent that makes no steps. Words of other programs are not among them."""
@@ -153,7 +153,7 @@ class RunHistory:
         return None if not steps or last is None or drove_s <= 0 else max(0.0, last - steps[0]) / drove_s
 
     @property
-    def cost_steps_s(self) -> float:
+    def missed_s(self) -> float:
         """Total time of the standstills in which steps would have been made."""
         idle = self._without_steps
         return sum(until - begun for begun, until in self.standstills if not any(a <= begun < b for a, b in idle))
@@ -214,7 +214,7 @@ class HistoryReader:
 
     def _history(self, course: Timeline) -> RunHistory:
         history = RunHistory(
-            with_end(self._run, read_object(self._run.launcher_state)),
+            read_with_end(self._run),
             course if self._events else Timeline(),
             read_heartbeat(self._run.heartbeat),
             self._agent_events,

@@ -86,7 +86,7 @@ def _cost(run: RunHistory) -> str:
     whole_s = run.ran_s + standstill_s - run.within_launchers_s(standstills)  # with the time until a killed one's next
     share = f" ({standstill_s / whole_s:.1%})" if whole_s > 0 else ""
     parts = [f"Training stood still {counted(len(standstills), 'time')}, for {span(standstill_s)} in total{share}"]
-    if missed := round(run.cost_steps_s * (run.steps_per_s or 0.0)):
+    if missed := round(run.missed_s * (run.steps_per_s or 0.0)):
         parts.append(f"about {counted(missed, 'step')} missed")
     known = [each.steps_lost for each in run.incidents if each.steps_lost is not None]
     lost = counted(round(sum(known)), "finished step") if known else "an unknown number of finished steps"

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from carla_launcher import hooks
-from carla_launcher.act.launcher_state import LauncherState, with_end
+from carla_launcher.act.launcher_state import LauncherState, read_with_end
 from carla_launcher.decide.route_progress import Progress, cut_off, progress_of
 from carla_launcher.observe.tail import Tail
 from carla_launcher.rungs.rung import in_words
@@ -21,7 +21,7 @@ from carla_launcher.show.incidents import moment, words
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, items, number, read_object
+from carla_run.readers import inner, items, number
 
 SPEED_OVER_S = 60.0
 MIN_SPAN_S = 2.0
@@ -64,7 +64,7 @@ class StatusReader:
         # A launcher takes the lock before it writes, and releases it after writing its end. If the lock is held before
         # or after the reading, what was read is of a living launcher.
         was_held = is_held(self._run.launcher_lock)
-        launcher = with_end(self._run, read_object(self._run.launcher_state))
+        launcher = read_with_end(self._run)
         beat = read_heartbeat(self._run.heartbeat)
         alive = was_held or is_held(self._run.launcher_lock)
         state = launcher.get("state", "unknown")
@@ -119,7 +119,7 @@ class StatusReader:
 
     def _last_sign_s(self, launcher: Row) -> float:
         """Return when a launcher that has gone was last seen: it may write its state hours before."""
-        return max([number(launcher.get("updated")) or 0.0, *map(moment, list(self._rows)[-1:])])
+        return max(number(launcher.get("updated")) or 0.0, moment(self._rows[-1]) if self._rows else 0.0)
 
     def _pools(self) -> dict[str, Any]:
         row = self._rows[-1] if self._rows else {}

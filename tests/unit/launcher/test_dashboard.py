@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from carla_launcher.act import launcher_state
 from carla_launcher.observe.tail import Tail
 from carla_launcher.show import dashboard, history, status
 from carla_launcher.show.bars import bar, cells_of
@@ -242,7 +243,7 @@ def test_a_launcher_that_ends_during_a_look_wasnt_killed(
         locks.pop().release()
         return seen
 
-    monkeypatch.setattr(status, "read_object", read_meanwhile)
+    monkeypatch.setattr(launcher_state, "read_object", read_meanwhile)
     look = StatusReader(run)
     assert look.at(NOW)["state"] == "running"
     monkeypatch.undo()

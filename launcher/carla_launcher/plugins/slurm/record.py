@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from carla_launcher.act.launcher_state import with_end
+from carla_launcher.act.launcher_state import read_with_end
 from carla_launcher.hooks import StepBefore
 from carla_launcher.observe.tail import MAX_BYTES
 from carla_launcher.plugins.slurm.allotment import allotted_mib
@@ -154,7 +154,7 @@ def ask(job: str) -> Job | None:
 def _evidence(run: RunPaths, step: JobStep, code: int | None = None) -> Evidence:
     """Return the evidence on a step that has ended, with srun's exit code if known."""
     at = folder(run) / f"job-{step.job}-{step.restart}"
-    launcher = with_end(run, read_object(run.launcher_state))
+    launcher = read_with_end(run)
     exit_code = launcher.get("exit_code")
     said = isinstance(exit_code, int) and (number(launcher.get("updated")) or 0.0) >= step.began_s
     return Evidence(

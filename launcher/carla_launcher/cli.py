@@ -6,6 +6,7 @@ Each command imports what it needs when it runs: otherwise `--help` and `status`
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import json
 import os
@@ -445,7 +446,9 @@ def _limits(run: RunPaths, given: Path | None) -> LauncherConfig:
 def _existing(name: str | None, runs_dir: Path) -> RunPaths:
     run = next(iter(newest_first(runs_dir)), None) if name is None else RunPaths(runs_dir / name)
     if run is None or not os.path.isdir(run.path):  # noqa: PTH112 (says no for a name that is too long, too)
-        wanted = "no run yet" if name is None else f"no run {name!r}"
+        alike = difflib.get_close_matches(Path(name or "").name, [each.path.name for each in newest_first(runs_dir)], 1)
+        meant = f" (did you mean {alike[0]}?)" if alike else ""
+        wanted = "no run yet" if name is None else f"no run {name!r}{meant}"
         raise ExitError(f"{runs_dir} has {wanted}: start one with `up`, or name another --runs-dir.", Exit.BAD_CONFIG)
     return run
 

@@ -64,6 +64,13 @@ class ProgramRung(Section):
         (), description="Values of `gave_way` in a heartbeat that show that the program took this rung by itself."
     )
 
+    @field_validator("values")
+    @classmethod
+    def _have_steps(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if empty := [key for key, value in values.items() if value == []]:
+            raise ValueError(f"{empty[0]} is an empty list, so the rung would change nothing; list its values in order")
+        return values
+
 
 class ProgramKeys(Section):
     """Keys of the program's configuration that a launcher reads or sets; empty if the program has no such key."""

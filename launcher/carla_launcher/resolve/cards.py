@@ -6,7 +6,7 @@ The indices may change when a GPU is added or removed, so a run remembers its GP
 from __future__ import annotations
 
 from carla_launcher.act.compose import project
-from carla_launcher.observe.pools import Cards
+from carla_launcher.observe.pools import Cards, Gpu
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.simulators import asked_for
 from carla_run.memory.nvml import DriverError, Nvml
@@ -16,6 +16,16 @@ def needs_none(options: RunOptions) -> bool:
     """Return whether options ask for a simulator and an agent that need no GPU."""
     simulator = asked_for(options)
     return simulator is not None and not simulator.needs_card and options.device == "cpu"
+
+
+def refuse_without_any(options: RunOptions, gpu: Gpu) -> None:
+    """Refuse ``--gpu`` on a machine without a GPU, unless the options need none.
+
+    Raises:
+        RefusedError: see above.
+    """
+    if options.gpu is not None and gpu is Gpu.NONE and not needs_none(options):
+        raise RefusedError(f"--gpu {options.gpu}: there is no GPU here: leave it out.")
 
 
 def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:

@@ -18,7 +18,7 @@ from carla_launcher.act.runtime import Role, StartError
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.nodes import node_reading
 from carla_launcher.observe.memory import MemoryReader
-from carla_launcher.observe.pools import Cards, Gpu, OwnerKind, PoolKind, Reading
+from carla_launcher.observe.pools import Cards, OwnerKind, PoolKind, Reading
 from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.places import DEFAULT_CONFIG
 from carla_launcher.resolve import agent_args, cards, choosing, commands
@@ -101,11 +101,9 @@ def resolve(
     if node_mib is not None:
         reading, installed = node_reading(reading, node_mib), True
         asked = asked.model_copy(update={"runtime": RuntimeKind.PROCESS})
-    # A command may be resumed without the GPU that it had, and has no --device: its --gpu then has no effect.
-    if asked.gpu is not None and reading.gpu is Gpu.NONE and not asked.command and not cards.needs_none(asked):
-        raise RefusedError(
-            f"--gpu {asked.gpu}: there is no GPU here: leave it out, or add --simulator carla-lite --device cpu."
-        )
+    # A command that began with a GPU may be resumed without it: it has no --device, and its --gpu then has no effect.
+    if not (asked.command and run.launcher_state.exists()):
+        cards.refuse_without_any(asked, reading.gpu)
     options, reason = choosing.choose(asked, reading, installed, starts=starts)
     spec = spec_of(run, options.model_copy(update={"gpu": picked}))
     if starts:

@@ -118,6 +118,7 @@ def setting_of(
     """
     picked = cards.pick(asked)
     memory = MemoryReader(run.path, picked, allotted_mib=hooks.memory_limit_mib(), in_job=hooks.in_job())
+    cards.refuse_without_any(asked, memory.read().gpu)
     wanted = asked.model_copy(update={"runtime": RuntimeKind.PROCESS, "gpu": picked})
     spec, which = _spec(run, wanted, simulators, limits, rules, memory)
     needed = (picked.simulator,) if spec.simulator.needs_card or rules.simulator.by_program else ()

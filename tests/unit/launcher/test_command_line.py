@@ -139,7 +139,8 @@ def test_a_run_is_not_mixed_with_an_earlier_one(run: RunPaths, tmp_path: Path) -
         ({"config": Path("quik")}, "quik"),
         ({"agent_args": ("--set", "td3.batchsize=3")}, "did you mean `td3.batch_size`"),
         ({"simulator": SimulatorKind.CARLA, "runtime": RuntimeKind.PROCESS}, "CARLA can't be started here"),
-        ({"gpu": Cards(0, 1)}, "--gpu 0,1: there is no GPU here: leave it out"),
+        ({"gpu": Cards(0, 1)}, "--gpu 0,1: there is no GPU here: leave it out."),
+        ({"gpu": Cards(0, 0), "command": ("true",)}, "--gpu 0: there is no GPU here: leave it out."),
     ],
 )
 def test_a_refused_start_leaves_no_folder(
@@ -275,6 +276,15 @@ def test_report_is_written_again_and_its_path_printed(run: RunPaths) -> None:
 def test_a_run_that_does_not_exist_is_said(tmp_path: Path, command: str, name: list[str], expected: str) -> None:
     result = CliRunner().invoke(app, [command, *name, "--runs-dir", str(tmp_path)])
     assert (result.exit_code, expected in result.stderr) == (65, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("runs/night", "(did you mean night?)"), ("nigth", "night"), ("x", ": start")]
+)
+def test_a_run_of_nearly_that_name_is_proposed(run: RunPaths, name: str, meant: str) -> None:
+    finished(RunPaths(run.path.parent / "night"))
+    result = CliRunner().invoke(app, ["status", name, "--runs-dir", str(run.path.parent)])
+    assert (result.exit_code, meant in result.stderr) == (65, True), result.stderr
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,8 @@ def test_a_page_that_cant_be_served_is_one_sentence(run: RunPaths, monkeypatch: 
         sentence = refused(port)
         with pytest.raises(live_page.NoPageError, match=f"Port {port} is taken by"):
             live_page.serve(run, port, config.load(), said.append)
-    assert sentence.startswith(f"Port {port} is taken by python")
+    holder = Path("/proc/self/comm").read_text(encoding="utf-8").strip()
+    assert sentence.startswith(f"Port {port} is taken by {holder}")
     assert "The run continues without a page" in sentence
     run.page_address.mkdir()
     assert "page.url: can't be written (Is a directory)" in refused(0)

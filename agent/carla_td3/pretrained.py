@@ -1,6 +1,7 @@
 """Trained drivers, each in one file: weights, the task that they drive in, and a card. Nothing is unpickled.
 
-The file is safetensors: the tensors of ``Policy`` by name, and in the header ``card`` and ``configuration`` as JSON.
+The file is safetensors: the tensors of ``Policy`` by name, and in the header ``format``, ``card`` and ``configuration``
+(JSON), and ``seal``, the digest of these. The card has the digest of the weights.
 Reading needs neither a run nor the code that trained it. Importing this registers the gymnasium environment.
 """
 
@@ -34,7 +35,7 @@ from carla_td3.td3.replay.layout import privileged_numbers
 DEFAULT = "traffic"
 POLICIES = Path(__file__).with_name("policies")
 SUFFIX = ".safetensors"
-FORMAT = 1
+FORMAT = 2
 """Format number of the file. It also stands for the meaning of the numbers in an observation's vector."""
 TIME_LIMIT = TimeLimitConfig(constant_s=60.0, s_per_m=0.36)
 """10 km/h, as NoCrash has it, and a minute for lights: training's is shorter, so that there are many drives."""
@@ -159,6 +160,8 @@ def read(name: str | Path) -> PolicyFile:
         raise PolicyError(f"{path}: holds tensors but no card: make a policy of a run with `carla-td3 export`.")
     if (told := header.get("format")) != str(FORMAT):
         raise PolicyError(f"{path}: has format {told}, this version reads {FORMAT}: use the version that wrote it.")
+    if header.get("seal") != seal(header):
+        raise PolicyError(f"{path}: is damaged, its card or configuration was changed: get the file again.")
     try:
         card, values = Card(**json.loads(header["card"])), json.loads(header["configuration"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -185,8 +188,14 @@ def write(path: Path, policy: Policy, config: AgentConfig, card: Card) -> Card:
     card = replace(card, sha256=digest(tensors))
     values = driving(config).model_dump(mode="json", include=_DRIVES)
     header = {"format": str(FORMAT), "card": json.dumps(asdict(card)), "configuration": json.dumps(values)}
-    write_whole(path, safetensors.torch.save(tensors, header))
+    write_whole(path, safetensors.torch.save(tensors, {**header, "seal": seal(header)}))
     return card
+
+
+def seal(header: Mapping[str, str]) -> str:
+    """Return the SHA-256 of a file's header, but for the seal in it."""
+    told = {name: text for name, text in header.items() if name != "seal"}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

@@ -127,9 +127,10 @@ def _header_of(path: Path) -> dict[str, str]:
         return dict(file.metadata())
 
 
-def _header(path: Path, **changed: str) -> None:
+def _header(path: Path, sealed: bool = True, **changed: str) -> None:
     header, tensors = {**_header_of(path), **changed}, pretrained.read(path).tensors
-    safetensors.torch.save_file(tensors, path, {name: text for name, text in header.items() if text})
+    header = {name: text for name, text in header.items() if text}
+    safetensors.torch.save_file(tensors, path, {**header, "seal": pretrained.seal(header)} if sealed else header)
 
 
 def _weights(path: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -152,13 +153,15 @@ def _flip(path: Path) -> None:
         (_flip, "is damaged"),
         (lambda path: _weights(path, lambda tensor: tensor * math.nan), "aren't finite float32 numbers"),
         (lambda path: _weights(path, lambda tensor: tensor.bfloat16()), "aren't finite float32 numbers"),
-        (lambda path: _header(path, format="2"), "has format 2, this version reads 1"),
+        (lambda path: _header(path, format="1"), "has format 1, this version reads 2"),
+        (lambda path: _header(path, sealed=False, configuration="{}"), "is damaged, its card or configuration"),
+        (lambda path: _header(path, sealed=False, seal=""), "is damaged, its card or configuration"),
         (lambda path: _header(path, card=""), "holds tensors but no card"),
         (lambda path: _header(path, card=json.dumps({"who": 1})), "its card can't be read"),
         (lambda path: _header(path, configuration="{"), "its card can't be read"),
         (lambda path: _header(path, configuration="[" * 100_000), "its card can't be read"),
     ],
-    ids=["missing", "torn", "bit", "nan", "bfloat16", "format", "no card", "card", "configuration", "deep"],
+    ids="missing torn bit nan bfloat16 format changed unsealed cardless card configuration deep".split(),
 )
 def test_a_file_that_cannot_be_used_is_one_sentence(written: Path, spoil: Callable[[Path], object], says: str) -> None:
     spoil(written)

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
@@ -21,6 +22,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from carla_run.event_log import JsonLines
 from carla_run.keys import leaves
+from carla_run.readers import LinesRead, numbers, tail
 from carla_td3.exchange.messages import EpisodeEnded
 
 FINAL_FIGURES = (
@@ -28,6 +30,7 @@ FINAL_FIGURES = (
     *("eval/route_completion", "eval/driving_score"),
 )
 """Scalars whose last values TensorBoard shows beside a run's hyperparameters."""
+ROLLOUT, REWARD = "rollout/", "reward/"
 PNG_SIZE = struct.Struct(">16x2I")
 """Width and height in the header of a PNG file."""
 EPISODES_AVERAGED = 100
@@ -106,42 +109,48 @@ class Metrics:
 
 
 class Episodes:
-    """Averages over the last training episodes."""
+    """Averages over the last training episodes.
 
-    def __init__(self, window: int = EPISODES_AVERAGED) -> None:
-        self._ended: deque[EpisodeEnded] = deque(maxlen=window)
+    Args:
+        before: the last row of metrics of an earlier start. Its average stands for each of the last episodes then.
+    """
+
+    def __init__(self, before: Mapping[str, float] = MappingProxyType({}), window: int = EPISODES_AVERAGED) -> None:
+        averaged = {name: each for name, each in before.items() if name.startswith((ROLLOUT, REWARD))}
+        count = int(before.get("time/episodes", 0)) if averaged else 0
+        self._ended: deque[Mapping[str, float]] = deque([averaged] * min(count, window), maxlen=window)
 
     def add(self, episode: EpisodeEnded) -> None:
         """Add an episode that ended."""
-        self._ended.append(episode)
+        self._ended.append(
+            {
+                f"{ROLLOUT}ep_rew_mean": episode.reward,
+                f"{ROLLOUT}ep_len_mean": episode.length,
+                f"{ROLLOUT}success_rate": episode.success,
+                f"{ROLLOUT}route_completion": episode.route_completion,
+                **{f"{REWARD}{name}": value for name, value in episode.reward_terms.items()},
+            }
+        )
 
     @property
     def mean_return(self) -> float | None:
         """Mean sum of rewards; None before the first episode."""
-        return _mean([episode.reward for episode in self._ended])
+        return self._mean(f"{ROLLOUT}ep_rew_mean") if self._ended else None
 
     @property
     def mean_completion(self) -> float | None:
         """Mean route completion; None before the first episode."""
-        return _mean([episode.route_completion for episode in self._ended])
+        return self._mean(f"{ROLLOUT}route_completion") if self._ended else None
 
     def scalars(self) -> dict[str, float]:
         """Return the averages as scalars; empty before the first episode."""
-        if not self._ended:
-            return {}
-        count = len(self._ended)
-        terms = {name for episode in self._ended for name in episode.reward_terms}
-        return {
-            "rollout/ep_rew_mean": sum(episode.reward for episode in self._ended) / count,
-            "rollout/ep_len_mean": sum(episode.length for episode in self._ended) / count,
-            "rollout/success_rate": sum(episode.success for episode in self._ended) / count,
-            "rollout/route_completion": sum(episode.route_completion for episode in self._ended) / count,
-            **{
-                f"reward/{name}": sum(episode.reward_terms.get(name, 0.0) for episode in self._ended) / count
-                for name in sorted(terms)
-            },
-        }
+        return {name: self._mean(name) for name in dict.fromkeys(name for episode in self._ended for name in episode)}
+
+    def _mean(self, name: str) -> float:
+        return sum(episode.get(name, 0.0) for episode in self._ended) / len(self._ended)
 
 
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def last_row(lines: Path) -> dict[str, float]:
+    """Return the last row with averages of episodes in a file of metrics; empty if there is none."""
+    rows = reversed(LinesRead(lines.name).rows(tail(lines).split("\n")))
+    return next((numbers(row) for row in rows if f"{ROLLOUT}ep_rew_mean" in row), {})

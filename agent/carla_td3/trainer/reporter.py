@@ -19,7 +19,7 @@ from carla_td3.exchange.messages import Driving, EpisodeEnded, Evaluated
 from carla_td3.exchange.status import Status
 from carla_td3.memory.watermarks import Watermarks
 from carla_td3.telemetry.heartbeat import HeartbeatWriter, Vitals
-from carla_td3.telemetry.metrics import Episodes, Metrics
+from carla_td3.telemetry.metrics import Episodes, Metrics, last_row
 from carla_td3.telemetry.progress import ProgressLine, Shown
 from carla_td3.trainer.learner import Learner
 from carla_td3.trainer.pacing import Counters
@@ -48,7 +48,7 @@ class Reporter:
         self._learner = learner
         self._every_steps = config.training.log_every_steps
         self._logged_at = learner.steps, learner.updates
-        self._episodes = Episodes()
+        self._episodes = Episodes(last_row(run.metrics))
         self._rate = _Rate(learner.steps, learner.updates)
         self._metrics = Metrics(run.tensorboard, run.metrics)
         self._metrics.hyperparameters(config.model_dump(mode="json"))

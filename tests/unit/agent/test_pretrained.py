@@ -161,7 +161,10 @@ def _flip(path: Path) -> None:
         (lambda path: _header(path, configuration="{"), "its card can't be read"),
         (lambda path: _header(path, configuration="[" * 100_000), "its card can't be read"),
     ],
-    ids="missing torn bit nan bfloat16 format changed unsealed cardless card configuration deep".split(),
+    ids=[
+        *("missing", "torn", "bit", "nan", "bfloat16", "format", "changed", "unsealed", "cardless"),
+        *("card", "configuration", "deep"),
+    ],
 )
 def test_a_file_that_cannot_be_used_is_one_sentence(written: Path, spoil: Callable[[Path], object], says: str) -> None:
     spoil(written)

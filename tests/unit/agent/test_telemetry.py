@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import socket
@@ -24,7 +25,7 @@ from carla_td3.exchange.messages import Channel, ChannelClosedError, EpisodeEnde
 from carla_td3.exchange.status import Status
 from carla_td3.memory.watermarks import Watermarks
 from carla_td3.telemetry.heartbeat import HeartbeatWriter, Vitals
-from carla_td3.telemetry.metrics import Episodes, Metrics
+from carla_td3.telemetry.metrics import Episodes, Metrics, last_row
 from carla_td3.telemetry.progress import ProgressLine, Shown
 from tests.crowd import until
 from tests.disks import fill, small_disk
@@ -193,6 +194,19 @@ def test_episodes_are_averaged_over_the_window() -> None:
         "rollout/route_completion": 0.5,
         "reward/progress": 2.0,
     }
+
+
+def test_a_resumed_run_averages_over_the_episodes_before(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    assert Episodes(last_row(run.metrics)).mean_return is None
+    with contextlib.closing(Metrics(run.tensorboard, run.metrics)) as metrics:
+        metrics.write(9, {"rollout/ep_rew_mean": 8.0, "reward/progress": 2.0, "train/loss": 1.0, "time/episodes": 3})
+        metrics.write(9, {"eval/mean_reward": 1.0, "time/episodes": 3})
+    episodes = Episodes(last_row(run.metrics), window=4)
+    assert episodes.scalars() == {"rollout/ep_rew_mean": 8.0, "reward/progress": 2.0}
+    for expected in (6.0, 4.0, 2.0, 0.0):
+        episodes.add(episode(0.0))
+        assert episodes.mean_return == expected
 
 
 def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:

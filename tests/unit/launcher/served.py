@@ -58,9 +58,9 @@ def row(event: str, **fields: Any) -> str:
 class Page:
     """The page of a run, served by a thread."""
 
-    def __init__(self, run: RunPaths, limits: config.LauncherConfig | None = None) -> None:
+    def __init__(self, run: RunPaths, limits: config.LauncherConfig | None = None, port: int = 0) -> None:
         self.run, self._limits = run, limits or config.load()
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self._listening = socket.create_server(("127.0.0.1", port), backlog=256)
         self.port = int(self._listening.getsockname()[1])
         lifeline, self._end = os.pipe()
         self._lifeline = os.fdopen(lifeline)

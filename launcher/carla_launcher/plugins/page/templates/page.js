@@ -11,7 +11,7 @@ let failures = 0, town = "", whole = null, wide = false, drawnRoute = "";
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store" });
   if (answer.status === 204) return null;
-  if (!answer.ok) throw new Error(await answer.text());
+  if (!answer.ok) throw Object.assign(new Error(await answer.text()), { status: answer.status });
   return answer.json();
 }
 
@@ -34,13 +34,15 @@ every(FIGURES_MS, async () => {
     failures = 0;
   } catch (error) {
     failures += 1;
-    if (failures >= LOST_AFTER) {
-      byId("lost").hidden = false;
+    const barred = error.status === 401; // another server has this port now
+    if (barred || failures >= LOST_AFTER) {
+      byId("barred").hidden = !barred;
+      byId("lost").hidden = barred;
       document.querySelectorAll("[data-do]").forEach((button) => { button.disabled = true; });
     }
     return;
   }
-  byId("lost").hidden = true;
+  byId("lost").hidden = byId("barred").hidden = true;
   for (const [name, part] of Object.entries(found.parts)) {
     const open = [...byId(name).querySelectorAll("details")].map((each) => each.open);
     const scrolled = [...byId(name).querySelectorAll(".wide")].map((each) => each.scrollLeft);

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from carla_run.paths import RunPaths
 from tests.browser import Browser, Tab, browsing, needs_chromium
+from tests.crowd import until
 from tests.unit.launcher.served import TOKEN, Page, folder
 
 pytestmark = needs_chromium
+
+CAPTION = "document.getElementById('age').innerText"
+STATE = {
+    **{"frame": 3030, "town": "Lite01", "car": [1.0, 2.0, 3.0], "speed_mps": 4.0, "route": [], "others": []},
+    **{"steer": 0.1, "throttle": 0.5, "brake": 0.0, "reward": 0.2, "reward_terms": {}, "route_completion": 0.3},
+    **{"end": None, "lights": []},
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +47,22 @@ def served(run: RunPaths, port: int = 0) -> Iterator[Page]:
         page.close()
 
 
+def drive(run: RunPaths, at_s: float) -> None:
+    """Leave a frame of this time, all white."""
+    run.live_state.write_text(json.dumps({"time": at_s, **STATE}))
+    run.live_frame.write_bytes(cv2.imencode(".jpg", np.full((40, 40, 3), 255, np.uint8))[1].tobytes())
+
+
 def opened(browser: Browser, page: Page) -> Tab:
     tab = browser.tab()
     tab.see()
+    go(tab, page)
+    return tab
+
+
+def go(tab: Tab, page: Page) -> None:
     tab.go(f"http://127.0.0.1:{page.port}/?token={TOKEN}")
     tab.until("!!document.querySelector('#figures dl')")
-    return tab
 
 
 def shown(name: str) -> str:
@@ -54,3 +76,17 @@ def test_a_lost_server_is_not_taken_for_an_ended_run(browser: Browser, run: RunP
     with served(run, page.port):
         assert "open the address that dashboard" in tab.until(shown("barred"))
         assert not tab.run(shown("lost"))
+
+
+def test_the_last_picture_stays_and_looks_old(browser: Browser, run: RunPaths) -> None:
+    drive(run, time.time())
+    with served(run) as page:
+        tab = opened(browser, page)
+        # Chromium shows a picture once the next one begins.
+        until(lambda: run.live_frame.touch() or not tab.run("document.getElementById('camera').hidden"))
+    tab.until(shown("lost"))
+    tab.until("!document.getElementById('last').hidden && !!document.querySelector('.frame.stale')")
+    assert tab.run("[...document.getElementById('last').getContext('2d').getImageData(9, 9, 1, 1).data]") == [255] * 4
+    assert not tab.run(shown("camera"))
+    assert not tab.run(shown("dark"))
+    assert tab.run(CAPTION).endswith(" s ago")

@@ -7,6 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const keys = {};
 const drives = !document.querySelector(".views").hidden; // an evaluation has no camera and no map
 let failures = 0, town = "", whole = null, wide = false, drawnRoute = "";
+let drawn = null, kept = false; // the state that is drawn; whether `last` has a picture
 
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store" });
@@ -77,11 +78,42 @@ byId("sure").addEventListener("close", () => {
 function look() {
   if (!drives) return;
   const camera = byId("camera");
-  if (document.hidden) camera.removeAttribute("src");
-  else camera.src = "/camera";
+  if (!document.hidden) camera.src = "/camera";
+  else {
+    showCamera(false);
+    camera.removeAttribute("src");
+  }
 }
-byId("camera").addEventListener("load", () => { byId("camera").hidden = false; byId("dark").hidden = true; });
-byId("camera").addEventListener("error", () => setTimeout(look, 2000));
+
+function showCamera(live) {
+  byId("camera").hidden = !live;
+  byId("last").hidden = live || !kept;
+  byId("dark").hidden = live || kept;
+}
+
+function lookAgain() {
+  showCamera(false);
+  setTimeout(look, 2000);
+}
+
+// A browser drops the picture of a stream that ends, Chromium without an event: the last one is kept in a canvas.
+function keepPicture() {
+  const camera = byId("camera"), last = byId("last");
+  if (camera.hidden) return;
+  if (!camera.naturalWidth) return lookAgain();
+  [last.width, last.height] = [camera.naturalWidth, camera.naturalHeight];
+  last.getContext("2d").drawImage(camera, 0, 0);
+  kept = true;
+}
+
+function showAge() {
+  const age = Date.now() / 1000 - drawn.time;
+  byId("camera").parentElement.classList.toggle("stale", age > STALE_S);
+  byId("age").textContent = age > STALE_S ? `${Math.round(age)} s ago` : `frame ${drawn.frame}`;
+}
+
+byId("camera").addEventListener("load", () => showCamera(true));
+byId("camera").addEventListener("error", lookAgain);
 document.addEventListener("visibilitychange", look);
 look();
 
@@ -120,12 +152,12 @@ function bar(id, from, to, unit) {
 
 every(STATE_MS, async () => {
   if (!drives) return;
+  keepPicture();
+  if (drawn) showAge(); // also of a server that doesn't answer any more
   const state = await ask("/state");
   if (!state) return;
   if (state.town !== town) await drawTown(state.town);
-  const age = Date.now() / 1000 - state.time;
-  byId("camera").parentElement.classList.toggle("stale", age > STALE_S);
-  byId("age").textContent = age > STALE_S ? `${Math.round(age)} s ago` : `frame ${state.frame}`;
+  drawn = state;
   const [x, y, yaw] = state.car, near = [x - NEAR_M, y - NEAR_M, 2 * NEAR_M, 2 * NEAR_M];
   byId("map").setAttribute("viewBox", (wide && whole ? whole : near).join(" "));
   byId("car").setAttribute("transform", `translate(${x} ${y}) rotate(${yaw})` + (wide ? " scale(3)" : ""));

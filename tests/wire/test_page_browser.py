@@ -90,3 +90,13 @@ def test_the_last_picture_stays_and_looks_old(browser: Browser, run: RunPaths) -
     assert not tab.run(shown("camera"))
     assert not tab.run(shown("dark"))
     assert tab.run(CAPTION).endswith(" s ago")
+
+
+def test_the_servers_clock_tells_a_pictures_age(browser: Browser, run: RunPaths) -> None:
+    drive(run, time.time() + 60)  # fresh for as long as the test may take
+    with served(run) as page:
+        tab = browser.tab()
+        tab.call("Page.addScriptToEvaluateOnNewDocument", source="const now = Date.now; Date.now = () => now() + 1e7")
+        go(tab, page)
+        tab.until(f"{CAPTION} === 'frame 3030'")
+        assert not tab.run("!!document.querySelector('.stale')")

@@ -7,7 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const keys = {};
 const drives = !document.querySelector(".views").hidden; // an evaluation has no camera and no map
 let failures = 0, town = "", whole = null, wide = false, drawnRoute = "";
-let drawn = null, kept = false; // the state that is drawn; whether `last` has a picture
+let drawn = null, kept = false, aheadS = 0; // the state that is drawn; whether `last` has a picture; the server's clock
 
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store" });
@@ -43,6 +43,7 @@ every(FIGURES_MS, async () => {
     }
     return;
   }
+  aheadS = found.now - Date.now() / 1000;
   byId("lost").hidden = byId("barred").hidden = true;
   for (const [name, part] of Object.entries(found.parts)) {
     const open = [...byId(name).querySelectorAll("details")].map((each) => each.open);
@@ -107,7 +108,7 @@ function keepPicture() {
 }
 
 function showAge() {
-  const age = Date.now() / 1000 - drawn.time;
+  const age = Date.now() / 1000 + aheadS - drawn.time;
   byId("camera").parentElement.classList.toggle("stale", age > STALE_S);
   byId("age").textContent = age > STALE_S ? `${Math.round(age)} s ago` : `frame ${drawn.frame}`;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,6 @@ import pytest
 
 from carla_run.paths import RunPaths
 from tests.browser import Browser, Tab, browsing, needs_chromium
-from tests.crowd import until
 from tests.unit.launcher.served import TOKEN, Page, folder
 
 pytestmark = needs_chromium
@@ -82,8 +82,9 @@ def test_the_last_picture_stays_and_looks_old(browser: Browser, run: RunPaths) -
     drive(run, time.time())
     with served(run) as page:
         tab = opened(browser, page)
-        # Chromium shows a picture once the next one begins.
-        until(lambda: run.live_frame.touch() or not tab.run("document.getElementById('camera').hidden"))
+        while tab.run("document.getElementById('camera').hidden"):
+            run.live_frame.touch()  # Chromium shows a picture once the next one begins
+            time.sleep(0.2)
     tab.until(shown("lost"))
     tab.until("!document.getElementById('last').hidden && !!document.querySelector('.frame.stale')")
     assert tab.run("[...document.getElementById('last').getContext('2d').getImageData(9, 9, 1, 1).data]") == [255] * 4
@@ -100,3 +101,9 @@ def test_the_servers_clock_tells_a_pictures_age(browser: Browser, run: RunPaths)
         go(tab, page)
         tab.until(f"{CAPTION} === 'frame 3030'")
         assert not tab.run("!!document.querySelector('.stale')")
+
+
+def test_an_old_pictures_age_has_the_figures_words(browser: Browser, run: RunPaths) -> None:
+    drive(run, time.time() - 1094)
+    with served(run) as page:
+        assert re.fullmatch(r"18 min \d\d s ago", opened(browser, page).until(CAPTION))

@@ -107,10 +107,17 @@ function keepPicture() {
   kept = true;
 }
 
+function span(seconds) {
+  const whole = Math.round(seconds), two = (count) => String(count).padStart(2, "0");
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole % 3600 / 60))} min`;
+}
+
 function showAge() {
   const age = Date.now() / 1000 + aheadS - drawn.time;
   byId("camera").parentElement.classList.toggle("stale", age > STALE_S);
-  byId("age").textContent = age > STALE_S ? `${Math.round(age)} s ago` : `frame ${drawn.frame}`;
+  byId("age").textContent = age > STALE_S ? `${span(age)} ago` : `frame ${drawn.frame}`;
 }
 
 byId("camera").addEventListener("load", () => showCamera(true));

@@ -86,13 +86,19 @@ def rows(found: Told) -> list[tuple[str, ...]]:
             route["item"],
             _words(route["standing"]),
             str(len(route["drives"])),
-            span(sum(drive["took_s"] or 0.0 for drive in route["drives"])),
+            _took(route),
             _peak(route, "simulator"),
             _peak(route, "program"),
             "\n".join(_causes(route)),
         )
         for route in found["routes"]
     ]
+
+
+def _took(route: Told) -> str:
+    """Return how long the drives took that have ended; empty before the first one has."""
+    ended = [drive["took_s"] for drive in route["drives"] if drive["took_s"] is not None]
+    return span(sum(ended)) if ended else ""
 
 
 def _words(standing: str) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from carla_launcher import config
 from carla_launcher.plugins.page.buttons import Buttons
 from carla_launcher.plugins.page.parts import Parts
-from carla_launcher.show import dashboard, report
+from carla_launcher.show import dashboard, report, routes
 from carla_run.locks import Lock
 from carla_run.paths import RunPaths, newest_first
 from tests.unit.launcher.journalled import Row, event, finding, lines, of, over
@@ -101,6 +101,17 @@ def test_status_has_the_table_and_what_a_killed_launcher_left(night: RunPaths) -
     assert dashboard.status(night, NOW)["routes"]["under_way"] == 1
     lock.release()
     assert newest_first(night.path.parent) == [night]
+
+
+def test_only_drives_that_have_ended_took_time(night: RunPaths) -> None:
+    items = event(1000, "items", items=["straight", "<b>kills</b>", "3", "4", "5"], drives=2)
+    night.launcher_events.write_text(lines(EVENTS[0], items, *EVENTS[2:]))
+    lock = Lock(night.launcher_lock)
+    rows = routes.rows(dashboard.status(night, NOW)["routes"])
+    lock.release()
+    took = {row[0]: (row[1], row[routes.HEADS.index("took")]) for row in rows}
+    assert (took["straight"], took["<b>kills</b>"]) == (("done", "1 min 00 s"), ("left", "2 min 00 s"))
+    assert (took["4"], took["5"]) == (("under way", ""), ("open", ""))
 
 
 def test_the_page_shows_routes_and_no_camera(night: RunPaths) -> None:

@@ -142,9 +142,14 @@ def _job(job: Found) -> str:
     return "\n".join([", ".join(parts), *job["ends"][-3:], f"log {job['log']}", *job["lines"]])
 
 
+def counts_steps(found: Found) -> bool:
+    """Return whether anything is known of the steps; of a command without a program file nothing is."""
+    return found["step"] is not None and bool(found["step"] or found["total_steps"])
+
+
 def _progress(found: Found) -> str:
     step, total, speed, eta_s = (found[key] for key in ("step", "total_steps", "steps_per_s", "eta_s"))
-    if step is None or not (step or total):  # a command of which no steps are known
+    if not counts_steps(found):
         return ""
     parts = [f"step {step:.0f}" + (f" of {total:.0f} ({step / total:.1%})" if total else "")]
     parts += [f"{speed:.1f} steps/s"] if speed is not None else []

@@ -29,7 +29,7 @@ from carla_run.paths import RunPaths
 from carla_run.requests import Answer, Inbox, Request, Requester, Result, drained_by_person
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
-from tests.unit.launcher.served import PICTURE, START, Page, folder, row
+from tests.unit.launcher.served import BEAT, PICTURE, POOLS, START, Page, folder, row
 
 NOW = START + 100
 
@@ -79,6 +79,17 @@ def test_only_what_changed_is_sent_again(run: RunPaths) -> None:
     later = parts.changed(keys, NOW + AFTER_EVENT_S + 0.1)["parts"]
     assert {"memory", "incidents"} <= later.keys()
     assert "curves" not in later
+
+
+def test_a_command_without_known_steps_has_no_step_tiles(run: RunPaths) -> None:
+    run.heartbeat.write_text(json.dumps({**BEAT, "step": 0, "total_steps": 0}))
+    rows = [{"time": START + n, "step": 0, "pools": POOLS} for n in range(0, 100, 10)]
+    run.launcher_memory.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    lock = Lock(run.launcher_lock)
+    figures = parts_of(run).changed((), NOW)["parts"]["figures"]["html"]
+    lock.release()
+    assert "<dt>agent</dt>" in figures
+    assert "<dt>step" not in figures
 
 
 @pytest.mark.parametrize(

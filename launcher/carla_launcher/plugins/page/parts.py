@@ -120,6 +120,8 @@ def charts_due_s(drawing_s: float) -> float:
 def _figures(found: Found) -> dict[str, Any]:
     beat, speed, eta_s = found["heartbeat"], found["steps_per_s"], found["eta_s"]
     step, total = found["step"], found["total_steps"]
+    if not dashboard.counts_steps(found):
+        step = speed = None
     if (routes := found["routes"]) is not None:
         total = routes["items"]
         step = total - routes[Standing.OPEN.value] - routes[Standing.UNDER_WAY.value]

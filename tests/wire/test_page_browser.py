@@ -107,3 +107,16 @@ def test_an_old_pictures_age_has_the_figures_words(browser: Browser, run: RunPat
     drive(run, time.time() - 1094)
     with served(run) as page:
         assert re.fullmatch(r"18 min \d\d s ago", opened(browser, page).until(CAPTION))
+
+
+def test_only_buttons_that_are_served_are_seen(browser: Browser, tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "drive")
+    run.live.mkdir(parents=True)
+    seen = "[...document.querySelectorAll('[data-do]')].filter((each) => !each.hidden).map((each) => each.dataset.do)"
+    with served(run) as page:
+        tab = opened(browser, page)
+        assert tab.run(seen) == []
+        run.launcher_lock.touch()
+        tab.until(f"String({seen}) === 'stop'")
+        run.learner_lock.touch()
+        tab.until(f"{seen}.length === 4")

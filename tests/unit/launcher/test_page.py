@@ -121,7 +121,36 @@ def test_a_viewer_gets_each_new_picture(page: Page) -> None:
     assert page.run.live_wanted.exists()
 
 
+def test_a_drive_has_no_launcher_to_tell_of(tmp_path: Path) -> None:
+    drive = RunPaths(tmp_path)
+    drive.live.mkdir()
+    found = parts_of(drive).changed((), NOW)
+    assert found["buttons"] == {}
+    assert "No launcher" not in found["parts"]["figures"]["html"]
+    assert "<dt>state" not in found["parts"]["figures"]["html"]
+
+
+@pytest.mark.parametrize("launcher", ["{}", json.dumps({"state": "stopped", "exit_code": 75, "reason": "it stopped"})])
+def test_an_agent_without_a_launcher_has_not_ended(run: RunPaths, launcher: str) -> None:
+    run.launcher_state.write_text(launcher)
+    lock = Lock(run.learner_lock)
+    found = parts_of(run).changed((), NOW)
+    assert found["buttons"]["stop"]
+    figures = found["parts"]["figures"]["html"]
+    assert "<dt>agent" in figures
+    assert 'class="ending"' not in figures
+    assert "<dt>state" not in figures
+    lock.release()
+    assert 'class="ending"' in parts_of(run).changed((), NOW)["parts"]["figures"]["html"]
+
+
 # What is pressed
+
+
+def test_a_command_that_hears_no_requests_has_one_button(run: RunPaths) -> None:
+    lock = Lock(run.launcher_lock)
+    assert Buttons(run, config.load()).open("updating") == {"stop": True}
+    lock.release()
 
 
 def test_a_button_asks_as_the_command_does_and_tells_the_answer(run: RunPaths) -> None:
@@ -155,6 +184,7 @@ def test_a_persons_drain_is_told_from_the_launchers(run: RunPaths) -> None:
 
 
 def test_without_anybody_to_ask_a_button_is_shut_and_says_why(page: Page) -> None:
+    page.run.learner_lock.touch()
     parts = json.loads(page.ask("/parts", **page.own).body)
     assert set(parts["buttons"].values()) == {False}
     for what in ("checkpoint", "drain", "resume", "stop"):

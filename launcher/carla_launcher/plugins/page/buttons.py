@@ -27,18 +27,21 @@ class Buttons:
         self._stopping, self._stop_said = False, ""
 
     def open(self, phase: str) -> dict[str, bool]:
-        """Return which buttons are enabled, by name.
+        """Return which buttons are enabled, by name, without those that nothing in this folder has ever served.
 
         Args:
             phase: the agent's phase.
         """
         listens = is_held(self._run.learner_lock) and not requests.is_open(self._run) and not self._stopping
-        return {
+        buttons = {
             "checkpoint": listens and phase != "drained",
             "drain": listens and phase != "drained",
             "resume": listens and phase == "drained",
             STOP: (is_held(self._run.launcher_lock) or listens) and not self._stopping,
         }
+        asked = self._run.learner_lock.exists()  # a drive, or a command that reports nothing, takes none
+        launched = self._run.launcher_lock.exists()
+        return {name: enabled for name, enabled in buttons.items() if asked or (launched and name == STOP)}
 
     def press(self, what: str) -> str:
         """Send a button's request; return a sentence on its state.

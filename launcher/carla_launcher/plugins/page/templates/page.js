@@ -53,7 +53,10 @@ every(FIGURES_MS, async () => {
     byId(name).querySelectorAll(".wide").forEach((each, n) => { each.scrollLeft = scrolled[n] || 0; });
     keys[name] = part.key;
   }
-  for (const button of document.querySelectorAll("[data-do]")) button.disabled = !found.buttons[button.dataset.do];
+  for (const button of document.querySelectorAll("[data-do]")) {
+    button.hidden = !(button.dataset.do in found.buttons);
+    button.disabled = !found.buttons[button.dataset.do];
+  }
   if (found.said) byId("said").textContent = found.said;
 });
 

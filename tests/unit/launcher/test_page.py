@@ -147,6 +147,25 @@ def test_an_agent_without_a_launcher_has_not_ended(run: RunPaths, launcher: str)
 # What is pressed
 
 
+@pytest.mark.parametrize(
+    ("options", "asks", "sees"),
+    [
+        ({}, "The agent writes its checkpoint, then agent, simulator and launcher end.", True),
+        ({"simulator_host": "there"}, "The agent writes its checkpoint, then agent and launcher end.", True),
+        ({"command": ["python"]}, "The program is asked to end, then simulator and launcher end.", True),
+        ({"command": ["python"], "simulator": "none"}, "The program is asked to end, then the launcher ends.", False),
+    ],
+    ids=["agent", "simulator elsewhere", "command", "no simulator"],
+)
+def test_what_is_to_be_stopped_is_told(run: RunPaths, options: dict[str, object], asks: str, sees: bool) -> None:
+    assert "The agent writes its checkpoint and ends." in parts_of(run).page()
+    run.launcher_lock.touch()
+    run.launcher_state.write_text(json.dumps({"options": options}))
+    page = parts_of(run).page()
+    assert asks in page
+    assert ('<section class="views">' in page) is sees
+
+
 def test_a_command_that_hears_no_requests_has_one_button(run: RunPaths) -> None:
     lock = Lock(run.launcher_lock)
     assert Buttons(run, config.load()).open("updating") == {"stop": True}

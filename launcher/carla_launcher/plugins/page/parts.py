@@ -22,6 +22,7 @@ from carla_launcher.show.report import incident_row, routes_table, templates
 from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.status import StatusReader
 from carla_launcher.show.timeline import FOREIGN_REST
+from carla_launcher.simulators import drives_one
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, read_object
@@ -65,8 +66,16 @@ class Parts:
 
     def page(self) -> str:
         """Return the page without its parts."""
-        routes = bool(read_object(self._run.launcher_state).get("evaluation"))
-        return self._templates.get_template("page.html").render(title=self._run.path.name, routes=routes)
+        launcher = read_object(self._run.launcher_state)
+        options = inner(launcher, "options")
+        return self._templates.get_template("page.html").render(
+            title=self._run.path.name,
+            launched=self._run.launcher_lock.exists(),
+            routes=bool(launcher.get("evaluation")),
+            command=bool(options.get("command")),
+            simulator=drives_one(options),
+            ends_simulator=drives_one(options) and not options.get("simulator_host"),
+        )
 
     def changed(self, have: Collection[str], now: float) -> dict[str, Any]:
         """Return the parts whose keys aren't in ``have``, the enabled buttons, and the state of the last request.

@@ -5,7 +5,7 @@ const FIGURES_MS = 1000, STATE_MS = 200, STALE_S = 3, LOST_AFTER = 3, NEAR_M = 6
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const keys = {};
-const drives = !document.querySelector(".views").hidden; // an evaluation has no camera and no map
+const drives = !document.querySelector(".views").hidden; // an evaluation, or no simulator: no camera, no map
 let failures = 0, town = "", whole = null, wide = false, drawnRoute = "";
 let drawn = null, kept = false, aheadS = 0; // the state that is drawn; whether `last` has a picture; the server's clock
 

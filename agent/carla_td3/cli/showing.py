@@ -83,6 +83,7 @@ def _page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
     """Serve the live page of a folder by the launcher's own command while the block lasts."""
     run = RunPaths(folder)
     run.logs.mkdir(parents=True, exist_ok=True)
+    before = _address(run)  # a killed page leaves its address
     words = [sys.executable, "-m", "carla_launcher", "dashboard", run.path.name, "--runs-dir", str(run.path.parent)]
     page = subprocess.Popen(
         [*words, "--port", str(port)],
@@ -93,7 +94,7 @@ def _page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
     )
     try:
         until_s = time.monotonic() + PAGE_STARTS_S
-        while not run.page_address.exists() and page.poll() is None and time.monotonic() < until_s:
+        while _address(run) in (None, before) and page.poll() is None and time.monotonic() < until_s:
             time.sleep(POLL_S)
         if page.poll() is not None and needed:
             raise typer.Exit(Exit.BAD_CONFIG)  # its own words are above
@@ -101,3 +102,10 @@ def _page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
     finally:
         page.send_signal(signal.SIGINT)
         wait_or_kill(page, PAGE_STOPS_S)
+
+
+def _address(run: RunPaths) -> str | None:
+    try:
+        return run.page_address.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None

@@ -82,15 +82,19 @@ def test_the_last_picture_stays_and_looks_old(browser: Browser, run: RunPaths) -
     drive(run, time.time())
     with served(run) as page:
         tab = opened(browser, page)
-        while tab.run("document.getElementById('camera').hidden"):
-            run.live_frame.touch()  # Chromium shows a picture once the next one begins
-            time.sleep(0.2)
+        tab.until("!document.getElementById('camera').hidden")
     tab.until(shown("lost"))
     tab.until("!document.getElementById('last').hidden && !!document.querySelector('.frame.stale')")
     assert tab.run("[...document.getElementById('last').getContext('2d').getImageData(9, 9, 1, 1).data]") == [255] * 4
     assert not tab.run(shown("camera"))
     assert not tab.run(shown("dark"))
     assert tab.run(CAPTION).endswith(" s ago")
+
+
+def test_a_picture_without_a_successor_is_shown(browser: Browser, run: RunPaths) -> None:
+    drive(run, time.time() - 60)
+    with served(run) as page:
+        opened(browser, page).until("!document.getElementById('camera').hidden")
 
 
 def test_the_servers_clock_tells_a_pictures_age(browser: Browser, run: RunPaths) -> None:

@@ -95,16 +95,20 @@ def _json(path: Path) -> Response:
 
 
 async def _pictures(path: Path, viewers: Viewers) -> AsyncIterator[bytes]:
-    """Yield each new picture as a part, until the client disconnects."""
+    """Yield each new picture as a part, and the last one twice, until the client disconnects.
+
+    Chromium shows a part once the next one begins.
+    """
     viewers.streams += 1
     try:
         yield b"--" + BOUNDARY + b"\r\n"
-        shown = 0
+        shown, again = 0, False
         while True:
             viewers.looked()
             with contextlib.suppress(OSError):
                 written = path.stat().st_mtime_ns
-                if written != shown:
+                if written != shown or again:
+                    again = written != shown
                     picture, shown = read_whole(path), written
                     head = b"Content-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n" % len(picture)
                     yield head + picture + b"\r\n--" + BOUNDARY + b"\r\n"

@@ -279,7 +279,7 @@ def test_a_run_that_does_not_exist_is_said(tmp_path: Path, command: str, name: l
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("runs/night", "(did you mean night?)"), ("nigth", "night"), ("x", ": start")]
+    ("name", "meant"), [("runs/night", "(did you mean night?)"), ("nights", "night"), ("x", ": start")]
 )
 def test_a_run_of_nearly_that_name_is_proposed(run: RunPaths, name: str, meant: str) -> None:
     finished(RunPaths(run.path.parent / "night"))

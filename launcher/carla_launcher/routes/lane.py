@@ -86,7 +86,7 @@ class Lane:
 
     def _have_simulator(self) -> Script:
         """Have one that answers, a fresh one where that is due."""
-        if self._set.rules.simulator.by_program:
+        if not self._set.has_simulator:
             self._simulator.mark_up(self._now_s())
             return
         if self._simulator.state is ProgramState.UP:
@@ -146,7 +146,7 @@ class Lane:
 
     def _find_lost(self) -> Script:
         """Find out whether the simulator is lost, by its process and its answers."""
-        if self._lost is not None or self._set.rules.simulator.by_program:
+        if self._lost is not None or not self._set.has_simulator:
             return
         for _ in range(self._set.config.watch.checks_failed):
             _, found = self._look(self._now_s(), in_use=True)
@@ -240,7 +240,7 @@ class Lane:
         self._looked_s = now_s
         reading = self._set.memory.read(self._simulator.pids(), self._program.pids())
         self._note(reading)
-        if self._set.rules.simulator.by_program:
+        if not self._set.has_simulator:
             return SimulatorSeen(False), None
         seen = self._monitor.look(now_s, self._simulator.child, in_use)
         self._kills.look(now_s, reading)

@@ -58,6 +58,11 @@ class Setting:
     stop: StopRequests
     say: Callable[[str], None]
 
+    @property
+    def has_simulator(self) -> bool:
+        """Return whether there is a simulator that the launcher starts, or looks at."""
+        return self.spec.simulator.exists and not self.rules.simulator.by_program
+
     def program(self, drive: Assignment, address: Address) -> Program:
         """Return what drives an item, in the simulator at an address."""
         places = {
@@ -145,11 +150,11 @@ def _spec(
         if asked_for(asked) is None and reading.gpu is Gpu.OK and not simulator_of(options).needs_card:
             raise RefusedError(WITHOUT_COMMAND)
         which = f"{options.simulator.value} ({reason})"
-        if simulators > 1 and not simulator_of(options).ours:
+        if simulators > 1 and simulator_of(options).kind is SimulatorKind.ELSEWHERE:
             raise RefusedError(
                 f"--simulators is {simulators}; expected 1, as the simulator that runs elsewhere is one."
             )
-    here = rules.simulator.by_program or simulator_of(options).ours
+    here = rules.simulator.by_program or simulator_of(options).kind is not SimulatorKind.ELSEWHERE
     spec = replace(spec_of(run, options), simulators=simulators)
     spec = replace(spec, port=prepare.port_of(options, PORTS * simulators) if here else options.port or CARLA_PORT)
     up.refuse_taken_ports(spec, first_start=True)

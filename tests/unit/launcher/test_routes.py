@@ -434,6 +434,12 @@ def test_a_card_isnt_left_unused_unasked(
         begin(LEAST % ("cat", ""), simulator=simulator)
 
 
+def test_without_a_simulator_items_run_side_by_side(begin: Callable[..., Ending]) -> None:
+    together = "touch $0; until test -e a && test -e b; do sleep 0.01; done"
+    text = json.dumps({"routes": {"items": {"names": ["a", "b"]}, "command": ["sh", "-c", together, "{item}"]}})
+    assert begin(text, 2, simulator="none") == Ending(Exit.FINISHED, "all items have a result")
+
+
 def test_a_run_of_up_is_refused(begin: Callable[..., Ending], tmp_path: Path) -> None:
     (tmp_path / "night").mkdir()
     run = RunPaths(tmp_path / "night")

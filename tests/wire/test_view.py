@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import math
 import re
 import socket
 import subprocess
@@ -181,7 +182,7 @@ def test_moving_the_spectator_is_seen_on_both_sides(viewed: Viewed, world: carla
     until(lambda: abs(spectator.get_location().z - 32.0) < 0.1 and spectator.get_location().x > 12.0)
 
 
-def test_a_followed_actor_stays_in_view_until_a_move(viewed: Viewed, world: carla.World) -> None:
+def test_a_followed_actor_stays_in_view_until_a_move_or_drag(viewed: Viewed, world: carla.World) -> None:
     spectator = world.get_spectator()
     blueprint = world.get_blueprint_library().find("vehicle.tesla.model3")
     first, then = world.get_map().get_spawn_points()[5:7]
@@ -194,6 +195,12 @@ def test_a_followed_actor_stays_in_view_until_a_move(viewed: Viewed, world: carl
     assert viewed.command(up=50.0) == 204
     viewed.until(lambda state: state["following"] is None)
     until(lambda: spectator.get_location().z > 45.0)
+    assert viewed.command(follow=car.id) == 204
+    until(lambda: spectator.get_location().distance(then.location) < 9.0)
+    yaw = spectator.get_transform().rotation.yaw
+    assert viewed.command(yaw=0.5) == 204
+    viewed.until(lambda state: state["following"] is None)
+    until(lambda: abs(math.remainder(spectator.get_transform().rotation.yaw - yaw - math.degrees(0.5), 360)) < 0.1)
     car.destroy()
 
 

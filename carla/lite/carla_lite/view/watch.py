@@ -87,7 +87,7 @@ class Watch:
                 pose = spectator.above(numbers["x"], numbers["y"], self._height(numbers["x"], numbers["y"]))
             pose = spectator.turned(pose, numbers.get("yaw", 0.0), numbers.get("pitch", 0.0))
             pose = spectator.moved(pose, *(numbers.get(name, 0.0) for name in ("forward", "right", "up")))
-            if {"forward", "right", "up", "x"} & numbers.keys():
+            if numbers:
                 self._following = None
             self._pose, self._moved_s = pose, time.monotonic()
 

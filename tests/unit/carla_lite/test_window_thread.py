@@ -1,10 +1,13 @@
-"""carla-lite's window goes on after whatever drawing it raises, and says what that was."""
+"""The thread of carla-lite's window: it outlives what drawing raises and says so, and forgets what nobody watched."""
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import pytest
 
-from carla_lite.view import watch
+from carla_lite.view import watch, web
 from carla_lite.view.watch import Watch
 
 
@@ -27,3 +30,20 @@ def test_a_mistake_costs_a_moment_and_is_said(
         window.run()
     assert problems == ["connecting", "LookupError: no such mesh", ""]
     assert "no such mesh" in capfd.readouterr().err
+
+
+def test_odd_requests_print_nothing_and_are_guarded(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(web._Handler, "timeout", 0.2)
+    window = web.Window(socket.create_server(("127.0.0.1", 0)), "token", Watch("127.0.0.1", 1, 0))
+    threading.Thread(target=window.serve_forever, daemon=True).start()
+    with window:
+        for request in (b"HEAD / HTTP/1.1\r\n\r\n", b"PUT / HTTP/1.1\r\n\r\n", b""):
+            with socket.create_connection(window.socket.getsockname()) as asking, asking.makefile("rb") as answer:
+                asking.sendall(request)
+                head, _, body = answer.read().partition(b"\r\n\r\n")
+            assert bool(request) == head.startswith(b"HTTP/1.1 501") == (b"frame-ancestors 'none'" in head)
+            assert bool(body) == request.startswith(b"PUT")
+        window.shutdown()
+    assert capfd.readouterr() == ("", "")

@@ -107,6 +107,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._answer(204, b"")
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Answer what is no request, or one of another method."""
+        self._answer(code, b"" if self.command == "HEAD" else b"That is no request for this page.\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing: the terminal is the simulator's."""
+
     def _show(self, path: str) -> None:
         watch = self.server.watch
         if path in FILES:

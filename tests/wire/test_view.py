@@ -260,14 +260,19 @@ def test_a_tick_does_not_wait_for_a_viewer_that_does_not_read(viewed: Viewed, wo
     asleep.close()
 
 
-def test_a_click_on_a_hill_leads_above_it(tmp_path: Path) -> None:
-    (tmp_path / "hill.xodr").write_text(
-        '<OpenDRIVE><header/><road id="1" length="200" junction="-1"><planView>'
-        '<geometry s="0" x="0" y="0" hdg="0" length="200"><line/></geometry></planView>'
+def hill(length_m: int) -> str:
+    """Return the map of one road uphill."""
+    return (
+        f'<OpenDRIVE><header/><road id="1" length="{length_m}" junction="-1"><planView>'
+        f'<geometry s="0" x="0" y="0" hdg="0" length="{length_m}"><line/></geometry></planView>'
         '<elevationProfile><elevation s="0" a="40" b="0.05" c="0" d="0"/></elevationProfile><lanes><laneSection s="0">'
         '<center><lane id="0"/></center><right><lane id="-1" type="driving"><width sOffset="0" a="3.5"/></lane></right>'
         "</laneSection></lanes></road></OpenDRIVE>"
     )
+
+
+def test_a_click_on_a_hill_leads_above_it(tmp_path: Path) -> None:
+    (tmp_path / "hill.xodr").write_text(hill(200))
     server = Viewed("--map", str(tmp_path / "hill.xodr"))
     client = carla.Client("127.0.0.1", server.port)
     client.set_timeout(30.0)
@@ -281,6 +286,7 @@ def test_a_click_on_a_hill_leads_above_it(tmp_path: Path) -> None:
 
 def test_another_map_is_shown_once_it_is_loaded() -> None:
     server = Viewed()
+    assert json.loads(server.ask("/state", **server.own).body) == {"problem": "", "following": None}
     client = carla.Client("127.0.0.1", server.port)
     client.set_timeout(60.0)
     server.until(lambda state: (state.get("town") or {}).get("name") == "Lite01")
@@ -320,3 +326,24 @@ def test_dragging_and_clicking_in_a_browser_move_the_spectator(viewed: Viewed, w
         until(lambda: spectator.get_location().distance(car.get_location()) < 9.0)
         assert browser.problems == []
     car.destroy()
+
+
+@needs_chromium
+def test_a_browser_shows_each_generated_map() -> None:
+    """All generated maps have one name."""
+    server = Viewed()
+    client = carla.Client("127.0.0.1", server.port)
+    client.set_timeout(60.0)
+    with browsing() as browser:
+        tab = browser.tab()
+        tab.go(server.address)
+        server.until(lambda state: state.get("town"))  # by then the browser has followed the first page to the second
+        shown = tab.until("byId('ground').getAttribute('href')")
+        for length_m in (200, 300):
+            client.generate_opendrive_world(hill(length_m))
+            shown = tab.until(f"(now => now !== {shown!r} && now)(byId('ground').getAttribute('href'))")
+        connecting = "draw({problem: ''}); [byId('problem').hidden, byId('figures').textContent]"
+        assert tab.run(connecting) == [True, "connecting …"]
+        assert browser.problems == []
+    server.process.terminate()
+    server.process.wait(PATIENCE_S)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,8 +30,19 @@ def test_a_mistake_costs_a_moment_and_is_said(
     monkeypatch.setattr(window, "_watch", look)
     with pytest.raises(SystemExit):
         window.run()
-    assert problems == ["connecting", "LookupError: no such mesh", ""]
+    assert problems == ["", "LookupError: no such mesh", ""]
     assert "no such mesh" in capfd.readouterr().err
+
+
+def test_without_viewers_the_old_state_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A viewer that comes later would take it for the present one."""
+    monkeypatch.setattr(time, "sleep", Mock(side_effect=[None, SystemExit()]))
+    window = Watch("127.0.0.1", 1, 0)
+    window._state, window._picture, window.problem = {"frame": 7}, (3, b"jpeg"), "it was silent"
+    with pytest.raises(SystemExit):
+        window.run()
+    assert window.state() == {"problem": "", "following": None}
+    assert window.picture(0, 0.0) == (3, b"")
 
 
 def test_odd_requests_print_nothing_and_are_guarded(

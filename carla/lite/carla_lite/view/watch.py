@@ -7,6 +7,7 @@ import math
 import threading
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,7 @@ class Watch:
         self._town: tuple[str, dict[str, Any], bytes] | None = None
         self._height: Callable[[float, float], float] = lambda _x, _y: 0.0
         """Of the watched map's roads (m)."""
-        self.problem = "connecting"
+        self.problem = ""
 
     # For viewers.
 
@@ -54,13 +55,13 @@ class Watch:
         self._looked_s = time.monotonic()
 
     def picture(self, after: int, wait_s: float) -> tuple[int, bytes]:
-        """Return the number and JPEG of a picture later than ``after``; the last one if there is none in time."""
+        """Return the number and JPEG of a picture later than ``after``; an earlier or empty one if none is in time."""
         with self._new:
-            self._new.wait_for(lambda: self._picture[0] > after, wait_s)
+            self._new.wait_for(lambda: self._picture[0] > after and self._picture[1], wait_s)
             return self._picture
 
     def state(self) -> dict[str, Any]:
-        """Return the actors' places, and a sentence on what is wrong."""
+        """Return the actors' places, which are missing until it is connected, and a sentence on what is wrong."""
         return {**self._state, "problem": self.problem, "following": self._following}
 
     def town(self) -> bytes:
@@ -97,11 +98,12 @@ class Watch:
         """Run for ever: connect while there is a viewer, disconnect when there is none."""
         while True:
             if not self._is_looked_at:
+                self._forget()
                 time.sleep(0.1)
                 continue
             try:
                 self._watch()
-                self.problem = ""
+                self._forget()
             except (LostError, RpcError) as error:
                 self.problem = f"{error}"
                 time.sleep(RETRY_S)
@@ -109,6 +111,11 @@ class Watch:
                 traceback.print_exc()
                 self.problem = f"{type(error).__name__}: {error}"
                 time.sleep(RETRY_S)
+
+    def _forget(self) -> None:
+        """Forget what was seen: until it is connected again, nothing is known."""
+        with self._new:
+            self.problem, self._state, self._picture = "", {}, (self._picture[0], b"")
 
     @property
     def _is_looked_at(self) -> bool:
@@ -186,7 +193,8 @@ class Watch:
         height, width = image.shape[:2]
         _, jpeg = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
         box = {"x": ground.x_min, "y": ground.y_min, "width": width * scale, "height": height * scale}
-        self._town = replica.network.xodr, {"name": replica.network.name, **box}, jpeg.tobytes()
+        xodr, name = replica.network.xodr, replica.network.name  # generated maps all have one name
+        self._town = xodr, {"name": name, "digest": zlib.crc32(xodr.encode()), **box}, jpeg.tobytes()
 
 
 def _place(pose: Pose) -> list[float]:

@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
             while True:
                 watch.look()
                 number, jpeg = watch.picture(shown, 1.0)
-                if number > shown:
+                if number > shown and jpeg:
                     head = f"Content-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n".encode()
                     self.wfile.write(head + jpeg + b"\r\n--picture\r\n")
                     shown = number

@@ -4,7 +4,7 @@
 const STATE_MS = 150, NEAR_M = 70, TURN = 0.004, WHEEL_M = 0.03, STEP_M = 1.5;
 const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
-let town = "", box = null, near = false, failures = 0;
+let town = null, box = null, near = false, failures = 0;
 let pending = {}, sending = false;
 
 // What was done since the last command was taken goes together: a slow server isn't flooded.
@@ -83,14 +83,19 @@ function drawActors(state, scale) {
 function draw(state) {
   byId("problem").hidden = !state.problem;
   byId("problem").textContent = state.problem ? `The server can't be watched: ${state.problem}.` : "";
-  if (!state.town) return;
-  if (state.town.name !== town) {
-    town = state.town.name;
-    box = state.town;
-    byId("name").textContent = `carla-lite: ${town}`;
-    for (const [name, value] of Object.entries({ ...box, href: "/town?" + Date.now() })) {
-      if (name !== "name") byId("ground").setAttribute(name, value);
-    }
+  if (!state.town) {
+    if (state.problem) return;
+    byId("figures").textContent = "connecting …";
+    byId("actors").replaceChildren();
+    byId("lights").replaceChildren();
+    return;
+  }
+  const { name, digest, ...place } = state.town;
+  if (digest !== town) {
+    town = digest;
+    box = place;
+    byId("name").textContent = `carla-lite: ${name}`;
+    for (const [key, value] of Object.entries({ ...box, href: "/town?" + digest })) byId("ground").setAttribute(key, value);
   }
   const [x, y, yaw] = state.camera;
   const view = near ? [x - NEAR_M, y - NEAR_M, 2 * NEAR_M, 2 * NEAR_M] : [box.x, box.y, box.width, box.height];

@@ -41,12 +41,15 @@ def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
         for run, name in zip(runs, names, strict=True)
         for row in read_objects(run.evaluation_json)
     ]
+    configurations = [dict(leaves(saved_config(run))) for run in runs]
     return {
         "names": list(zip(names, charts.SERIES, strict=True)),
+        "damaged": [(name, each.damaged) for name, each in zip(names, histories, strict=True) if each.damaged],
         "facts": _side_by_side(facts, only_different=False),
         "driving": report.driving(evaluations),
         "curves": run_charts.curves(run_charts.CURVES, *(each.metrics for each in histories)),
-        "different": _side_by_side([dict(leaves(saved_config(run))) for run in runs], only_different=True),
+        "without": [name for name, values in zip(names, configurations, strict=True) if not values],
+        "different": _side_by_side(configurations, only_different=True),
     }
 
 

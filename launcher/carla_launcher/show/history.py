@@ -13,18 +13,19 @@ from itertools import pairwise
 from typing import Any
 
 from carla_launcher.act.launcher_state import read_with_end
+from carla_launcher.act.saved_config import saved_config
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.decide.policy import RAN_OUT
 from carla_launcher.decide.route_progress import progress_of
 from carla_launcher.observe.tail import Tail
 from carla_launcher.show import routes
-from carla_launcher.show.damage import left_out
+from carla_launcher.show.damage import left_out, unreadable
 from carla_launcher.show.incidents import STOOD_STILL, Incident, first_of, moment, words
 from carla_launcher.show.thinning import MOST_ROWS, Thinned
 from carla_launcher.show.timeline import AFTER_S, BEFORE_S, Progress, Sample, Spans, Timeline, union
 from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, number
+from carla_run.readers import inner, number, read_objects
 
 NO_STEPS = {phase.value for phase in Phase} - {Phase.WARMING.value, Phase.COLLECTING.value, Phase.UPDATING.value}
 """Phases of an agent that makes no steps. Words of other programs are not among them."""
@@ -231,8 +232,11 @@ class HistoryReader:
 
 
 def examine(run: RunPaths) -> RunHistory:
-    """Return a run's history; see :meth:`HistoryReader.look`."""
-    return HistoryReader(run).look()
+    """Return a run's history for a report, which reads configuration and evaluation, too."""
+    history = HistoryReader(run).look()
+    known = {run.config: saved_config(run), run.evaluation_json: read_objects(run.evaluation_json)}
+    history.damaged = [*history.damaged, *unreadable(known)]
+    return history
 
 
 def _tightest(incident: Incident, course: Timeline) -> tuple[str, Sample | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from carla_launcher.cli import app
@@ -57,6 +58,19 @@ def test_a_run_that_left_nothing_is_compared_all_the_same(tmp_path: Path) -> Non
     text = compared(run(tmp_path / "a"), RunPaths(tmp_path / "empty"))
     assert "The run was trained without the launcher." in text
     assert "<tr><th>td3 of a</th>" in text
+
+
+@pytest.mark.parametrize("damaged", [("a",), ("a", "b")])
+def test_files_that_cant_be_read_are_named(tmp_path: Path, damaged: tuple[str, ...]) -> None:
+    spoilt = {"config.yaml": "{", "evaluation.json": "[{", "metrics.jsonl": "{\n"}
+    text = compared(*(run(tmp_path / name, **(spoilt if name in damaged else {})) for name in ("a", "b")))
+    for name in ("a", "b"):
+        assert (f"<p>{name} has no configuration that can be read.</p>" in text) == (name in damaged)
+        assert (f"<p>{name}: 1 line of metrics.jsonl is damaged" in text) == (name in damaged)
+    for name in ("config.yaml", "evaluation.json"):
+        assert text.count(f"{name} can&#39;t be read and is left out.") == len(damaged)
+    assert "Keys with different values" not in text
+    assert "Both configurations are equal" not in text
 
 
 def test_two_curves_share_their_axes(tmp_path: Path) -> None:

@@ -62,6 +62,12 @@ def test_a_state_file_that_cant_be_read_is_named(run: RunPaths, name: str) -> No
     assert f"{name} can't be read" in plain(report.write(run).with_suffix(".md").read_text())
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "evaluation.json"])
+def test_a_report_names_a_file_that_cant_be_read(run: RunPaths, name: str) -> None:
+    (run.path / name).write_text("{")
+    assert f"{name} can't be read and is left out." in plain(report.write(run).with_suffix(".md").read_text())
+
+
 def test_of_a_long_file_only_what_was_read_is_counted(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     row = run.launcher_memory.read_bytes().splitlines()[-1]
     run.launcher_memory.write_bytes(b"\n".join([b"{", *[row] * 50, b"{", *[row] * 10, b""]))

@@ -16,7 +16,7 @@ from carla_launcher.show import charts, history, report, run_charts
 from carla_run.files import write_whole
 from carla_run.keys import leaves
 from carla_run.paths import RunPaths
-from carla_run.readers import read_objects
+from carla_run.readers import items, read_objects
 
 Row = Mapping[str, Any]
 
@@ -36,21 +36,38 @@ def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
         {"outcome": report.outcome(each), **report.facts(run, each)} for run, each in zip(runs, histories, strict=True)
     ]
     names = [run.path.name for run in runs]
-    evaluations = [
-        {**row, "name": f"{row.get('name')} of {name}"}
-        for run, name in zip(runs, names, strict=True)
-        for row in read_objects(run.evaluation_json)
-    ]
+    evaluations, differ = _evaluations(runs)
     configurations = [dict(leaves(saved_config(run))) for run in runs]
     return {
         "names": list(zip(names, charts.SERIES, strict=True)),
         "damaged": [(name, each.damaged) for name, each in zip(names, histories, strict=True) if each.damaged],
         "facts": _side_by_side(facts, only_different=False),
         "driving": report.driving(evaluations),
+        "routes_differ": differ,
         "curves": run_charts.curves(run_charts.CURVES, *(each.metrics for each in histories)),
         "without": [name for name, values in zip(names, configurations, strict=True) if not values],
         "different": _side_by_side(configurations, only_different=True),
     }
+
+
+def _evaluations(runs: tuple[RunPaths, RunPaths]) -> tuple[list[Row], bool]:
+    """Return all drivers with their runs' names, and whether the runs drove different routes, which the names tell."""
+    found = [(run.path.name, read_objects(run.evaluation_json)) for run in runs]
+    one, other = ({_routes(row) for row in rows} for _, rows in found)
+    differ = bool(one and other) and one != other
+    return [
+        {
+            **row,
+            "name": f"{row.get('name')} of {name}{_routes(row) if differ else ''}",
+            "blocked": [f"{route} of {name}" for route in items(row, "blocked")],
+        }
+        for name, rows in found
+        for row in rows
+    ], differ
+
+
+def _routes(evaluation: Row) -> str:
+    return f", on {evaluation.get('map', '?')} with seed {evaluation.get('seed', '?')}"
 
 
 def _side_by_side(runs: list[dict[str, Any]], *, only_different: bool) -> list[tuple[str, str, str]]:

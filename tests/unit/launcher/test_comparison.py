@@ -45,12 +45,14 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
         "<tr><th></th><th>a</th><th>b</th></tr>",
         "<tr><th>td3 of a</th><td>50%</td>",
         "<tr><th>td3 of b</th><td>90%</td>",
+        "at the start: a&gt;b of a.</p>",
         "<tr><th>seed</th><td>3</td><td>4</td></tr>",
         'stroke="var(--accent)"',
         'stroke="var(--foreign-1)"',
     ):
         assert expected in text
     assert "simulator.map" not in text  # the same in both
+    assert "different routes" not in text
 
 
 def test_a_run_that_left_nothing_is_compared_all_the_same(tmp_path: Path) -> None:
@@ -58,6 +60,22 @@ def test_a_run_that_left_nothing_is_compared_all_the_same(tmp_path: Path) -> Non
     text = compared(run(tmp_path / "a"), RunPaths(tmp_path / "empty"))
     assert "The run was trained without the launcher." in text
     assert "<tr><th>td3 of a</th>" in text
+
+
+@pytest.mark.parametrize(("town", "seed"), [("Town02", 3), ("Lite01", 4)])
+def test_other_routes_are_told_run_by_run(tmp_path: Path, town: str, seed: int) -> None:
+    def driven(name: str, town: str, seed: int) -> RunPaths:
+        row = {"name": "td3", "map": town, "seed": seed, "blocked": ["a>b"], "totals": {"success": 0.9}}
+        return run(tmp_path / name, **{"evaluation.json": json.dumps([row])})
+
+    text = compared(driven("a", "Lite01", 3), driven("b", town, seed))
+    for expected in (
+        "<p>The two runs drove different routes: their maps or seeds differ.</p>",
+        "<tr><th>td3 of a, on Lite01 with seed 3</th>",
+        f"<tr><th>td3 of b, on {town} with seed {seed}</th>",
+        "at the start: a&gt;b of a, a&gt;b of b.</p>",
+    ):
+        assert expected in text
 
 
 @pytest.mark.parametrize("damaged", [("a",), ("a", "b")])

@@ -403,7 +403,7 @@ def write_report(
         raise typer.BadParameter(f"--compare names both runs: leave out {run_name}.")
     if compare is not None:
         one, other = (_existing(name, runs_dir) for name in compare)
-        page = runs_dir / f"{one.path.name}-and-{other.path.name}.html"
+        page = runs_dir / _comparison_name(one.path.name, other.path.name)
         problem = report_process.write_comparison(page, one, other)
     else:
         run = _existing(run_name, runs_dir)
@@ -411,6 +411,14 @@ def write_report(
     if problem:
         raise ExitError(problem, Exit.BAD_CONFIG)
     print(page)
+
+
+def _comparison_name(one: str, other: str) -> str:
+    """Return the name of the page that compares two runs, which no other pair has."""
+    both = f"{one}-and-{other}"
+    if both.partition("-and-") != both.rpartition("-and-"):  # another pair may make the same words
+        both += f"-{len(one)}"
+    return f"{both}.html"
 
 
 def _default_name() -> str:

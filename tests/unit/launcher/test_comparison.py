@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from carla_launcher import cli
 from carla_launcher.cli import app
 from carla_launcher.show import comparison
 from carla_launcher.show.charts import line_chart
@@ -89,6 +90,13 @@ def test_files_that_cant_be_read_are_named(tmp_path: Path, damaged: tuple[str, .
         assert text.count(f"{name} can&#39;t be read and is left out.") == len(damaged)
     assert "Keys with different values" not in text
     assert "Both configurations are equal" not in text
+
+
+def test_no_two_pairs_share_a_page() -> None:
+    names = ["a", "a-and", "and", "and-b", "b", "a-and-b", "b-1", "a-and-b-1", "and-and"]
+    pages = {cli._comparison_name(one, other) for one in names for other in names}
+    assert len(pages) == len(names) ** 2
+    assert "a-and-b.html" in pages
 
 
 def test_two_curves_share_their_axes(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def prepare(run: RunPaths, resume: bool) -> Lock:
         raise AgentError(sentence(error), Exit.BAD_CONFIG) from None
     except HeldError as error:
         raise AgentError(
-            f"{run.path} is being trained by process {error.holder}: stop that one, or choose another --run-name.",
+            f"{run.path} is being trained by process {error.holder}: stop that one, or choose another folder.",
             Exit.BAD_CONFIG,
         ) from None
 

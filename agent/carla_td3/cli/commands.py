@@ -11,6 +11,7 @@ import functools
 import inspect
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from json import dumps
@@ -255,7 +256,9 @@ def record(
 def stability(
     *,
     steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,
-    run_dir: Annotated[Path, typer.Option(help="Run directory to create. It must not exist.")] = Path("runs/stability"),
+    run_dir: Annotated[
+        Path | None, typer.Option(help=f"Run directory to create. Default: {RUNS}/stability-DATE-TIME.")
+    ] = None,
     tolerance_mib: Annotated[
         float,
         typer.Option(
@@ -266,11 +269,14 @@ def stability(
     ] = 8.0,
     config: options.ConfigPath = None,
     settings: options.Settings = None,
+    device: options.Device = None,
 ) -> Exit:
     """Train for a while and check for memory leaks. Exit codes: 0 memory stayed flat after warm-up, 1 it grew."""
     from carla_td3.cli.stability import measure
 
-    verdict = measure(steps, run_dir, tolerance_mib, config, settings or [])
+    folder = run_dir or RUNS / time.strftime("stability-%Y%m%d-%H%M%S")
+    on = [] if device is None else [f"device={device}"]
+    verdict = measure(steps, folder, tolerance_mib, config, [*(settings or ()), *on])
     console().print(verdict.table())
     return Exit.FINISHED if verdict.flat else Exit.CRASH
 

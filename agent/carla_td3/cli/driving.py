@@ -131,7 +131,7 @@ def export(
 
     if out.suffix != pretrained.SUFFIX:
         raise AgentError(f"--out {out}: expected a name that ends with {pretrained.SUFFIX}.", Exit.USAGE)
-    found = evaluation.trained(checkpoint)
+    found = evaluation.trained(checkpoint, remedy="put it back")
     assert found.policy is not None
     card = pretrained.Card(out.stem, importlib.metadata.version("carla-td3-lowmem"), licence, trained_on)
     try:

@@ -131,11 +131,13 @@ def trained(
     *,
     pretrained: str | None = None,
     run: RunPaths | None = None,
+    remedy: str = "put it back, or give --config",
     **named: Any,
 ) -> TrainedDriver:
     """Return what a checkpoint (a run directory or one ``step-…`` of it) or a policy's file, and the options say.
 
-    With neither there is no policy, and the configuration is that of ``run``, if it has one.
+    With neither there is no policy, and the configuration is that of ``run``, if it has one. ``remedy`` is what the
+    command can do about a configuration that is missing.
 
     Raises:
         ConfigError: the configuration is wrong.
@@ -151,10 +153,8 @@ def trained(
         return TrainedDriver(options.resolve(config, run, settings, **named), None)
     one = path.name.startswith("step-")
     trained_in = RunPaths(path.absolute().parent.parent if one else path)
-    if config is None and path.exists() and not trained_in.config.exists():
-        raise ConfigError(
-            f"{trained_in.config} is missing, which says what {path} was trained for: put it back, or give --config."
-        )
+    if config is None and (path if one else trained_in.checkpoints).exists() and not trained_in.config.exists():
+        raise ConfigError(f"{trained_in.config} is missing, which says what {path} was trained for: {remedy}.")
     resolved = options.resolve(config, trained_in, settings, continues=False, **named)
     widths = architecture(resolved)
     stack = FrameStack.of(resolved.environment.camera)

@@ -83,8 +83,10 @@ def measure(steps: int, run_dir: Path, tolerance_mib: float, config: Path | None
     """Train ``steps`` steps in ``run_dir`` and judge the samples of its second half.
 
     Raises:
-        AgentError: the training failed, with its exit code; or too short a run to judge.
+        AgentError: the folder holds a run; the training failed, with its exit code; or too short a run to judge.
     """
+    if RunPaths(run_dir).holds_a_run():
+        raise AgentError(f"{run_dir} already holds a run: choose another --run-dir.", Exit.BAD_CONFIG)
     command = [sys.executable, "-m", "carla_td3", "train", "--run-dir", str(run_dir), "--max-timesteps", str(steps)]
     given = () if config is None else ("--config", str(config))
     paced = f"training.warmup_steps={WARM_UP_STEPS}", f"training.max_lead_steps={MOST_LEAD_STEPS}"

@@ -61,7 +61,8 @@ def test_a_second_learner_is_refused_with_the_first_one_named(tmp_path: Path) ->
         other = subprocess.run(
             [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
         )
-        assert f"is being trained by process {os.getpid()}" in other.stdout
+        said = f"is being trained by process {os.getpid()}: stop that one, or choose another folder."
+        assert said in other.stdout
     other = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
     assert other.stdout == ""
 

@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+import typer
 
 from carla_run import signals
 from carla_run.exits import Exit
@@ -25,7 +27,7 @@ from carla_run.paths import RunPaths
 from carla_run.sealed import unsealed
 from carla_run.signals import SAME_REQUEST_S, StoppedAtOnce, StopRequests
 from carla_td3 import config
-from carla_td3.cli import evaluation, options
+from carla_td3.cli import commands, driving, evaluation, options, stability
 from carla_td3.cli.stability import Sample, judge
 from carla_td3.exchange.weights import WeightsError
 from carla_td3.exits import AgentError, exit_code
@@ -204,12 +206,33 @@ def test_a_checkpoint_by_its_own_name_is_of_its_run(run: RunPaths, monkeypatch: 
     assert evaluation.trained(Path("step-000000005")).config == evaluation.trained(run.path).config
     alone = run.path / "else" / "where" / "step-000000005"
     shutil.copytree(run.checkpoints / "step-000000005", alone)
-    with pytest.raises(config.ConfigError, match=r"config.yaml is missing, which says what .* was trained for"):
+    missing = r"config.yaml is missing, which says what .* was trained for: put it back"
+    with pytest.raises(config.ConfigError, match=f"{missing}, or give --config"):
         evaluation.trained(alone)
+    with pytest.raises(config.ConfigError, match=rf"{missing}\.$"):  # it has no --config
+        driving.export(checkpoint=alone, out=Path("x.safetensors"), trained_on="y", debug=True)
     assert evaluation.trained(alone, run.config).config == trained_for
     run.overrides.write_text("seed: 7")
     assert evaluation.trained(run.path).config.seed == 7
     assert evaluation.trained(run.path, settings=["seed=8"]).config.seed == 8
+
+
+def test_a_folder_without_a_checkpoint_is_none_of_a_run(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="holds no checkpoint: name a run that has one"):
+        evaluation.trained(tmp_path)
+
+
+def test_stability_never_trains_in_an_earlier_run(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    Learner(TINY, run).save(Counters(steps=5, updates=0), score=None)
+    with pytest.raises(AgentError, match="already holds a run: choose another --run-dir"):
+        stability.measure(400, run.path, 8.0, None, [])
+    measure = Mock(return_value=stability.Verdict((), 0, 8.0))
+    monkeypatch.setattr(stability, "measure", measure)
+    with pytest.raises(typer.Exit):
+        commands.stability(device="cpu", debug=True)
+    _, folder, *_, settings = measure.call_args.args
+    assert folder.name.startswith("stability-")
+    assert settings == ["device=cpu"]
 
 
 @pytest.mark.parametrize(

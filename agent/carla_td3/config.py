@@ -926,25 +926,33 @@ class AgentConfig(Section):
         return hashlib.sha256(json.dumps(dump(self, address=False)).encode()).hexdigest()[:16]
 
 
-def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
+def load(
+    path: Path, overrides: Mapping[str, Any] | None = None, origins: Mapping[str, str] | None = None
+) -> AgentConfig:
     """Read a YAML configuration, resolve its ``extends`` and apply ``overrides``.
 
     Args:
         path: the file; its key ``extends`` names another file, relative to it.
         overrides: dotted keys to values, ``{"td3.batch_size": 64}``; the command line and ``overrides.yaml``. They
             win over the environment, which wins over the file.
+        origins: what sets each override, to be named instead of the file if its value is wrong.
 
     Raises:
         ConfigError: the file is missing, isn't YAML, or a key or value is wrong.
     """
-    return merged(layered_yaml.read(path), str(path), overrides)
+    return merged(layered_yaml.read(path), str(path), overrides, origins)
 
 
-def merged(values: dict[str, Any], source: str, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
+def merged(
+    values: dict[str, Any],
+    source: str,
+    overrides: Mapping[str, Any] | None = None,
+    origins: Mapping[str, str] | None = None,
+) -> AgentConfig:
     """Return the configuration of a file's values, the environment's and ``overrides``, see ``load``.
 
     Raises:
-        ConfigError: a key or value is wrong; the sentence names ``source``.
+        ConfigError: a key or value is wrong; the sentence names its origin, or ``source``.
     """
     given = _given()
     reported = {key: os.environ[name] for key, name in given.items()}
@@ -952,7 +960,7 @@ def merged(values: dict[str, Any], source: str, overrides: Mapping[str, Any] | N
         reported["simulator.port"] = reported["simulator.port"].partition("-")[0]
     for dotted, value in {**reported, **(overrides or {})}.items():
         layered_yaml.assign(values, dotted, value)
-    return validate(values, source=" with ".join([source, ", ".join(given.values())] if given else [source]))
+    return validate(values, " with ".join([source, ", ".join(given.values())] if given else [source]), origins)
 
 
 def _given() -> dict[str, str]:
@@ -969,8 +977,8 @@ def foreign_variables(overrides: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def validate(values: Mapping[str, Any], source: str) -> AgentConfig:
-    """Return the checked configuration; ``source`` is named in the error.
+def validate(values: Mapping[str, Any], source: str, origins: Mapping[str, str] | None = None) -> AgentConfig:
+    """Return the checked configuration; the origin of the wrong key, or ``source``, is named in the error.
 
     Raises:
         ConfigError: with one sentence on the first thing that is wrong.
@@ -979,7 +987,7 @@ def validate(values: Mapping[str, Any], source: str) -> AgentConfig:
         return AgentConfig.model_validate(values)
     except ValidationError as error:
         clause, key = refusal.clause(error, AgentConfig), refusal.key(error, AgentConfig)
-        raise ConfigError(f"{source}: {clause}.", key) from None
+        raise ConfigError(f"{(origins or {}).get(key, source)}: {clause}.", key) from None
 
 
 def dump(config: AgentConfig, address: bool = True) -> dict[str, Any]:

@@ -129,7 +129,9 @@ def resolve(
         )
     given, of_the_run = _given(settings, named), {} if run is None else read_overrides(run)
     overrides = {**given, **of_the_run} if continues else {**of_the_run, **given}
-    return _said(config.load(path or saved, overrides), overrides)
+    options, files = _origins(settings, named), {} if run is None else dict.fromkeys(of_the_run, str(run.overrides))
+    origins = {**options, **files} if continues else {**files, **options}
+    return _said(config.load(path or saved, overrides, origins), overrides)
 
 
 def resolve_values(values: dict[str, Any], source: str, settings: Sequence[str] | None, **named: Any) -> AgentConfig:
@@ -139,12 +141,19 @@ def resolve_values(values: dict[str, Any], source: str, settings: Sequence[str] 
         ConfigError: a key or value is wrong; ``source`` is named in it.
     """
     overrides = _given(settings, named)
-    return _said(config.merged(copy.deepcopy(values), source, overrides), overrides)
+    return _said(config.merged(copy.deepcopy(values), source, overrides, _origins(settings, named)), overrides)
 
 
 def _given(settings: Sequence[str] | None, named: Mapping[str, Any]) -> dict[str, Any]:
     given = {key: value for name, value in named.items() if value is not None for key in KEYS[name]}
     return {**parsed(settings or ()), **given}
+
+
+def _origins(settings: Sequence[str] | None, named: Mapping[str, Any]) -> dict[str, str]:
+    """Return the option that sets each key."""
+    given = [name for name, value in named.items() if value is not None]
+    by_name = {key: f"--{name.replace('_', '-')}" for name in given for key in KEYS[name]}
+    return {**dict.fromkeys(parsed(settings or ()), "--set"), **by_name}
 
 
 def _said(resolved: AgentConfig, overrides: Mapping[str, Any]) -> AgentConfig:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -164,6 +165,28 @@ def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_las
     run.overrides.write_text("td3: {batch_size: 16}\n")
     resolved = options.resolve(None, run, ["td3.batch_size=8", "td3.tau=0.01"], seed=7, device=None)
     assert (resolved.td3.batch_size, resolved.td3.tau, resolved.seed) == (16, 0.01, 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named", "overrides", "blamed"),
+    [
+        (["td3.batch_size=0"], {}, "", "--set: `td3.batch_size` is 0"),
+        ([], {"max_timesteps": 0}, "", "--max-timesteps: `training.total_steps` is 0"),
+        (["seed=1"], {"seed": -1}, "", "--seed: `seed` is -1"),
+        (["seed=-1"], {}, "seed: -2", "overrides.yaml: `seed` is -2"),
+        (["seed=1"], {}, "", "config.yaml: `td3.batch_size` is -1"),
+    ],
+)
+def test_a_wrong_value_is_blamed_on_what_set_it(
+    tmp_path: Path, settings: list[str], named: dict[str, Any], overrides: str, blamed: str
+) -> None:
+    run = RunPaths(tmp_path)
+    run.config.write_text("td3: {batch_size: -1}" if blamed.startswith("config") else "")
+    run.overrides.write_text(overrides)
+    with pytest.raises(config.ConfigError) as refused:
+        options.resolve(None, run, settings, **named)
+    assert blamed in str(refused.value)
+    assert (str(tmp_path) in str(refused.value)) == (".yaml" in blamed)
 
 
 @pytest.fixture

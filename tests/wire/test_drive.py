@@ -60,14 +60,17 @@ def test_it_drives_in_a_simulator_of_the_commands_own(tmp_path: Path) -> None:
         (("drive", "--simulator", "here"), Exit.USAGE, "expected HOST:PORT"),
         (("drive", "--pretrained", "ghost", "--simulator", "localhost:1"), Exit.BAD_CONFIG, "ghost is neither"),
         (("evaluate", "--pretrained", "traffic", "--checkpoint", "runs/x"), Exit.USAGE, "give one of them"),
+        (("drive", "--weather", "Nope", "--simulator", "localhost:1"), Exit.BAD_CONFIG, "--weather: environment.wea"),
         (("export", "--checkpoint", "x", "--out", "x.pt", "--trained-on", "y"), Exit.USAGE, "ends with .safetensors"),
+        (("export", "--checkpoint", "x", "--out", "x.safetensors", "--trained-on", " "), Exit.USAGE, "-on is empty"),
     ],
-    ids=["map", "address", "policy", "two drivers", "name"],
+    ids=["map", "address", "policy", "two drivers", "weather", "name", "card"],
 )
 def test_what_cannot_be_driven_is_one_sentence(tmp_path: Path, words: tuple[str, ...], code: int, says: str) -> None:
     done = agent(tmp_path, *words)
     assert done.returncode == code, done.stderr
     assert says in done.stderr
+    assert "traffic.safetensors" not in done.stderr
     assert "Traceback" not in done.stderr
 
 

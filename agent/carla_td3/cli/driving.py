@@ -121,7 +121,7 @@ def export(
 
     The file holds the weights, the task with its normalisation, and a model card with version, licence, SHA-256.
 
-    Exit codes: 0 written, 65 no such checkpoint, or the file can't be written.
+    Exit codes: 0 written, 2 usage error, 65 no such checkpoint, or the file can't be written.
     """
     import importlib.metadata
 
@@ -131,6 +131,9 @@ def export(
 
     if out.suffix != pretrained.SUFFIX:
         raise AgentError(f"--out {out}: expected a name that ends with {pretrained.SUFFIX}.", Exit.USAGE)
+    for option, text in (("--trained-on", trained_on), ("--licence", licence)):
+        if not text.strip():
+            raise AgentError(f"{option} is empty, and the model card needs it.", Exit.USAGE)
     found = evaluation.trained(checkpoint, remedy="put it back")
     assert found.policy is not None
     card = pretrained.Card(out.stem, importlib.metadata.version("carla-td3-lowmem"), licence, trained_on)

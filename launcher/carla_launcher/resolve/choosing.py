@@ -17,6 +17,7 @@ from carla_launcher.options import RefusedError, RunOptions, RuntimeKind
 from carla_launcher.simulators import NAMED, Carla, CarlaLite, Simulator, asked_for
 
 DOCKER_LIMIT_S = 10.0
+WITHOUT_ADDRESS = "--simulator elsewhere needs the simulator's address: give --simulator-host."
 Choice = tuple[RuntimeKind, type[Simulator], str]
 """Runtime, simulator, and the reason."""
 

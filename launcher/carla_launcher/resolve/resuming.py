@@ -24,6 +24,7 @@ from carla_launcher.config import LauncherConfig, LauncherConfigError
 from carla_launcher.options import RefusedError, RunOptions
 from carla_launcher.places import DEFAULT_CONFIG
 from carla_launcher.resolve import agent_args, commands
+from carla_launcher.resolve.choosing import WITHOUT_ADDRESS
 from carla_launcher.simulators import NAMED, Elsewhere, NoSimulator
 from carla_run import formats
 from carla_run.configuration.program_file import ProgramFileError
@@ -173,7 +174,7 @@ def run_request(run: RunPaths, given: RunOptions, resume: bool = False, of_comma
     if named is NoSimulator and not options.command:
         raise RefusedError("--simulator none is for a command that drives none: the agent needs a simulator.")
     if named is Elsewhere and options.simulator_host is None:
-        raise RefusedError("--simulator elsewhere needs the simulator's address: give --simulator-host.")
+        raise RefusedError(WITHOUT_ADDRESS)
     state = None
     if before is not None:  # without what other users could have written: these options may become the run's again
         state = replace(before.state, options=before.believed.model_dump(mode="json", exclude_unset=True))

@@ -24,7 +24,7 @@ from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, Simula
 from carla_launcher.resolve import cards, choosing, prepare
 from carla_launcher.resolve.machine import CARLA_PORT, spec_of
 from carla_launcher.routes.desk import Assignment
-from carla_launcher.simulators import PORTS, asked_for, simulator_of
+from carla_launcher.simulators import PORTS, Carla, asked_for, simulator_of
 from carla_run.configuration.routes_section import Routes
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 WITHOUT_COMMAND = (
-    "There is a GPU, and nothing here says how CARLA is started: give its command in the launcher's configuration "
+    "Nothing here says how CARLA is started: give its command in the launcher's configuration "
     "(simulator.command), name one that runs (--simulator-host), or choose --simulator carla-lite, whose scores are "
     "another world's."
 )
@@ -145,10 +145,12 @@ def _spec(
     if rules.simulator.by_program:
         options, which = asked.model_copy(update={"simulator": SimulatorKind.ELSEWHERE}), "its program starts CARLA"
     else:
-        reading = memory.read()
-        options, reason = choosing.choose(asked, reading, limits.simulator.command is not None)
-        if asked_for(asked) is None and reading.gpu is Gpu.OK and not simulator_of(options).needs_card:
+        if asked.simulator is SimulatorKind.ELSEWHERE and asked.simulator_host is None:
+            raise RefusedError(choosing.WITHOUT_ADDRESS)
+        reading, named, installed = memory.read(), asked_for(asked), limits.simulator.command is not None
+        if not installed and (named is Carla or (named is None and reading.gpu is Gpu.OK)):
             raise RefusedError(WITHOUT_COMMAND)
+        options, reason = choosing.choose(asked, reading, installed)
         which = f"{options.simulator.value} ({reason})"
         if simulators > 1 and simulator_of(options).kind is SimulatorKind.ELSEWHERE:
             raise RefusedError(

@@ -403,7 +403,8 @@ LEAST = "routes: {items: {names: [1]}, command: [%s, '{item}'], %s}"
         (LEAST % ("./drive.py", ""), {}, "begins with './drive.py', which is no program here", 65),
         (LEAST % ("cat", "folder: nowhere"), {}, "nowhere, expected a folder that is there", 65),
         (LEAST % ("cat", ""), {"simulators": 2, "simulator_host": "h"}, "--simulators is 2; expected 1", 65),
-        (LEAST % ("cat", ""), {"simulator": "carla"}, "CARLA can't be started here", 65),
+        (LEAST % ("cat", ""), {"simulator": "carla"}, "Nothing here says how CARLA is started", 65),
+        (LEAST % ("cat", ""), {"simulator": "elsewhere"}, "needs the simulator's address: give --simulator-host", 65),
         (LEAST % ("cat", ""), {"gpu": Cards(0)}, "--gpu 0: there is no GPU here: leave it out.", 65),
         (LEAST % ("cat", "items: {}"), {}, "stands twice", 65),
         (LEAST % ("cat", "lanes: 2"), {}, "unknown key `routes.lanes`; known here", 65),
@@ -430,7 +431,7 @@ def test_a_card_isnt_left_unused_unasked(
 ) -> None:
     monkeypatch.setattr(MemoryReader, "read", lambda *_: Reading((), Gpu.OK))
     monkeypatch.setattr(Lane, "run", lambda *_: iter(()))
-    with pytest.raises(RefusedError, match="nothing here says how CARLA") if refused else contextlib.nullcontext():
+    with pytest.raises(RefusedError, match="Nothing here says how CARLA") if refused else contextlib.nullcontext():
         begin(LEAST % ("cat", ""), simulator=simulator)
 
 

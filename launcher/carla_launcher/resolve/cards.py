@@ -67,6 +67,7 @@ def _index(name: str, whose: str, options: RunOptions) -> int:
     if index is None:
         advice = "put it back, or name another with --gpu"
         if not options.command:  # it has no --device
-            advice = "put it back, name another with --gpu, or do without a GPU: --simulator carla-lite --device cpu"
+            without = "do without a GPU: --simulator carla-lite (agent: --device cpu, too)"
+            advice = f"put it back, name another with --gpu, or {without}"
         raise RefusedError(f"{whose} {name} isn't in this machine{expected}: {advice}.")
     return index

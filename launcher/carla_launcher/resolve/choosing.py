@@ -109,5 +109,5 @@ def _refuse_a_failing_driver(options: RunOptions, reading: Reading) -> None:
     elsewhere = simulator is not None and not simulator.ours
     if reading.gpu is not Gpu.UNREADABLE or cardless or (elsewhere and options.device == "cpu"):
         return
-    go_on = "do without a GPU: --device cpu" if elsewhere else WITHOUT_CARLA
+    go_on = "do without a GPU (agent: --device cpu)" if elsewhere else WITHOUT_CARLA
     raise RefusedError(f"{reading.problem.rstrip('.')}; or {go_on}.")

@@ -66,7 +66,7 @@ def test_what_runs_follows_from_the_machine_and_flags_win(
     [
         ({}, Gpu.UNREADABLE, Docker.ANSWERS, "version mismatch.*restart the machine; or .*--simulator carla-lite"),
         ({"simulator": SimulatorKind.CARLA}, Gpu.UNREADABLE, Docker.ANSWERS, "version mismatch"),
-        ({"simulator_host": "gpu-box"}, Gpu.UNREADABLE, Docker.ANSWERS, "version mismatch.*--device cpu"),
+        ({"simulator_host": "gpu-box"}, Gpu.UNREADABLE, Docker.ANSWERS, r"version mismatch.*\(agent: --device cpu\)"),
         ({"device": "cpu"}, Gpu.UNREADABLE, Docker.ANSWERS, "version mismatch.*--simulator carla-lite"),
         ({}, Gpu.OK, Docker.SILENT, "engine doesn't answer.*systemctl start docker.*--simulator carla-lite"),
         ({"simulator": SimulatorKind.CARLA}, Gpu.OK, Docker.SILENT, "engine doesn't answer"),

@@ -347,3 +347,20 @@ def test_a_browser_shows_each_generated_map() -> None:
         assert browser.problems == []
     server.process.terminate()
     server.process.wait(PATIENCE_S)
+
+
+@needs_chromium
+def test_a_browser_tells_a_lost_server_from_another_one() -> None:
+    server = Viewed()
+    with browsing() as browser:
+        tab = browser.tab()
+        tab.see()
+        tab.go(server.address)
+        tab.until("document.getElementById('figures')?.innerText.startsWith('frame')")
+        server.process.terminate()
+        server.process.wait(PATIENCE_S)
+        tab.until("byId('problem').innerText.includes('answer any more')")
+        server = Viewed("--view-port", str(server.window))
+        tab.until("byId('problem').innerText.includes('it was started again')")
+    server.process.terminate()
+    server.process.wait(PATIENCE_S)

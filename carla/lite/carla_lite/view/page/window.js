@@ -114,12 +114,13 @@ async function turn() {
   if (!document.hidden) {
     try {
       const answer = await fetch("/state", { cache: "no-store" });
-      if (!answer.ok) throw new Error();
+      if (!answer.ok) throw new Error(answer.status);
       draw(await answer.json());
       failures = 0;
-    } catch {
+    } catch (error) {
       failures += 1;
-      if (failures > 10) draw({ problem: "it has ended" });
+      if (error.message === "401") draw({ problem: "it was started again; open the address that it printed last" });
+      else if (failures > 10) draw({ problem: "it doesn't answer any more" });
     }
   }
   setTimeout(turn, STATE_MS);

@@ -57,7 +57,7 @@ def follow(run: RunPaths) -> None:
     look, console = StatusReader(run), Console()
     found = look.at(time.time())
     with Live(view(found), console=console, auto_refresh=False) as live:
-        while found["alive"]:
+        while found["alive"] or found["unsupervised"]:
             time.sleep(FOLLOW_S)
             found = look.at(time.time())
             live.update(view(found), refresh=True)
@@ -106,7 +106,7 @@ def _repeated(lost: float) -> str:
 
 def ending(found: Found) -> str:
     """Return how the run ended, as a sentence; empty while it is active."""
-    if found["alive"]:
+    if found["alive"] or found["unsupervised"]:
         return ""
     if found["state"] == "killed" and found["routes"]:
         return "The evaluation's launcher was killed: the same `routes` command continues."
@@ -123,6 +123,8 @@ def _say_end(console: Console, found: Found) -> None:
 
 
 def _state(found: Found) -> str:
+    if found["unsupervised"]:
+        return "training without a launcher"
     ran_s, stands = found["ran_s"], inner(found, "standstill") if found["alive"] else {}
     said = str(found["state"]) + (f", {clock(ran_s)} after its start" if ran_s is not None else "")
     waits = f": waits for {listed([*inner(stands, 'down')])}"

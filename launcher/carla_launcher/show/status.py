@@ -53,7 +53,8 @@ class StatusReader:
         """Return the run's state. Every key is present; its value is None if unknown.
 
         The keys are those of ``launcher.json`` and: ``run``, ``path``; ``alive`` (a launcher, or a program that one
-        left, holds the run's lock); ``state`` (``killed`` if not alive and no end was recorded); ``heartbeat``
+        left, holds the run's lock); ``unsupervised`` (an agent trains without a launcher); ``state`` (``killed`` if not
+        alive and no end was recorded); ``heartbeat``
         (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher; ``step``, ``total_steps``, ``steps_per_s``,
         ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``; ``rungs`` (steps taken: ``rung``, ``kind``,
         ``cause``, ``since``), ``next_restore_s`` (at the earliest); open ``findings``; ``memory`` (``time``, ``pools``,
@@ -73,6 +74,7 @@ class StatusReader:
             "run": self._run.path.name,
             "path": str(self._run.path),
             "alive": alive,
+            "unsupervised": not alive and is_held(self._run.learner_lock),
             "state": state if alive or state in ("stopped", "unknown") else "killed",
             "heartbeat": {} if beat is None else beat.data(),
             "heartbeat_age_s": None if beat is None else round(max(0.0, now - beat.time), 1),

@@ -194,6 +194,15 @@ def test_an_end_is_told_with_its_reason(tmp_path: Path) -> None:
     assert dashboard.ending(found) == "The run ended: nothing [fits] any more. The launcher's exit code is 71."
 
 
+def test_a_training_without_a_launcher_has_not_ended(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    lock = Lock(run.learner_lock)
+    found = dashboard.status(run, NOW)
+    assert (dashboard.figures(found)["state"], dashboard.ending(found)) == ("training without a launcher", "")
+    lock.release()
+    assert dashboard.ending(dashboard.status(run, NOW)) == "No launcher has run here."
+
+
 def test_the_journals_end_counts_though_the_state_has_none(tmp_path: Path) -> None:
     """As on a disk that was full at last."""
     ended = lines({"event": "run_ended", "cause": "the agent finished", "exit_code": 0})

@@ -23,7 +23,6 @@ from carla_launcher.show.run_time import RunTime
 from carla_launcher.show.status import StatusReader
 from carla_launcher.show.timeline import FOREIGN_REST
 from carla_launcher.simulators import drives_one
-from carla_run.locks import is_held
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, read_object
 
@@ -100,8 +99,7 @@ class Parts:
         found = self._look.at(now)
         self._looked_s = now
         self._phase, self._alive = str(found["heartbeat"].get("phase", "")), bool(found["alive"])
-        unsupervised = not found["alive"] and is_held(self._run.learner_lock)
-        self._render("figures", **_figures(found, unsupervised))
+        self._render("figures", **_figures(found))
         events = _stamp(self._run.launcher_events)
         due_s = AFTER_EVENT_S if events != self._drawn_at else charts_due_s(self._drawing_s)
         if not 0 <= now - self._drawn_s < due_s:
@@ -128,8 +126,7 @@ def charts_due_s(drawing_s: float) -> float:
     return max(CHARTS_S, drawing_s / DRAWING_SHARE)
 
 
-def _figures(found: Found, unsupervised: bool) -> dict[str, Any]:
-    """Return the figures; ``unsupervised``: an agent trains without a launcher."""
+def _figures(found: Found) -> dict[str, Any]:
     beat, speed, eta_s = found["heartbeat"], found["steps_per_s"], found["eta_s"]
     step, total = found["step"], found["total_steps"]
     if not dashboard.counts_steps(found):
@@ -140,7 +137,7 @@ def _figures(found: Found, unsupervised: bool) -> dict[str, Any]:
     # Where no launcher has run, only an agent that is over needs to be told so: a drive has no heartbeat.
     never = found["state"] == "unknown"
     tiles = {
-        "state": None if never or unsupervised else found["state"],
+        "state": None if never or found["unsupervised"] else found["state"],
         "agent": beat.get("phase"),
         "ran": None if found["ran_s"] is None else clock(found["ran_s"]),
         "step" if routes is None else "items driven": None if step is None else grouped(step),
@@ -157,7 +154,7 @@ def _figures(found: Found, unsupervised: bool) -> dict[str, Any]:
         "tiles": {name: value for name, value in tiles.items() if value not in (None, "")},
         "lines": {name: text for name, text in dashboard.figures(found).items() if name in ("restarts", "rung")},
         "done": step / total if step is not None and total else None,
-        "ending": "" if unsupervised or (never and not beat) else dashboard.ending(found),
+        "ending": "" if never and not beat else dashboard.ending(found),
         "findings": [
             {"cause": cause(each["cause"]), "sentence": each["sentence"], "since": time_of_day(each["since"])}
             for each in found["findings"]

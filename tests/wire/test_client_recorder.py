@@ -334,10 +334,26 @@ def test_a_second_replay_in_another_episode_adds_no_actors(session):
         assert len(world.get_actors().filter("sensor.*")) == 1
 
 
+@pytest.mark.parametrize("name", ["{}/x.log", "../x.log", "a/../../x.log", ""])
+def test_a_path_outside_cant_be_opened_and_ends_no_program(server, session, folder, name):
+    name, said = name.format(folder.parent), server.output.count("nothing is recorded: ")
+    assert session.client.start_recorder(name) == ""
+    session.world.tick()
+    assert not (folder.parent / "x.log").exists()
+    assert server.output.count("nothing is recorded: ") == said + 1
+
+
+def test_a_whole_path_in_the_folder_is_the_same_recording(session, folder):
+    assert session.client.start_recorder(str(folder / "night" / "whole.log")) == str(folder / "night" / "whole.log")
+    session.world.tick()
+    session.client.stop_recorder()
+    assert "Frames: " in session.client.show_recorder_file_info("night/whole.log", False)
+
+
 def test_what_makes_no_sense_is_one_sentence(session, folder):
     client = session.client
     cases = [
-        (lambda: client.start_recorder("/tmp/x.log"), "'/tmp/x.log' is no name of a recording"),
+        (lambda: client.replay_file("/tmp/x.log", 0, 0, 0), "'/tmp/x.log' is outside the folder of recordings"),
         (lambda: client.replay_file("../x.log", 0, 0, 0), r"'\.\./x\.log' is no name of a recording"),
         (lambda: client.show_recorder_file_info("a/../../x", True), "is no name of a recording"),
         (lambda: client.show_recorder_collisions("x.log", "q", "a"), "'q' is no category of actors"),

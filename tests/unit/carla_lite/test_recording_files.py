@@ -465,7 +465,7 @@ def test_links_out_and_what_is_no_recording_stay_as_they_are(tmp_path):
     (folder.path / "notes.log").write_text("notes")
     os.mkfifo(folder.path / "pipe.log")
     for name, why in (
-        ("link.log", "leads out"),
+        ("link.log", "outside the folder"),
         ("notes.log", "replace a file"),
         ("pipe.log", "no file"),
         ("x" * 300, "no name"),

@@ -1,8 +1,8 @@
 """The folder of a server's recordings: the only files that a client can reach by a recording's name.
 
 Owns the conversion of a name on the wire to a path, and the size limit of all recordings together. CARLA accepts any
-path of its machine (GetRecorderFilename in CarlaRecorderHelpers.cpp); here a name that leads out of the folder is
-refused.
+path of its machine (GetRecorderFilename in CarlaRecorderHelpers.cpp); here a path that leads out of the folder can't be
+opened.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from carla_lite.protocol.wire import RpcError
 DEFAULT_FOLDER, DEFAULT_MIB = Path("recordings"), 2048
 
 
+class OutsideError(RpcError):
+    """A name that is no file in the folder of recordings."""
+
+
 @dataclass(frozen=True)
 class Folder:
     """The folder of recordings, and its size limit in bytes. The first recording creates it."""
@@ -23,25 +27,29 @@ class Folder:
     most_bytes: int = DEFAULT_MIB << 20
 
     def path_of(self, name: str) -> Path:
-        """Return the file of a recording, which need not exist.
+        """Return the file of a recording, which need not exist; ``name`` is a path in the folder, or from its root.
 
         Raises:
-            RpcError: the name leads out of the folder, or is empty.
+            OutsideError: the name is empty, or leads out of the folder.
+            RpcError: it is no file.
         """
         parts = PureWindowsPath(name).parts
-        if not parts or ".." in parts or name[0] in "/\\" or not {":", "\0"}.isdisjoint(name):
-            raise RpcError(
-                f"{name!r} is no name of a recording: expected one such as recording01.log, without an absolute path "
-                f"and without '..'; recordings are kept in the server's folder (--recordings)"
+        if not parts or ".." in parts or not {":", "\0"}.isdisjoint(name):
+            raise OutsideError(
+                f"{name!r} is no name of a recording: expected one such as recording01.log, without '..'"
             )
         try:
-            path = self.path.joinpath(*parts).resolve()
+            root = Path("/") if name[0] in "/\\" else self.path
+            path = root.joinpath(*parts[1:] if name[0] in "/\\" else parts).resolve()
             if self.path.resolve() not in path.parents:
-                raise RpcError(f"{name!r} leads out of the folder of recordings by a link")
+                raise OutsideError(
+                    f"{name!r} is outside the folder of recordings: expected a name such as recording01.log, or "
+                    f"another --recordings than {self.path}"
+                )
             if path.exists() and not path.is_file():
                 raise RpcError(f"{name!r} is no file")
         except (OSError, RuntimeError) as error:  # a name too long, a circle of links
-            raise RpcError(f"{name!r} is no name of a recording: {error}") from None
+            raise OutsideError(f"{name!r} is no name of a recording: {error}") from None
         return path
 
     def begin(self, name: str) -> tuple[Path, int]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import RpcError
 from carla_lite.recording import replayer
-from carla_lite.recording.folder import Folder
+from carla_lite.recording.folder import Folder, OutsideError
 from carla_lite.recording.layout import RecordingError
 from carla_lite.recording.reading import NotARecordingError, Recording
 from carla_lite.recording.recorder import Recorder
@@ -43,10 +43,16 @@ class Studio:
     def start(self, name: str, additional: bool) -> str:
         """Begin a recording, after ending an active one or a replay, and return the path of its file.
 
+        As CARLA does for a file that can't be opened, return an empty text for a name outside the folder.
+
         Raises:
-            RpcError: the name is invalid, or the file can't be created.
+            RpcError: the file can't be created, or mustn't be replaced.
         """
-        path, most_bytes = self._folder.begin(name)
+        try:
+            path, most_bytes = self._folder.begin(name)
+        except OutsideError as error:
+            _say(f"nothing is recorded: {error}")
+            return ""
         self.stop()
         self.stop_replaying(keep_actors=False)
         try:

@@ -23,8 +23,8 @@ Values = NDArray[np.float64]
 
 RESAMPLES = 5_000
 TRAFFIC = ("empty", "regular", "dense")
-BASELINE, TWIN = "pid", "twin"
-"""Drivers that the others are compared with: the blind PID, and a driver trained without a picture."""
+BASELINES = "pid", "twin", "imitation-only"
+"""Drivers that the others are compared with: the blind PID, drivers trained without a picture, and without Q."""
 SHOWN = (
     *("route_completion", "driving_score", "pedestrians_per_km", "vehicles_per_km", "statics_per_km"),
     *("red_lights_run", "lane_invasions_per_km", "jerk_mps3", "mean_speed_mps"),
@@ -35,7 +35,7 @@ FLOOR_EXPERT, FLOOR_PID = 0.9, 0.6
 
 
 def report(drives: Sequence[Drive]) -> dict[str, Any]:
-    """Return the figures of each driver in each traffic, and its margin over the blind PID."""
+    """Return the figures of each driver in each traffic, and its margins over ``BASELINES``."""
     driven = [drive for drive in drives if drive["end"] is not None]
     found: dict[str, Any] = {}
     for traffic in TRAFFIC:
@@ -72,7 +72,7 @@ def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
         "ends": dict(Counter(sorted(drive["end"] for drive in own))),
     }
     there = {drive["driver"] for drive in drives} - {name}
-    for other in (each for each in (BASELINE, TWIN) if each in there):
+    for other in (each for each in BASELINES if each in there):
         own_success, than = _on_common_routes(success, _values(drives, other, "success"))
         if not own_success.shape[1]:
             continue
@@ -161,7 +161,7 @@ def table(report: dict[str, Any]) -> Table:
 
 
 def _shown(found: dict[str, Any]) -> dict[str, str]:
-    others = [other for other in (BASELINE, TWIN) if f"success_beyond_{other}_95" in found]
+    others = [other for other in BASELINES if f"success_beyond_{other}_95" in found]
     return {
         "drives": str(found["drives"]),
         **figures.shown(found, ("success",)),

@@ -46,12 +46,13 @@ def test_an_interval_is_of_independent_routes():
     assert high == pytest.approx(0.5 + 1.96 * 0.112, abs=0.04)
 
 
-def test_differences_are_paired_by_route():
-    report = comparison.report(drives("td3", {0: 0.75, 1: 0.8, 2: 0.75}) + drives("pid", {0: 0.5}))
+@pytest.mark.parametrize("other", comparison.BASELINES)
+def test_differences_are_paired_by_route(other: str):
+    report = comparison.report(drives("td3", {0: 0.75, 1: 0.8, 2: 0.75}) + drives(other, {0: 0.5}))
     td3 = report["traffic"]["regular"]["td3"]
     assert td3["success"] == pytest.approx(0.7667, abs=1e-3)
-    assert td3["success_beyond_pid"] == pytest.approx(0.2667, abs=1e-3)
-    low, high = td3["success_beyond_pid_95"]
+    assert td3[f"success_beyond_{other}"] == pytest.approx(0.2667, abs=1e-3)
+    low, high = td3[f"success_beyond_{other}_95"]
     # One on about 5.3 of 20 routes, nothing on the others: 0.267 ± 1.96 √(0.267 · 0.733 / 20).
     assert (low, high) == pytest.approx((0.267 - 0.194, 0.267 + 0.194), abs=0.04)
 

@@ -54,12 +54,12 @@ class StatusReader:
 
         The keys are those of ``launcher.json`` and: ``run``, ``path``; ``alive`` (a launcher, or a program that one
         left, holds the run's lock); ``unsupervised`` (an agent trains without a launcher); ``state`` (``killed`` if not
-        alive and no end was recorded); ``heartbeat``
-        (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher; ``step``, ``total_steps``, ``steps_per_s``,
-        ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``; ``rungs`` (steps taken: ``rung``, ``kind``,
-        ``cause``, ``since``), ``next_restore_s`` (at the earliest); open ``findings``; ``memory`` (``time``, ``pools``,
-        as in ``launcher-memory.jsonl``); ``damaged`` (lines and files that were left out, a sentence each); ``nodes``
-        (a line per collector of a cluster); ``job`` of Slurm (see ``hooks.job``).
+        alive and no end was recorded); ``heartbeat`` (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher;
+        ``step``, ``total_steps``, ``steps_per_s``, ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``;
+        ``rungs`` (steps taken: ``rung``, ``kind``, ``cause``, ``since``), ``next_restore_s`` (at the earliest); open
+        ``findings``; ``memory`` (``time``, ``pools``, as in ``launcher-memory.jsonl``); ``damaged`` (lines and files
+        that were left out, a sentence each); ``nodes`` (a line per collector of a cluster); ``job`` of Slurm (see
+        ``hooks.job``).
         """
         self._rows.extend(self._memory.objects())
         # A launcher takes the lock before it writes, and releases it after writing its end. If the lock is held before

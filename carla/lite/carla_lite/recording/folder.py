@@ -39,8 +39,7 @@ class Folder:
                 f"{name!r} is no name of a recording: expected one such as recording01.log, without '..'"
             )
         try:
-            root = Path("/") if name[0] in "/\\" else self.path
-            path = root.joinpath(*parts[1:] if name[0] in "/\\" else parts).resolve()
+            path = (self.path / name.replace("\\", "/")).resolve()
             if self.path.resolve() not in path.parents:
                 raise OutsideError(
                     f"{name!r} is outside the folder of recordings: expected a name such as recording01.log, or "

@@ -329,13 +329,17 @@ def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: St
     assert reports[0] == reports[1]
 
 
-CLOSING = """
-import os, sys
+# The manager's next round begins with a question to the simulator, straight after reset()'s last tick and in its own
+# thread (protocol, section 5.8). A simulator that stops before the answer ends the process whatever close() does.
+ROUND_BEGINS_S = 1.0
+CLOSING = f"""
+import os, sys, time
 from carla_td3.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from carla_td3.env.driving import DrivingEnv
 traffic = TrafficConfig(vehicles=2)
 env = DrivingEnv(EnvironmentConfig(traffic=traffic), SimulatorConfig(port=int(sys.argv[1]), timeout_s=2.0))
 env.reset(seed=1)
+time.sleep({ROUND_BEGINS_S})
 print("drives", flush=True)
 sys.stdin.readline()
 env.close()

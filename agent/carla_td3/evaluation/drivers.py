@@ -201,13 +201,14 @@ def require_driver(name: str, policy: Policy | None) -> None:
         raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)
 
 
-class PerRouteDriver:
-    """A driver that is made anew for each route: a drive doesn't depend on the drives before it.
+class PerDriveDriver:
+    """A driver that is made anew for each drive, so that no drive depends on the drives before it.
 
-    So an evaluation that was interrupted drives as one that was not.
+    So an evaluation that was interrupted, or lost its simulator, drives as one that was not. Each drive has a ``Route``
+    of its own.
 
     Args:
-        make: returns the driver of a route.
+        make: returns the driver of a drive on this route.
     """
 
     def __init__(self, make: Callable[[Route], Driver]) -> None:
@@ -215,19 +216,19 @@ class PerRouteDriver:
         self._route: Route | None = None
 
     def act(self, observation: Observation, state: DriverState) -> Action:
-        """Return the route's driver's action."""
+        """Return the action of this drive's driver."""
         if state.route is not self._route:
             self._route, self._own = state.route, self._make(state.route)
         return self._own.act(observation, state)
 
 
 def evaluated(name: str, policy: Policy | None, config: AgentConfig, ahead: Callable[[], Hazards]) -> Driver:
-    """Return the driver of this name, made anew for each route, with random numbers by the route's name.
+    """Return the driver of this name, made anew for each drive, with random numbers by the route's name.
 
     Args, Raises: see ``driver``.
     """
     require_driver(name, policy)
-    return PerRouteDriver(lambda route: driver(name, policy, config, ahead, counter(route.name)))
+    return PerDriveDriver(lambda route: driver(name, policy, config, ahead, counter(route.name)))
 
 
 def driver(

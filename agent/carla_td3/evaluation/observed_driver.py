@@ -16,7 +16,6 @@ from carla_run.files import write_whole
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.expert import Action
 from carla_td3.env.observation import DriverState, Observation
-from carla_td3.env.route_line import Route
 from carla_td3.evaluation.contact_sheet import ContactSheet, Picture, sheet
 from carla_td3.evaluation.drivers import Driver
 from carla_td3.evaluation.overlay import DARK, GREEN
@@ -71,19 +70,19 @@ class ObservedDriver:
     """A driver that acts like another one, and reports what it sees.
 
     Args:
-        told: called as each route begins.
+        told: called as each route begins; not again if the route is repeated at once.
         album: gets the pictures; None for none.
     """
 
     def __init__(self, name: str, other: Driver, told: RouteBegun, album: Album | None = None) -> None:
         self._name, self._other, self._told, self._album = name, other, told, album
-        self._route: Route | None = None
+        self._route: str | None = None
         self._routes = self._steps = 0
 
     def act(self, observation: Observation, state: DriverState) -> Action:
         """Return the other driver's action."""
-        if state.route is not self._route:
-            self._route, self._routes = state.route, self._routes + 1
+        if state.route.name != self._route:
+            self._route, self._routes = state.route.name, self._routes + 1
             self._told(self._name, self._routes)
         if self._album is not None and self._steps % PICTURE_EVERY == 0:
             self._album.see(observation, state)

@@ -7,6 +7,7 @@ no replay, draws no route.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -134,7 +135,8 @@ def drive(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None
         SimulatorLost: the simulator was lost on the way.
     """
     yield
-    options: dict[str, Any] = {"route": route, "limit_s": limit_s(route.length_m), "continue_after_infractions": True}
+    own = copy.copy(route)  # a driver tells by it that a drive begins, also when it drives the same route again
+    options: dict[str, Any] = {"route": own, "limit_s": limit_s(route.length_m), "continue_after_infractions": True}
     begun = env.reset(options=options if seed is None else {**options, "seed": seed})
     tally = Tally()
     yield

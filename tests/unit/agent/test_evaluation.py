@@ -13,9 +13,10 @@ from rich.console import Console
 
 from carla_td3.cli.evaluation import environment
 from carla_td3.config import AgentConfig
+from carla_td3.env.hazards import NOTHING
 from carla_td3.env.infractions import Infraction
 from carla_td3.env.session import NoSimulator
-from carla_td3.evaluation.drivers import StopDriver
+from carla_td3.evaluation.drivers import StopDriver, evaluated
 from carla_td3.evaluation.kept import KeptDrives
 from carla_td3.evaluation.metrics import (
     IMPULSE_NS,
@@ -29,6 +30,7 @@ from carla_td3.evaluation.metrics import (
     write_csv,
     write_json,
 )
+from carla_td3.evaluation.observed_driver import ObservedDriver
 from carla_td3.evaluation.routes import completed, evaluate
 
 
@@ -185,6 +187,44 @@ def test_a_drive_that_is_kept_is_not_driven_again(tmp_path: Path) -> None:
     assert road.asked == ["reset", "step", "step", "step"]
     assert [(route.route, route.reward) for route in found.routes] == [("a", 3.0), ("b", 7.0)]
     assert kept.of("stop").keys() == {"a", "b"}
+
+
+class NotedRoad(Road):
+    """Notes the actions of each drive; loses the simulator in its first step if ``losing``."""
+
+    def __init__(self, losing: bool) -> None:
+        super().__init__()
+        self.losing, self.loss = losing, "lost"
+        self.drives: list[list[bytes]] = []
+
+    def reset(self, options: dict[str, Any]) -> tuple[None, dict[str, Any]]:
+        self.state: Any = SimpleNamespace(route=options["route"])
+        self.drives.append([])
+        return super().reset(options)
+
+    def step(self, action: Any) -> tuple[None, float, bool, bool, dict[str, Any]]:
+        self.drives[-1].append(action.tobytes())
+        if self.losing:
+            self.losing = False
+            return None, 0.0, False, True, {"end": "simulator_lost", "jerk_mps3": 0.0, "simulator_lost": True}
+        return super().step(action)
+
+
+def test_a_drive_that_is_repeated_after_a_loss_draws_its_random_numbers_again() -> None:
+    told: list[tuple[str, int]] = []
+
+    def drives(losing: bool) -> list[list[bytes]]:
+        road: Any = NotedRoad(losing)
+        driver = evaluated("random", None, AgentConfig(), lambda: NOTHING)
+        observed = ObservedDriver("random", driver, lambda *begun: told.append(begun))
+        completed(evaluate(road, observed, ROUTES, "random"))
+        noted: list[list[bytes]] = road.drives
+        return noted
+
+    undisturbed, (lost, *repeated) = drives(losing=False), drives(losing=True)
+    assert lost == undisturbed[0][:1]
+    assert repeated == undisturbed
+    assert told == [("random", 1), ("random", 2)] * 2
 
 
 def test_every_driver_meets_the_same_others_on_a_route() -> None:

@@ -18,6 +18,7 @@ from carla_launcher.rungs.rung import in_words
 from carla_launcher.show import routes
 from carla_launcher.show.damage import left_out
 from carla_launcher.show.incidents import moment, words
+from carla_run.events import AgentEvent
 from carla_run.heartbeat import Heartbeat, read_heartbeat
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths
@@ -45,6 +46,8 @@ class StatusReader:
         self._run = run
         self._memory = Tail(run.launcher_memory, from_end=False)
         self._events = Tail(run.launcher_events, from_end=False, most_bytes=MOST_EVENTS_BYTES)
+        self._agent_events = Tail(run.agent_events, from_end=False)
+        self._collector_restarts = 0
         self._progress_of_routes = Progress()
         self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
@@ -55,11 +58,11 @@ class StatusReader:
         The keys are those of ``launcher.json`` and: ``run``, ``path``; ``alive`` (a launcher, or a program that one
         left, holds the run's lock); ``unsupervised`` (an agent trains without a launcher); ``state`` (``killed`` if not
         alive and no end was recorded); ``heartbeat`` (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher;
-        ``step``, ``total_steps``, ``steps_per_s``, ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``;
-        ``rungs`` (steps taken: ``rung``, ``kind``, ``cause``, ``since``), ``next_restore_s`` (at the earliest); open
-        ``findings``; ``memory`` (``time``, ``pools``, as in ``launcher-memory.jsonl``); ``damaged`` (lines and files
-        that were left out, a sentence each); ``nodes`` (a line per collector of a cluster); ``job`` of Slurm (see
-        ``hooks.job``).
+        ``step``, ``total_steps``, ``steps_per_s``, ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``
+        since the run's start; ``rungs`` (steps taken: ``rung``, ``kind``, ``cause``, ``since``), ``next_restore_s`` (at
+        the earliest); open ``findings``; ``memory`` (``time``, ``pools``, as in ``launcher-memory.jsonl``); ``damaged``
+        (lines and files that were left out, a sentence each); ``nodes`` (a line per collector of a cluster); ``job`` of
+        Slurm (see ``hooks.job``).
         """
         self._rows.extend(self._memory.objects())
         # A launcher takes the lock before it writes, and releases it after writing its end. If the lock is held before
@@ -83,17 +86,23 @@ class StatusReader:
             "restarts": {
                 "simulator": number(launcher.get("simulator_restarts")),
                 "agent": number(launcher.get("agent_restarts")),
-                "collector": None if beat is None else beat.collector_restarts,
+                "collector": self._restarts_of_collectors(beat),
             },
             "rungs": _rungs(launcher),
             "next_restore_s": _next_restore_s(launcher, now) if alive else None,
             "findings": [_held(row) for row in _rows(launcher, "findings")] if alive else [],
             "memory": self._pools(),
             "routes": self._routes(alive),
-            "damaged": left_out(self._run, (self._events.read, self._memory.read)),
+            "damaged": left_out(self._run, (self._events.read, self._memory.read, self._agent_events.read)),
             "nodes": hooks.nodes(self._run),
             "job": self._job_at(now),
         }
+
+    def _restarts_of_collectors(self, beat: Heartbeat | None) -> int | None:
+        """Return the number of restarts in the whole run; the heartbeat has only those since the agent's start."""
+        restarted = AgentEvent.COLLECTOR_RESTARTED.value
+        self._collector_restarts += sum(row.get("event") == restarted for row in self._agent_events.parts())
+        return self._collector_restarts or (None if beat is None else beat.collector_restarts)
 
     def _routes(self, alive: bool) -> dict[str, Any] | None:
         """Return where an evaluation stands; None if the run is none."""

@@ -161,6 +161,16 @@ def test_keys_are_the_same_with_files_and_without(tmp_path: Path) -> None:
     assert nothing["restarts"] == {"simulator": None, "agent": None, "collector": None}
 
 
+def test_restarts_of_collectors_count_from_the_runs_start(tmp_path: Path) -> None:
+    restarted = lines({"event": "collector_restarted"})
+    run = written(tmp_path, **{"agent-events.jsonl": restarted + lines({"event": "resumed"}) + restarted * 2})
+    look = StatusReader(run)
+    assert look.at(NOW)["restarts"]["collector"] == 3  # of which the heartbeat knows two
+    with run.agent_events.open("a") as file:
+        file.write(restarted)
+    assert look.at(NOW)["restarts"]["collector"] == history.examine(run).collector_restarts == 4
+
+
 def test_a_killed_launcher_has_no_findings_and_no_speed(tmp_path: Path) -> None:
     found = dashboard.status(written(tmp_path), NOW)
     assert (found["state"], found["findings"], found["steps_per_s"], found["eta_s"]) == ("killed", [], None, None)

@@ -64,7 +64,10 @@ class StatusReader:
         (lines and files that were left out, a sentence each); ``nodes`` (a line per collector of a cluster); ``job`` of
         Slurm (see ``hooks.job``).
         """
-        self._rows.extend(self._memory.objects())
+        for row in self._memory.objects():
+            if self._rows and moment(row) < moment(self._rows[-1]):
+                self._rows.clear()  # the clock was set back: the rows before would count as the newest
+            self._rows.append(row)
         # A launcher takes the lock before it writes, and releases it after writing its end. If the lock is held before
         # or after the reading, what was read is of a living launcher.
         was_held = is_held(self._run.launcher_lock)

@@ -301,6 +301,14 @@ def test_a_run_that_began_again_has_no_speed_until_it_moves(tmp_path: Path) -> N
     lock.release()
 
 
+def test_the_speed_after_a_clock_was_set_back_is_the_present_one(tmp_path: Path) -> None:
+    before = [{"time": NOW + 3600 - at, "step": 1_000 - 10 * at} for at in range(90, 0, -10)]
+    rows = [*before, {"time": NOW - 21, "step": 120_300}]
+    run = written(tmp_path, **{"launcher-memory.jsonl": lines(*rows)})
+    with Lock(run.launcher_lock):
+        assert dashboard.status(run, NOW)["steps_per_s"] == 5.0
+
+
 @given(st.lists(st.floats(0, 1e5), min_size=1, max_size=8), st.floats(0, 4e5))
 def test_a_bar_is_as_wide_as_what_is_known(amounts: list[float], total: float) -> None:
     cells = cells_of(amounts, total, 30)

@@ -71,7 +71,7 @@ class Desk:
 
     Attributes:
         over: why it ends before all is driven; None while nothing says so.
-        progress: what the run's events come to, those of earlier launchers included.
+        progress: what the run's events come to, those of earlier launchers and of ``begin`` included.
     """
 
     def __init__(
@@ -83,10 +83,9 @@ class Desk:
         stop: StopRequests,
         say: Callable[[str], None],
     ) -> None:
-        """Close what a launcher that is gone left open; say which items there are.
+        """Read what earlier launchers left; ``begin`` records it.
 
         Raises:
-            JournalError: the disk refuses it.
             ExitError: the journal is too large to be read.
         """
         self.over: Ending | None = None
@@ -98,10 +97,19 @@ class Desk:
             say(f"{read}: an item whose result was in one is driven again")
         self._run, self._rules, self._journal, self._stop = run, rules, journal, stop
         self._in_a_row = 0
-        for row in cut_off(self.progress):
-            self._keep(row.pop("event"), **row)
+        self._due = cut_off(self.progress)
         if (self.progress.items, self.progress.most) != (items, rules.drives):
-            self._keep(LauncherEvent.ITEMS, items=items, drives=rules.drives)
+            self._due.append({"event": LauncherEvent.ITEMS, "items": items, "drives": rules.drives})
+        self.progress = progress_of(self._due, self.progress)
+
+    def begin(self) -> None:
+        """Record the end of what a launcher that is gone left open, and which items there are; call it once, first.
+
+        Raises:
+            JournalError: the disk refuses it.
+        """
+        for row in self._due:
+            self._journal.event(row.pop("event"), kept=True, **row)
 
     @property
     def stopping(self) -> bool:

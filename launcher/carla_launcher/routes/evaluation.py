@@ -70,23 +70,29 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
     with up.locked(run_, limits) as lock, contextlib.ExitStack() as opened:
         listeners = [opened.enter_context(contextlib.closing(each)) for each in notifiers(asked.on_event)]
         journal = Journal(run_, _state(run_, program, asked), time.time, listeners)
-        journal.event(LauncherEvent.RUN_STARTED, config=str(program))
         desk = Desk(run_, found, rules, journal, stop, say)
-        journal.change(incident="", state=State.RUNNING.value)  # the killed launcher's drives are closed
-        port, to_terminal = asked.dashboard_port, sys.stdout.isatty()
-        page = opened.enter_context(hooks.serve_page(run_, port, say, asked.launcher_config, to_terminal=to_terminal))
-        try:
-            if desk.has_work:
-                with setting_of(run_, asked, simulators, limits, rules, journal, lock.descriptor, stop, say) as setting:
+        driving: contextlib.AbstractContextManager[Setting | None] = contextlib.nullcontext()
+        if desk.has_work:  # refuses what this machine hasn't before anything is recorded
+            driving = setting_of(run_, asked, simulators, limits, rules, journal, lock.descriptor, stop, say)
+        with driving as setting:
+            port, to_terminal = asked.dashboard_port, sys.stdout.isatty()
+            page = opened.enter_context(
+                hooks.serve_page(run_, port, say, asked.launcher_config, to_terminal=to_terminal)
+            )
+            journal.event(LauncherEvent.RUN_STARTED, config=str(program))
+            desk.begin()
+            journal.change(incident="", state=State.RUNNING.value)  # the killed launcher's drives are closed
+            try:
+                if setting is not None:
                     if page is not None:
                         setting.memory.count_as_launcher(page)
                     _drive(desk, setting)
-            else:
-                say("nothing is driven; another --run-name begins again")
-            ending = _ending(desk, stop)
-        except ExitError as error:
-            _end(journal, Ending(error.code, str(error)))
-            raise
+                else:
+                    say("nothing is driven; another --run-name begins again")
+                ending = _ending(desk, stop)
+            except ExitError as error:
+                _end(journal, Ending(error.code, str(error)))
+                raise
         _end(journal, ending)
         if problem := write_report(run_):  # a full disk doesn't change how it ended
             say(problem)

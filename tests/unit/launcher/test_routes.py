@@ -133,7 +133,9 @@ class Office:
 
     def open(self, names: tuple[str, ...] = ("a", "b", "c"), **changes: Any) -> Desk:
         journal = Journal(self.run, LauncherState("night", {}, "", 0, evaluation="night.yaml"), time.time)
-        return Desk(self.run, names, rules(**changes), journal, self.stop, print)
+        desk = Desk(self.run, names, rules(**changes), journal, self.stop, print)
+        desk.begin()
+        return desk
 
     def drive(self, desk: Desk, come_to: Callable[[Assignment], Verdict] = lambda _: DONE) -> list[str]:
         """Drive all that is given out; return the items in the order in which they were."""
@@ -416,13 +418,14 @@ LEAST = "routes: {items: {names: [1]}, command: [%s, '{item}'], %s}"
         ("routes: {items: {names: [1]}}", {}, "`routes.command` is missing", 65),
     ],
 )
-def test_what_cant_be_driven_is_refused(
-    begin: Callable[..., Ending], text: str, options: dict[str, Any], said: str, code: int
+def test_what_cant_be_driven_is_refused_and_leaves_no_folder(
+    begin: Callable[..., Ending], tmp_path: Path, text: str, options: dict[str, Any], said: str, code: int
 ) -> None:
     with pytest.raises(ExitError) as refused:
         begin(text, **options)
     assert said in str(refused.value)
     assert refused.value.code == code
+    assert not (tmp_path / "night").exists()
 
 
 @pytest.mark.parametrize(("simulator", "refused"), [("auto", True), ("carla-lite", False)])

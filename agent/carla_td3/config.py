@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -935,7 +936,8 @@ def load(
         path: the file; its key ``extends`` names another file, relative to it.
         overrides: dotted keys to values, ``{"td3.batch_size": 64}``; the command line and ``overrides.yaml``. They
             win over the environment, which wins over the file.
-        origins: what sets each override, to be named instead of the file if its value is wrong.
+        origins: what sets each override, and of a section each key in it, to be named instead of the file if its value
+            is wrong.
 
     Raises:
         ConfigError: the file is missing, isn't YAML, or a key or value is wrong.
@@ -987,7 +989,16 @@ def validate(values: Mapping[str, Any], source: str, origins: Mapping[str, str] 
         return AgentConfig.model_validate(values)
     except ValidationError as error:
         clause, key = refusal.clause(error, AgentConfig), refusal.key(error, AgentConfig)
-        raise ConfigError(f"{(origins or {}).get(key, source)}: {clause}.", key) from None
+        raise ConfigError(f"{_origin(key, values, origins or {}, source)}: {clause}.", key) from None
+
+
+def _origin(key: str, values: Mapping[str, Any], origins: Mapping[str, str], source: str) -> str:
+    """Return what set a key, which may be a section, or an element of a list; ``source`` if several did."""
+    found = set()
+    for leaf, _ in keys.leaves({key: keys.at(values, key)}):
+        upwards = accumulate(leaf.split("."), "{}.{}".format)
+        found.add(next((origins[each] for each in upwards if each in origins), source))
+    return found.pop() if len(found) == 1 else source
 
 
 def dump(config: AgentConfig, address: bool = True) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from carla_run import formats
+from carla_run import formats, keys
 from carla_run.configuration import yaml_file
 from carla_run.paths import RUNS, RunPaths
 from carla_td3 import config
@@ -150,10 +150,10 @@ def _given(settings: Sequence[str] | None, named: Mapping[str, Any]) -> dict[str
 
 
 def _origins(settings: Sequence[str] | None, named: Mapping[str, Any]) -> dict[str, str]:
-    """Return the option that sets each key."""
+    """Return the option that sets each key; of a section, each key in it."""
     given = [name for name, value in named.items() if value is not None]
     by_name = {key: f"--{name.replace('_', '-')}" for name in given for key in KEYS[name]}
-    return {**dict.fromkeys(parsed(settings or ()), "--set"), **by_name}
+    return {**{key: "--set" for key, _ in keys.leaves(parsed(settings or ()))}, **by_name}
 
 
 def _said(resolved: AgentConfig, overrides: Mapping[str, Any]) -> AgentConfig:

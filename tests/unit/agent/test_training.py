@@ -175,6 +175,10 @@ def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_las
         (["seed=1"], {"seed": -1}, "", "--seed: `seed` is -1"),
         (["seed=-1"], {}, "seed: -2", "overrides.yaml: `seed` is -2"),
         (["seed=1"], {}, "", "config.yaml: `td3.batch_size` is -1"),
+        (["td3={tau: 0.01, batch_size: 0}"], {}, "", "--set: `td3.batch_size` is 0"),
+        (["td3={tau: 0.01}"], {}, "", "config.yaml: `td3.batch_size` is -1"),
+        (["tdd.batch_size=64"], {}, "", "--set: unknown key `tdd`"),
+        (["td3.network.channels=[8, many, 8]"], {}, "", "--set: `td3.network.channels.1` is 'many'"),
     ],
 )
 def test_a_wrong_value_is_blamed_on_what_set_it(

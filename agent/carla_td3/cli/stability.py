@@ -99,7 +99,9 @@ def measure(steps: int, run_dir: Path, tolerance_mib: float, config: Path | None
             process.terminate()
             process.wait()
     if process.returncode != Exit.FINISHED:
-        raise AgentError(f"The training in {run_dir} ended with {process.returncode}.", _code(process.returncode))
+        trained = f"`carla-td3 train --run-dir {run_dir}`"  # whose messages may name an option of its own: --resume
+        said = f"{trained} ended with {process.returncode}; what it said is above."
+        raise AgentError(said, _code(process.returncode))
     return judge([sample for sample in samples if sample.step >= steps // 2], tolerance_mib)
 
 

@@ -262,6 +262,13 @@ def test_stability_never_trains_in_an_earlier_run(run: RunPaths, monkeypatch: py
     assert settings == ["device=cpu"]
 
 
+def test_stability_names_the_command_whose_messages_it_shows(tmp_path: Path) -> None:
+    """They may name an option that stability doesn't have."""
+    with pytest.raises(AgentError, match=rf"^`carla-td3 train --run-dir {tmp_path}` ended with 65; ") as refused:
+        stability.measure(400, tmp_path, 8.0, None, ["td3.batch_size=0"])
+    assert refused.value.code == Exit.BAD_CONFIG
+
+
 @pytest.mark.parametrize(
     ("outputs", "sentence"),
     [

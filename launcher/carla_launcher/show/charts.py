@@ -114,13 +114,13 @@ def memory_chart(title: str, axis: RunTime, stack: Stack, standstills: Spans, ru
 def line_chart(title: str, *courses: Points) -> str:
     """Return curves as an ``<svg>``, each in order of x, in the colours of ``SERIES``.
 
-    Leaves out absurdly large points and curves of fewer than two points; returns "" if none is left.
+    Leaves out absurdly large points, and curves of which all points have one x; returns "" if none is left.
     """
     kept = [
         (colour, _thinned(sorted((x, y) for x, y in points if abs(x) < LARGEST and abs(y) < LARGEST)))
         for colour, points in zip(SERIES, courses, strict=False)
     ]
-    drawn = [(colour, points) for colour, points in kept if len(points) > 1]
+    drawn = [(colour, points) for colour, points in kept if points and points[0][0] < points[-1][0]]
     if not drawn:
         return ""
     xs, ys = ([value[axis] for _, points in drawn for value in points] for axis in (0, 1))

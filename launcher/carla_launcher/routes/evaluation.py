@@ -71,10 +71,12 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
         listeners = [opened.enter_context(contextlib.closing(each)) for each in notifiers(asked.on_event)]
         journal = Journal(run_, _state(run_, program, asked), time.time, listeners)
         desk = Desk(run_, found, rules, journal, stop, say)
-        driving: contextlib.AbstractContextManager[Setting | None] = contextlib.nullcontext()
-        if desk.has_work:  # refuses what this machine hasn't before anything is recorded
-            driving = setting_of(run_, asked, simulators, limits, rules, journal, lock.descriptor, stop, say)
-        with driving as setting:
+        with contextlib.ExitStack() as driving:
+            setting = None
+            if desk.has_work:  # refuses what this machine hasn't before anything is recorded
+                setting = driving.enter_context(
+                    setting_of(run_, asked, simulators, limits, rules, journal, lock.descriptor, stop, say)
+                )
             port, to_terminal = asked.dashboard_port, sys.stdout.isatty()
             page = opened.enter_context(
                 hooks.serve_page(run_, port, say, asked.launcher_config, to_terminal=to_terminal)
@@ -91,6 +93,7 @@ def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: 
                     say("nothing is driven; another --run-name begins again")
                 ending = _ending(desk, stop)
             except ExitError as error:
+                driving.close()  # what it started ends before the run does
                 _end(journal, Ending(error.code, str(error)))
                 raise
         _end(journal, ending)

@@ -221,12 +221,12 @@ def test_a_step_in_which_no_launcher_began_counts_too(run: RunPaths) -> None:
     for _ in range(WITHOUT_PROGRESS):
         steps = record.ended(run, 1, "7", 0, 1.0)
     assert next_of(steps) == (Next.OVER, Exit.BUDGET_SPENT)
-    assert len(read_lines(record.folder(run) / "steps.jsonl")) == 2 * WITHOUT_PROGRESS
+    assert len(read_lines(run.slurm / "steps.jsonl")) == 2 * WITHOUT_PROGRESS
 
 
 def test_cancelled_job_is_told_by_what_it_left(run: RunPaths) -> None:
     record.begin(run, {**IN_A_STEP, "SLURM_JOB_ID": "4"}, 100.0)
-    (record.folder(run) / "job-4-0-signal.txt").write_text(said("cancel-term.txt"), encoding="utf-8")
+    (run.slurm / "job-4-0-signal.txt").write_text(said("cancel-term.txt"), encoding="utf-8")
     assert record.steps(run)[-1].end is None
     assert record.recorded_steps(run)[-1].end is End.CANCELLED
 
@@ -256,7 +256,7 @@ def test_status_and_report_name_each_end(run: RunPaths) -> None:
 
 def test_lines_that_others_wrote_are_left_out(run: RunPaths) -> None:
     record.begin(run, IN_A_STEP, 100.0)
-    with (record.folder(run) / "steps.jsonl").open("a", encoding="utf-8") as file:
+    with (run.slurm / "steps.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"job": 7}\n{"job": "7", "step": "0", "restart": 0, "end": "eaten"}\n{"torn')
     assert [(each.step, each.end) for each in record.steps(run)] == [("0", None)]
     assert report.write(run).exists()

@@ -32,14 +32,9 @@ WHO = ("job", "step", "restart")
 _STEP = TypeAdapter(JobStep)
 
 
-def folder(run: RunPaths) -> Path:
-    """Return the folder of the record."""
-    return run.slurm
-
-
 def log_of(run: RunPaths, job: str) -> Path:
     """Return the log of a job, with the output of all its instances."""
-    return folder(run) / f"job-{job}.log"
+    return run.slurm / f"job-{job}.log"
 
 
 def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> JobStep | None:
@@ -109,7 +104,7 @@ def steps(run: RunPaths, read: LinesRead | None = None) -> list[JobStep]:
     """Return the recorded steps in order; the last one may still run. ``read`` counts lines that are no such step."""
     found: list[JobStep] = []
     read = read or LinesRead(STEPS)
-    for row in read_lines(folder(run) / STEPS, read):
+    for row in read_lines(run.slurm / STEPS, read):
         ends = bool(found) and all(row.get(name) == getattr(found[-1], name) for name in WHO) and "began_s" not in row
         try:
             step = _STEP.validate_python({**asdict(found[-1]), **row} if ends else row)
@@ -125,7 +120,7 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
     The keys are ``job``, its ``state``, ``reason``, ``restarts``, ``nodes`` and ``until_s`` (None if Slurm doesn't
     answer or no longer knows the job), ``ends`` (a sentence per step), ``log``, and its last ``lines``.
     """
-    known, submitted = recorded_steps(run), read_object(folder(run) / "job.json")
+    known, submitted = recorded_steps(run), read_object(run.slurm / "job.json")
     job = str(submitted.get("job") or (known[-1].job if known else ""))
     if not job:
         return None
@@ -153,7 +148,7 @@ def ask(job: str) -> Job | None:
 
 def _evidence(run: RunPaths, step: JobStep, code: int | None = None) -> Evidence:
     """Return the evidence on a step that has ended, with srun's exit code if known."""
-    at = folder(run) / f"job-{step.job}-{step.restart}"
+    at = run.slurm / f"job-{step.job}-{step.restart}"
     launcher = read_with_end(run)
     exit_code = launcher.get("exit_code")
     said = isinstance(exit_code, int) and (number(launcher.get("updated")) or 0.0) >= step.began_s
@@ -161,15 +156,15 @@ def _evidence(run: RunPaths, step: JobStep, code: int | None = None) -> Evidence
         code,
         exit_code if said else None,
         job_of(tail(at.with_name(f"{at.name}-signal.txt"), MAX_BYTES)),
-        job_of(tail(folder(run) / f"job-{step.job}.txt", MAX_BYTES)),
-        accounts_of(tail(folder(run) / f"job-{step.job}-accounts.txt", MAX_BYTES)),
+        job_of(tail(run.slurm / f"job-{step.job}.txt", MAX_BYTES)),
+        accounts_of(tail(run.slurm / f"job-{step.job}-accounts.txt", MAX_BYTES)),
         tail(log_of(run, step.job), MAX_BYTES, after=step.log_at),
     )
 
 
 def _write(run: RunPaths, row: Mapping[str, Any]) -> None:
-    folder(run).mkdir(exist_ok=True)
-    append_line(folder(run) / STEPS, json.dumps(row).encode())
+    run.slurm.mkdir(exist_ok=True)
+    append_line(run.slurm / STEPS, json.dumps(row).encode())
 
 
 def _size(path: Path) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import jinja2
 
 from carla_launcher.options import JobOptions
-from carla_launcher.plugins.slurm import record, sbatch_options
+from carla_launcher.plugins.slurm import sbatch_options
 from carla_launcher.plugins.slurm.answers import FIELDS
 from carla_run import formats
 from carla_run.exits import Exit, ExitError
@@ -55,7 +55,7 @@ def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
         job: what it asks for.
         words: options of ``up``, and after ``--`` the agent's; or ``run``, its options, and after ``--`` a command.
     """
-    folder, here = record.folder(run).absolute(), Path.cwd()
+    folder, here = run.slurm.absolute(), Path.cwd()
     starts, words = ("run", words[1:]) if runs_command(words) else ("up", words)
     several = job.nodes > 1
     collectors = job.collectors or (job.nodes * max(1, job.gpus_per_node) if several else None)
@@ -103,11 +103,11 @@ def submit(run: RunPaths, text: str) -> str:
         FormatError: a later version continued the run; nothing is written.
     """
     formats.require_readable(run)
-    path = record.folder(run) / "job.sh"
+    path = run.slurm / "job.sh"
     try:
         run.path.parent.mkdir(parents=True, exist_ok=True)
         run.path.mkdir(mode=0o755, exist_ok=True)
-        record.folder(run).mkdir(mode=0o755, exist_ok=True)
+        run.slurm.mkdir(mode=0o755, exist_ok=True)
         write_whole(path, text)
     except OSError as error:
         raise SubmitError(f"{run.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
@@ -123,7 +123,7 @@ def submit(run: RunPaths, text: str) -> str:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise SubmitError(f"Slurm refuses the job: {said.removeprefix('sbatch: error: ')}; the script is {path}.")
     job = done.stdout.strip().partition(";")[0]
-    write_whole(record.folder(run) / "job.json", json.dumps({"job": job}))
+    write_whole(run.slurm / "job.json", json.dumps({"job": job}))
     return job
 
 

@@ -60,7 +60,7 @@ def usage_mib(pid: int) -> float:
 def test_anonymous_memory_counts_a_mapped_file_does_not_and_a_killed_child_is_counted(
     container: str, tmp_path: Path
 ) -> None:
-    reader, pid = MemoryReader(tmp_path, Cards(), container_name), first_pid(container)
+    reader, pid = MemoryReader(tmp_path, Cards()), first_pid(container)
 
     def read() -> Reading:
         return reader.read(agent_pids={pid})
@@ -76,7 +76,8 @@ def test_anonymous_memory_counts_a_mapped_file_does_not_and_a_killed_child_is_co
         assert usage_mib(pid) > held + TAKEN_MIB + 0.9 * FILE_MIB, "the file is in memory, and the container pays"
         assert figures(read()) == taken
 
-        another = MemoryReader(tmp_path, Cards(), container_name)  # to whom the container isn't its own run's
+        another = MemoryReader(tmp_path, Cards())  # to whom the container isn't its own run's
+        another.name_containers(container_name)
         host = another.read().pool("ram")
         assert host is not None
         assert f"python3 (container {container})" in [owner.name for owner in host.owners]

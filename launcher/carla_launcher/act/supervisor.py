@@ -169,7 +169,7 @@ class Supervisor:
             if decision.reason:
                 self._monitor.remark(finding, decision.reason)
         if self._ladder.may_restore(seen, self._monitor.findings):
-            return Restore(self._journal.state.taken[-1]), ""
+            return Restore(), ""
         return Nothing(), ""
 
     def _gate_opens_for(self, decision: Decision, seen: Observation) -> bool:

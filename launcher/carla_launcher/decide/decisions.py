@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_launcher.decide.ladder import AppliedRung, RungStep
+from carla_launcher.decide.ladder import RungStep
 from carla_launcher.observe.pools import PoolKind
 
 
@@ -64,8 +64,6 @@ class Degrade:
 @dataclass(frozen=True)
 class Restore:
     """Restore: undo the last step that was taken."""
-
-    taken: AppliedRung
 
 
 @dataclass(frozen=True)

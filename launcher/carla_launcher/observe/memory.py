@@ -11,7 +11,7 @@ from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, Poo
 from carla_launcher.observe.ram import ContainerName, OwnerNames, Ram, RunProcesses, grouped
 from carla_run.locks import Lock
 from carla_run.memory.nvml import Card, Nvml
-from carla_run.memory.processes import MIB, PROC
+from carla_run.memory.processes import MIB
 from carla_run.memory.room import disk_room
 
 _GROWING = ("replay", "checkpoints")
@@ -27,8 +27,6 @@ class MemoryReader:
         self,
         run: Path,
         cards: Cards,
-        container_name: ContainerName = lambda _id: None,
-        proc: Path = PROC,
         allotted_mib: float | None = None,
         in_job: Callable[[int], bool] | None = None,
     ) -> None:
@@ -37,16 +35,14 @@ class MemoryReader:
         Args:
             run: the run's directory; it needn't exist yet.
             cards: the GPUs that the run uses; each is a pool.
-            container_name: returns the name of a container; called once per container.
-            proc: the /proc file system.
             allotted_mib: RAM that a batch system allots to the run without a control group; None for all.
             in_job: says whether a process belongs to the same batch job; None without a job.
         """
         self._run = run
         self._nvml = {index: Nvml(index) for index in cards.indices}
         self._uuids: dict[int, str] = {}
-        self._names = OwnerNames(container_name, proc)
-        self._ram = Ram(self._names, proc, allotted_mib)
+        self._names = OwnerNames()
+        self._ram = Ram(self._names, allotted_mib=allotted_mib)
         self._in_job = in_job
         self._launcher: tuple[int, ...] = (os.getpid(),)
 
@@ -55,7 +51,7 @@ class MemoryReader:
         self._launcher = (*self._launcher, pid)
 
     def name_containers(self, container_name: ContainerName) -> None:
-        """Use this function from now on to name the containers of foreign processes."""
+        """Use this function from now on to name the containers of foreign processes, once per container."""
         self._names.ask_engine(container_name)
 
     def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:

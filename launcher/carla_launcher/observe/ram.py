@@ -208,12 +208,12 @@ def program_name(pid: int, proc: Path = PROC) -> str:
     return PurePath(written.decode(errors="replace").strip()).name
 
 
-def is_in_container(pid: int, container: str, proc: Path = PROC) -> bool:
+def is_in_container(pid: int, container: str) -> bool:
     """Return whether a process of this machine is in a container, by its control groups or mounted files.
 
     An engine in a virtual machine, or on another machine, gives process ids that belong to other processes here.
     """
-    return any(container in _text(proc / str(pid) / name) for name in ("cgroup", "mountinfo"))
+    return any(container in _text(PROC / str(pid) / name) for name in ("cgroup", "mountinfo"))
 
 
 def container_id(pid: int, proc: Path = PROC) -> str | None:

@@ -52,9 +52,6 @@ class CurrentRun(Protocol):
     def held(self, kind: PoolKind, owner: OwnerKind) -> float:
         """Return the memory that simulator or agent holds."""
 
-    def predicted(self) -> Mapping[PoolKind, float]:
-        """Return the agent's predicted peak, as far as known."""
-
 
 Freed = Mapping[OwnerKind, Mapping[PoolKind, float]]
 """MiB that simulator and agent would free, by kind of pool."""

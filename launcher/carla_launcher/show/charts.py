@@ -27,7 +27,7 @@ from carla_launcher.show.run_time import RunTime
 
 WIDTH, MEMORY_HEIGHT, LANES_HEIGHT = 1000, 230, 84
 CURVE_WIDTH, CURVE_HEIGHT = 600, 220
-LEFT, RIGHT = 84, 24
+LEFT, RIGHT, BOTTOM = 84, 24, 26
 MARK_APART, HAIRLINE = 7.0, 0.4
 """In units of the chart: marks closer than the first are drawn as one; a band has at least the second as width."""
 TITLE_LINES = 4
@@ -156,11 +156,11 @@ def _widened(low: float, high: float) -> tuple[float, float]:
     return (low, high) if high - low > margin * 1e-3 else (low - margin, high + margin)
 
 
-def _axes(width: int, height: int, top: int, left: int, right: int, bottom: int = 26) -> tuple[Figure, Axes]:
+def _axes(width: int, height: int, top: int, left: int, right: int) -> tuple[Figure, Axes]:
     """Return an empty chart of this size in SVG units: horizontal lines only, labels in the page's font."""
     figure = Figure(figsize=(width / 72, height / 72))
     axes = figure.add_axes(
-        (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
+        (left / width, BOTTOM / height, (width - left - right) / width, (height - top - BOTTOM) / height)
     )
     for spine in axes.spines.values():
         spine.set_visible(False)

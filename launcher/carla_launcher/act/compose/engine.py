@@ -7,6 +7,7 @@ signals them, and removes those that don't run.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import time
@@ -53,26 +54,27 @@ class Container:
 class Engine:
     """The engine that the ``docker`` command uses. Every method raises EngineError if it doesn't answer."""
 
-    def __init__(self) -> None:
-        self._client: Any = None
+    @functools.cached_property
+    def _client(self) -> Any:
+        return _connection()
 
     def kind(self) -> ContainerEngine | None:
         """Return its product and features; None if its answer is of no known form."""
         with _sentences():
-            return engine_of(self._connected().info(), self._connected().version())
+            return engine_of(self._client.info(), self._client.version())
 
     def ids(self, project: str, service: str, *, running: bool = False) -> tuple[str, ...]:
         """Return the containers of a project's service, newest first; with ``running`` only those that run."""
         labels = [f"{LABELS}.project={project}", f"{LABELS}.service={service}", f"{LABELS}.oneoff=False"]
         with _sentences():
-            found = self._connected().containers(all=not running, filters={"label": labels})
+            found = self._client.containers(all=not running, filters={"label": labels})
         return tuple(each["Id"] for each in sorted(found, key=lambda each: -each["Created"]))
 
     def container(self, container: str) -> Container | None:
         """Return a container's state; None if it was removed."""
         with _sentences():
             try:
-                state = self._connected().inspect_container(container)["State"]
+                state = self._client.inspect_container(container)["State"]
             except NotFound:
                 return None
         return Container(
@@ -89,25 +91,25 @@ class Engine:
         """Return the name of any container of this machine; None for one that the engine doesn't know."""
         with _sentences():
             try:
-                return str(self._connected().inspect_container(container)["Name"]).lstrip("/")
+                return str(self._client.inspect_container(container)["Name"]).lstrip("/")
             except NotFound:
                 return None
 
     def signal(self, container: str, name: str) -> None:
         """Signal a container's first process; harmless when it has ended or was removed."""
         with _sentences(), contextlib.suppress(APIError):  # NotFound, or a conflict: it doesn't run
-            self._connected().kill(container, name)
+            self._client.kill(container, name)
 
     def remove(self, container: str) -> None:
         """Remove a container that doesn't run; harmless when it was removed, and when it runs."""
         with _sentences(), contextlib.suppress(APIError):  # NotFound, or a conflict: it runs, or is being removed
-            self._connected().remove_container(container)
+            self._client.remove_container(container)
 
     def has_image(self, name: str) -> bool:
         """Return whether this machine has an image of that name."""
         with _sentences():
             try:
-                self._connected().inspect_image(name)
+                self._client.inspect_image(name)
             except NotFound:
                 return False
         return True
@@ -118,7 +120,7 @@ class Engine:
             only = {"container": container.id, "event": "oom"}
             # The API reads seconds only: for a time as it writes it, it returns nothing.
             since_s = seconds(container.started)
-            events = self._connected().events(since=since_s, until=f"{time.time():.6f}", filters=only)
+            events = self._client.events(since=since_s, until=f"{time.time():.6f}", filters=only)
             return any(True for _ in events)
 
     @contextlib.contextmanager
@@ -134,11 +136,6 @@ class Engine:
                 yield client.logs(container, stream=True, follow=True, timestamps=True, **since)
             finally:
                 client.close()
-
-    def _connected(self) -> Any:
-        if self._client is None:
-            self._client = _connection()
-        return self._client
 
 
 def _connection() -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ from carla_run.events import LauncherEvent
 from carla_run.exits import Exit, ExitError
 from carla_run.files import open_to_read, write_whole
 from carla_run.paths import RunPaths
-from carla_run.readers import LinesRead, read_lines
+from carla_run.readers import LinesRead, read_lines, tail
 from carla_run.signals import StopRequests
 
 RESULT_BYTES, OUTPUT_BYTES = 2**20, 2**16
@@ -63,7 +62,7 @@ class Assignment:
         left = None
         with contextlib.suppress(OSError), open_to_read(self.result) as file:
             left = file.read(RESULT_BYTES).decode(errors="replace") or None
-        return DriveEnd(code, cut, simulator, left, _end_of(self.log), killed)
+        return DriveEnd(code, cut, simulator, left, tail(self.log, OUTPUT_BYTES), killed)
 
 
 class Desk:
@@ -210,12 +209,3 @@ def file_name(item: str) -> str:
         return item
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", item).strip("-.")[:60]
     return f"{plain}-{hashlib.sha256(item.encode()).hexdigest()[:10]}".lstrip("-")
-
-
-def _end_of(log: Path) -> str:
-    try:
-        with open_to_read(log) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - OUTPUT_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

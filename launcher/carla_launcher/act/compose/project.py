@@ -138,9 +138,9 @@ def dotenv(stack: Path) -> dict[str, str]:
     return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
 
 
-def setting(name: str, stack: Path) -> str:
+def setting(name: str, stack: Path, environment: Mapping[str, str] = os.environ) -> str:
     """Return a variable as Compose reads it: from the environment, else from ``.env``, else empty."""
-    return os.environ.get(name) or dotenv(stack).get(name, "")
+    return environment.get(name) or dotenv(stack).get(name, "")
 
 
 def _quoted(value: str) -> str:

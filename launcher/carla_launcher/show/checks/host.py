@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from carla_launcher.ports import holder
 from carla_launcher.resolve.footprint import Footprint, FootprintError, program
 from carla_launcher.show.checks import engines
 from carla_launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, ok, problem, unknown
+from carla_run.memory.processes import MIB
 from carla_run.paths import from_anywhere
 
 SHM_MIB = 64
 """Size in docker-compose.yml: only libraries may use some of it."""
-MIB = 2**20
 CARLA_CLIENT = "0.9.16"
 PYTHONS = ((3, 10), (3, 12))
 
@@ -48,8 +49,7 @@ def _of_the_stack(machine: Machine) -> tuple[int, int, int] | None:
 def disk(machine: Machine) -> Finding:
     """Check that the disk has room for one more run."""
     place = _existing(machine.runs)
-    room = os.statvfs(place)
-    free = room.f_bavail * room.f_frsize / MIB
+    free = shutil.disk_usage(place).free / MIB
     try:
         (size,) = Footprint(str(machine.config), limit_s=COMMAND_LIMIT_S).sizes([{}])
     except FootprintError as error:
@@ -65,8 +65,7 @@ def shared_memory(machine: Machine) -> Finding:
     """Check that /dev/shm exists and is large enough."""
     if not machine.shm.is_dir():
         return unknown(f"no {machine.shm}", "none is needed: processes share files")
-    room = os.statvfs(machine.shm)
-    size = room.f_blocks * room.f_frsize / MIB
+    size = shutil.disk_usage(machine.shm).total / MIB
     if size < SHM_MIB:
         return problem(f"{size:.0f} MiB", f"give {SHM_MIB} MiB or more: --shm-size, shm_size")
     return ok(f"{size:.0f} MiB")

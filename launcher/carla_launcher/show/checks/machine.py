@@ -103,8 +103,4 @@ class Machine:
 
     def setting(self, name: str) -> str:
         """Return a variable as Compose reads it: from the environment, else from ``.env``, else empty."""
-        return self.environment.get(name) or self.dotenv().get(name, "")
-
-    def dotenv(self) -> dict[str, str]:
-        """Return the variables in ``.env``; empty if there is none."""
-        return project.dotenv(self.stack)
+        return project.setting(name, self.stack, self.environment)

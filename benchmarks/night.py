@@ -26,7 +26,7 @@ from measuring import end_in_order, machine, spread
 from progress import Peaks, Rows
 
 from carla_launcher.places import SHIPPED
-from carla_launcher.ports import free_port_pair
+from carla_launcher.ports import free_ports
 from carla_run.heartbeat import read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, read_lines, read_object
@@ -91,7 +91,7 @@ class Night:
         self.launchers = 0
         self._steps = steps
         self._reserve_mib = _available_mib() - ROOM_MIB
-        port = free_port_pair(random.Random())
+        port = free_ports(random.Random(), 2)
         self.scene = Scene(self.run, port or 29_990, lambda: self._launcher.pid, self._foreign_mib)
         self._command = [
             sys.executable,

@@ -22,11 +22,6 @@ DOCKERS_OWN = "docker-proxy"
 """Docker's program that listens on the published ports of containers."""
 
 
-def free_port_pair(rng: random.Random) -> int | None:
-    """Return a port N such that N and N+1 are free on 127.0.0.1, for carla-lite; None if none was found."""
-    return free_ports(rng, 2)
-
-
 def free_ports(rng: random.Random, count: int) -> int | None:
     """Return the first of ``count`` consecutive ports that are free on 127.0.0.1; None if none were found.
 

@@ -11,22 +11,19 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from carla_launcher.ports import PORT_RANGE, free_port_pair, free_ports, holder
+from carla_launcher.ports import PORT_RANGE, free_ports, holder
 
 
 @pytest.mark.parametrize("count", [2, 3, 12])
 def test_ports_are_free_and_below_outgoing_connections(count: int) -> None:
-    def find(rng: random.Random) -> int | None:
-        return free_port_pair(rng) if count == 2 else free_ports(rng, count)
-
-    port = find(random.Random(1))
+    port = free_ports(random.Random(1), count)
     assert port is not None
     lowest_outgoing = int(PORT_RANGE.read_text().split()[0])
     assert port + count - 1 < max(lowest_outgoing, 3000)
     for taken_port in (port, port + count - 1):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", taken_port))
-            assert find(random.Random(1)) != port
+            assert free_ports(random.Random(1), count) != port
 
 
 def test_who_has_a_taken_port_is_named_by_program_and_process() -> None:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from carla_launcher import config
 from carla_launcher.act.launcher_state import (
     LauncherState,
+    PreviousLauncher,
     UnusableStateError,
     read_previous,
     reason,
@@ -66,20 +67,14 @@ class RunRequest:
 
 
 @dataclass(frozen=True)
-class PreviousRun:
+class PreviousRun(PreviousLauncher):
     """The state and options that the last launcher of a run left.
 
     Attributes:
-        state: state of the run.
         options: the run's options.
-        killed: the last launcher was killed, since it recorded no end.
-        writable_by_others: which other users could have written the file, a clause; empty if none could.
     """
 
-    state: LauncherState
     options: RunOptions
-    killed: bool
-    writable_by_others: str
 
     @property
     def withheld(self) -> dict[str, str]:
@@ -122,7 +117,7 @@ def previous_run(run: RunPaths) -> PreviousRun | None:
         options = RunOptions(**found.state.options)
     except ValidationError as error:
         raise UnusableStateError(f"{run.launcher_state} can't be used: {reason(error, 'options')}") from None
-    return PreviousRun(found.state, options, found.killed, found.writable_by_others)
+    return PreviousRun(**vars(found), options=options)
 
 
 def run_request(run: RunPaths, given: RunOptions, resume: bool = False, of_command: bool = False) -> RunRequest:

@@ -67,11 +67,7 @@ class CommandRequests(AgentRequests):
         """Return the answer to a request, None while there is none; what can't be asked is refused at once."""
         if self._seen.reports:
             return super().answer(number)
-        return self._answered(number)
-
-    def _answered(self, number: int) -> Answer | None:
-        asked = self._checkpoint
-        if asked is None:
+        if (asked := self._checkpoint) is None:
             return Answer(number, "", Result.REFUSED, "its program file names no way to ask", self._seen.step, 0, None)
         shown = stamp(self._folder / asked.shows)
         if shown is None or shown == self._before:

@@ -55,7 +55,6 @@ class Supervisor:
         self._starts = StartsInVain()
         self._driven, self._drove_s = (0, 0, 0), float("-inf")
         self._script: Script = self._main_script()
-        self._shutting_down = False
 
     @property
     def state(self) -> State:
@@ -82,11 +81,11 @@ class Supervisor:
         """Look if it is time, and make one move; blocks at most for a health check or a kill."""
         if self.state is State.STOPPED:
             return
-        if self._effects.stop.count > 0 and not self._shutting_down:
+        if self._effects.stop.count > 0 and self.ending is None:
             self._journal.handle("")
             self._begin_shutdown(Ending(Exit.STOPPED, f"stopped on request ({self._effects.stop.cause})"))
         self._monitor.look_if_due()
-        if not self._shutting_down and self.state is not State.INIT:
+        if self.ending is None and self.state is not State.INIT:
             self._run.further.look(self._monitor.last, self._run.quality, self._ladder.simulators)
         try:
             next(self._script)
@@ -295,7 +294,7 @@ class Supervisor:
     # The way out
 
     def _begin_shutdown(self, ending: Ending) -> None:
-        self._shutting_down = self._run.standstills.over = True
+        self._run.standstills.over = True
         self.ending = ending
         self._script = self._shutdown_script(ending)
 

@@ -66,7 +66,7 @@ class Lane:
             yield from self._have_simulator()
             if self._simulator.is_up and (drive := self._desk.take(self._number)) is not None:
                 yield from self._drive(drive)
-        yield from self._simulator.stop(self._now_s, self._set.cut_short)
+        yield from self._simulator.stop(time.monotonic, self._set.cut_short)
         self.close()
 
     def pids(self) -> tuple[frozenset[int], frozenset[int]]:
@@ -79,15 +79,12 @@ class Lane:
         self._simulator.forget()
         self._monitor.close()
 
-    def _now_s(self) -> float:
-        return time.monotonic()
-
     # The simulator
 
     def _have_simulator(self) -> Script:
         """Have one that answers, a fresh one where that is due."""
         if not self._set.has_simulator:
-            self._simulator.mark_up(self._now_s())
+            self._simulator.mark_up(time.monotonic())
             return
         if self._simulator.state is ProgramState.UP:
             why = "" if self._lost else self._why_fresh()
@@ -98,7 +95,7 @@ class Lane:
                 why = self._lost.sentence
             yield from self._put_away(why)
         while not self._desk.stopping:
-            match self._simulator.look(self._now_s(), self._quality, self._starts):
+            match self._simulator.look(time.monotonic(), self._quality, self._starts):
                 case ProgramState.STARTING if (child := self._simulator.child) is not None:
                     self._tell(LauncherEvent.SIMULATOR_STARTED, pid=child.pid, log=str(child.log))
                 case ProgramState.UP:
@@ -116,7 +113,7 @@ class Lane:
         return self._look(now_s, in_use=not self._ours)
 
     def _is_up(self) -> None:
-        took_s = self._now_s() - self._simulator.started_s
+        took_s = time.monotonic() - self._simulator.started_s
         self._simulator.failures, self._served, self._left_a_result = 0, 0, True
         self._tell(LauncherEvent.SIMULATOR_HEALTHY, took_s=round(took_s, 2))
         if self._lost is not None:
@@ -127,7 +124,7 @@ class Lane:
     def _start_failed(self, finding: Finding) -> None:
         name, budget = self._simulator.name, self._set.config.simulator.restarts.budget
         said = ": ".join(filter(None, (finding.sentence, self._simulator.last_output())))
-        wait_s = self._simulator.fail(finding, self._now_s())
+        wait_s = self._simulator.fail(finding, time.monotonic())
         self._lose(finding)
         given_up = self._simulator.state is ProgramState.GIVEN_UP
         if finding.cause is Cause.MISCONFIGURATION:
@@ -149,17 +146,17 @@ class Lane:
         if self._lost is not None or not self._set.has_simulator:
             return
         for _ in range(self._set.config.watch.checks_failed):
-            _, found = self._look(self._now_s(), in_use=True)
+            _, found = self._look(time.monotonic(), in_use=True)
             if found is not None:
                 self._lose(found)
                 return
             health = self._ask.ready(True)
             if health.ok:
                 return
-            until_s = self._now_s() + self._set.config.watch.dying_s
-            while self._now_s() < until_s and self._simulator.ended is None:
+            until_s = time.monotonic() + self._set.config.watch.dying_s
+            while time.monotonic() < until_s and self._simulator.ended is None:
                 yield
-        _, found = self._look(self._now_s(), in_use=True)
+        _, found = self._look(time.monotonic(), in_use=True)
         said = f"the simulator doesn't answer any more: {health.problem}"
         self._lose(found or Finding(Cause.SIMULATOR_HANG, said))
 
@@ -174,16 +171,16 @@ class Lane:
         self._restarts(why)
         self._set.say(f"{self._simulator.name} is {'started again' if self._ours else 'waited for'}: {why}")
         if not self._lost:
-            yield from self._simulator.stop(self._now_s, self._set.cut_short)
+            yield from self._simulator.stop(time.monotonic, self._set.cut_short)
         self._simulator.forget()
         if self._lost:
-            self._simulator.back_off(self._now_s() + self._set.config.simulator.restarts.first_delay_s)
+            self._simulator.back_off(time.monotonic() + self._set.config.simulator.restarts.first_delay_s)
 
     # A drive
 
     def _drive(self, drive: Assignment) -> Script:
         """Drive an item once, and give back what came of it."""
-        self._peaks, started_s = {}, self._now_s()
+        self._peaks, started_s = {}, time.monotonic()
         cut = self._start(drive)
         while cut is None and self._program.is_running and self._lost is None:
             yield
@@ -196,7 +193,7 @@ class Lane:
         end = drive.end(self._program.ended, cut, "" if self._lost is None else self._lost.sentence)
         verdict = judge(end, self._set.rules)
         self._served, self._left_a_result = self._served + 1, verdict.outcome in KEPT
-        took_s, incident = self._now_s() - started_s, "" if self._lost is None else self._lost.incident
+        took_s, incident = time.monotonic() - started_s, "" if self._lost is None else self._lost.incident
         stands = self._desk.give_back(drive, verdict, end.exit_code, took_s, self._peaks, incident)
         follows = {Standing.OPEN: ": it is driven again", Standing.LEFT: f": left; its log is {drive.log}"}
         again = follows.get(stands, "") if verdict.outcome is Outcome.AGAIN else ""
@@ -206,7 +203,7 @@ class Lane:
         self._set.drives[self._number] = self._set.program(drive, self._address)
         self._program.forget()
         try:
-            self._program.start(self._now_s())
+            self._program.start(time.monotonic())
         except StartError as error:
             self._set.say(str(error))
             return Why.NOT_STARTED
@@ -216,22 +213,22 @@ class Lane:
     def _end_program(self) -> Script:
         """End what drives; one that may have come to a result before its simulator was lost has time to write it."""
         waits_s = self._set.rules.stop_grace_s if self._lost and self._set.rules.ends_by_itself else 0.0
-        until_s = self._now_s() + waits_s
-        while self._program.is_running and self._now_s() < until_s and not self._desk.stopping:
+        until_s = time.monotonic() + waits_s
+        while self._program.is_running and time.monotonic() < until_s and not self._desk.stopping:
             yield
-        yield from self._program.stop(self._now_s, self._set.cut_short)
+        yield from self._program.stop(time.monotonic, self._set.cut_short)
 
     def _cut(self, started_s: float) -> Why | None:
         limit_s = self._set.rules.time_limit_s
         if self._desk.stopping:
             return Why.STOPPED
-        return Why.TIME_LIMIT if limit_s is not None and self._now_s() - started_s >= limit_s else None
+        return Why.TIME_LIMIT if limit_s is not None and time.monotonic() - started_s >= limit_s else None
 
     def _look_for_loss(self) -> None:
         """Look once an interval, and at the simulator's end, whether it is lost."""
-        due = self._now_s() - self._looked_s >= self._set.config.watch.interval_s
+        due = time.monotonic() - self._looked_s >= self._set.config.watch.interval_s
         if due or self._simulator.ended is not None:
-            _, found = self._look(self._now_s(), in_use=True)
+            _, found = self._look(time.monotonic(), in_use=True)
             if found is not None:
                 self._lose(found)
 

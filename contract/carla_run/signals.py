@@ -45,6 +45,10 @@ class StopRequests:
             return ""
         return "Ctrl-C" if self.signal is signal.SIGINT else self.signal.name
 
+    def cut_short(self) -> bool:
+        """Return whether there was a second request, which ends every grace period."""
+        return self.count > 1
+
     def install(self, *, interrupt: bool = True, closing_terminal: bool = False) -> None:
         """Handle SIGTERM; call from the main thread.
 

@@ -222,7 +222,7 @@ class Run:
         """Stop the simulator. Kill it after its grace period, or at a second request to stop."""
         if self.simulator.is_running:
             self.enter(State.STOPPING_SIMULATOR)
-            yield from self.simulator.stop(lambda: self.now_s, self.cut_short)
+            yield from self.simulator.stop(lambda: self.now_s, self.effects.stop.cut_short)
         self.simulator.forget()
 
     # The agent
@@ -295,7 +295,7 @@ class Run:
             self.enter(State.DRAINING)
             grace_s = self.config.agent.stop_grace_s
             self.journal.event(LauncherEvent.AGENT_ASKED_TO_STOP, cause, grace_s=grace_s)
-            yield from self.agent.stop(lambda: self.now_s, self.cut_short)
+            yield from self.agent.stop(lambda: self.now_s, self.effects.stop.cut_short)
 
     # All
 
@@ -304,10 +304,6 @@ class Run:
         self.agent.kill()
         self.simulator.kill()
         self.further.kill_all()
-
-    def cut_short(self) -> bool:
-        """Return whether there was a second request to stop, which ends every grace period."""
-        return self.effects.stop.count > 1
 
     def back_off(self, program: SupervisedProcess) -> Script:
         """Wait until a program is due again."""

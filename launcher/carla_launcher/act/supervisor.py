@@ -312,7 +312,7 @@ class Supervisor:
         self._agent_figures.doubt(self._monitor.findings)
         if ending.code != Exit.OUT_OF_MEMORY and run.simulator.is_running:
             self._simulator_figures.keep_peak()
-        yield from run.further.stop(lambda: run.now_s, run.cut_short)
+        yield from run.further.stop(lambda: run.now_s, self._effects.stop.cut_short)
         yield from run.stop_simulator()
 
     def _agents_end(self) -> Ended | None:

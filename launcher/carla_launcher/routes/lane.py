@@ -66,7 +66,7 @@ class Lane:
             yield from self._have_simulator()
             if self._simulator.is_up and (drive := self._desk.take(self._number)) is not None:
                 yield from self._drive(drive)
-        yield from self._simulator.stop(time.monotonic, self._set.cut_short)
+        yield from self._simulator.stop(time.monotonic, self._set.stop.cut_short)
         self.close()
 
     def pids(self) -> tuple[frozenset[int], frozenset[int]]:
@@ -171,7 +171,7 @@ class Lane:
         self._restarts(why)
         self._set.say(f"{self._simulator.name} is {'started again' if self._ours else 'waited for'}: {why}")
         if not self._lost:
-            yield from self._simulator.stop(time.monotonic, self._set.cut_short)
+            yield from self._simulator.stop(time.monotonic, self._set.stop.cut_short)
         self._simulator.forget()
         if self._lost:
             self._simulator.back_off(time.monotonic() + self._set.config.simulator.restarts.first_delay_s)
@@ -216,7 +216,7 @@ class Lane:
         until_s = time.monotonic() + waits_s
         while self._program.is_running and time.monotonic() < until_s and not self._desk.stopping:
             yield
-        yield from self._program.stop(time.monotonic, self._set.cut_short)
+        yield from self._program.stop(time.monotonic, self._set.stop.cut_short)
 
     def _cut(self, started_s: float) -> Why | None:
         limit_s = self._set.rules.time_limit_s

@@ -88,10 +88,6 @@ class Setting:
             pass
         return port or 0
 
-    def cut_short(self) -> bool:
-        """Return whether a second request to stop ends every grace."""
-        return self.stop.count > 1
-
 
 @contextlib.contextmanager
 def setting_of(

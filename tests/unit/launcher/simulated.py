@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from carla_run.heartbeat import Cuda, Heartbeat, Phase
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 from carla_run.requests import Answer, Result
+from carla_run.signals import StopRequests
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
@@ -111,10 +113,12 @@ class Program:
             self.end(137)
 
 
-@dataclass
-class StopAsked:
-    count: int = 0
-    cause: str = "Ctrl-C"
+class StopAsked(StopRequests):
+    """Asked for by Ctrl-C, as often as a test counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signal = signal.SIGINT
 
 
 class MortalJournal(Journal):
@@ -219,7 +223,7 @@ class World:
             requests=self,  # type: ignore[arg-type]
             clock=self.clock,
             draw=lambda: 0.0,
-            stop=self.stop,  # type: ignore[arg-type]
+            stop=self.stop,
             say=self.said.append,
             expect=self.planned.update,
             further=self.further(),

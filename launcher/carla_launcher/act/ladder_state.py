@@ -22,8 +22,8 @@ from carla_launcher.decide.detectors.expectations import BandKey
 from carla_launcher.decide.ladder import AppliedRung, LadderPosition, RungStep, kind_of, overrides
 from carla_launcher.decide.restore import Hold, fits_without_last
 from carla_launcher.observe.observation import Observation
-from carla_launcher.observe.pools import PoolKind
-from carla_launcher.rungs.rung import RungAction, summed
+from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_launcher.rungs.rung import summed
 from carla_launcher.sizes import CPU, CUDA, DEVICE
 from carla_run.events import LauncherEvent
 from carla_run.heartbeat import Heartbeat
@@ -212,12 +212,12 @@ class LadderState:
         """Return whether memory has settled since the last change."""
         return self.unchanged_s >= self._config.restore.settle_s
 
-    def acts_to_restore(self, taken: AppliedRung) -> tuple[RungAction, ...]:
-        """Return the actions that restore a step; the ladder may have changed since the step was taken."""
+    def restarted_to_restore(self, taken: AppliedRung) -> OwnerKind | None:
+        """Return which program's restart restores a step; the ladder may have changed since the step was taken."""
         found = next((step for step in self._steps() if step.rung == taken.rung and step.lasting), None)
         if found is None:
-            return (RungAction.FRESH_SIMULATOR,) if taken.quality else (RungAction.FRESH_AGENT,)
-        return found.does.acts
+            return OwnerKind.SIMULATOR if taken.quality else OwnerKind.AGENT
+        return found.does.restarts
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
         """Return the agent's predicted peak on the present rung, MiB by pool kind."""

@@ -34,8 +34,7 @@ from carla_launcher.decide.ladder import RungStep, merged_values
 from carla_launcher.decide.restarts import SIGNALLED, failures_in_a_row
 from carla_launcher.decide.room import missing_for_agent, wait_command
 from carla_launcher.observe.observation import Observation
-from carla_launcher.observe.pools import PoolKind
-from carla_launcher.rungs.rung import RungAction
+from carla_launcher.observe.pools import OwnerKind, PoolKind
 from carla_run.events import LauncherEvent
 from carla_run.exits import Exit
 
@@ -246,7 +245,7 @@ class Repairs:
                 self._restart_simulator(cause, delay_s)
             case Degrade(steps, _, cause):
                 self._ladder.take(decision)
-                if any(RungAction.FRESH_AGENT in step.does.acts for step in steps) and self._run.agent.is_running:
+                if any(step.does.restarts is OwnerKind.AGENT for step in steps) and self._run.agent.is_running:
                     yield from self._run.stop_agent(cause)
                     self._agent_stopped = True
             case _:
@@ -311,23 +310,23 @@ class Repairs:
         self._ladder.take(decision)
         self._ladder.degraded()
         self._say(f"{cause}: takes {_in_words(steps)}")
-        acts = {act for step in steps for act in step.does.acts}
-        yield from self._perform_acts(acts, merged_values({}, *(step.values for step in steps)), cause)
+        restarts = {step.does.restarts for step in steps}
+        yield from self._change(restarts, merged_values({}, *(step.values for step in steps)), cause)
 
     def _restore(self) -> Script:
         taken, back = self._ladder.restore()
         self._say(f"memory is free again: {taken} is restored")
-        yield from self._perform_acts(self._ladder.acts_to_restore(taken), back, f"restores {taken}")
+        yield from self._change({self._ladder.restarted_to_restore(taken)}, back, f"restores {taken}")
 
-    def _perform_acts(self, acts: Collection[RungAction], values: dict[str, object], cause: str) -> Script:
-        """Do the actions of rungs, with at most one restart of each program; a program that has ended is restarted."""
-        if RungAction.FRESH_SIMULATOR in acts or self._run.simulator_is_dead:
-            if RungAction.FRESH_AGENT in acts:
+    def _change(self, restarts: Collection[OwnerKind | None], values: dict[str, object], cause: str) -> Script:
+        """Take or undo rungs, with at most one restart of each program; a program that has ended is restarted."""
+        if OwnerKind.SIMULATOR in restarts or self._run.simulator_is_dead:
+            if OwnerKind.AGENT in restarts:
                 yield from self._checkpoint_and_stop_agent(cause)
             yield from self._replace_simulator(cause, failed=self._run.simulator_is_dead)
             if not self._run.spec.reconnects:
                 return  # the agent was started again with it
-        if RungAction.FRESH_AGENT in acts or not self._run.agent.is_running:
+        if OwnerKind.AGENT in restarts or not self._run.agent.is_running:
             yield from self.replace_agent(cause, failed=not self._run.agent.is_running)
         elif values:
             yield from self._apply(values, cause)

@@ -1,7 +1,7 @@
 """The kinds of rungs, one per file; ``does`` of a rung names its kind. All files of this folder are imported.
 
-A kind defines the steps of a rung, what they free of the simulator's memory, and which actions take and undo a step.
-``act`` carries the actions out. A kind knows no key of the agent's configuration.
+A kind defines the steps of a rung, what they free of the simulator's memory, and which program's restart takes and
+undoes a step. ``act`` restarts it. A kind knows no key of the agent's configuration.
 """
 
 import importlib

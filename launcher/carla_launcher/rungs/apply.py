@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from carla_launcher.observe.pools import PoolKind
-from carla_launcher.rungs.rung import InitialRun, Rung, RungAction, RungStep, summed
+from carla_launcher.rungs.rung import InitialRun, Rung, RungStep, summed
 from carla_launcher.sizes import Sizes, Values
 from carla_run import keys
 from carla_run.configuration.program_file import FEWER, HALF
@@ -85,7 +85,6 @@ class SetsValues(Rung):
 class Apply(SetsValues):
     """The running agent applies the values, and ``overrides.yaml`` keeps them for its next start."""
 
-    acts: ClassVar[tuple[RungAction, ...]] = (RungAction.APPLY,)
     does: str = "apply"
 
     def _seen_mib(self, before: Sizes, after: Sizes) -> dict[PoolKind, float]:

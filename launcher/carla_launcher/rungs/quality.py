@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from carla_launcher.observe.pools import OwnerKind, PoolKind
-from carla_launcher.rungs.rung import CurrentRun, Freed, InitialRun, Rung, RungAction, RungStep
+from carla_launcher.rungs.rung import CurrentRun, Freed, InitialRun, Rung, RungStep
 
 
 class Quality(Rung):
     """The simulator is restarted with another quality, which changes the agent's pictures."""
 
-    acts: ClassVar[tuple[RungAction, ...]] = (RungAction.FRESH_SIMULATOR,)
+    restarts: ClassVar[OwnerKind | None] = OwnerKind.SIMULATOR
     sets_quality: ClassVar[bool] = True
     does: str = "quality"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from carla_launcher.observe.pools import OwnerKind
 from carla_launcher.rungs.apply import SetsValues
-from carla_launcher.rungs.rung import RungAction
 
 
 class FreshAgent(SetsValues):
     """Values that need a new process: the agent writes a checkpoint and stops, and starts with ``overrides.yaml``."""
 
-    acts: ClassVar[tuple[RungAction, ...]] = (RungAction.FRESH_AGENT,)
+    restarts: ClassVar[OwnerKind | None] = OwnerKind.AGENT
     does: str = "restart_agent"

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from carla_launcher.observe.pools import OwnerKind, PoolKind
-from carla_launcher.rungs.rung import CurrentRun, Freed, InitialRun, Rung, RungAction, RungStep
+from carla_launcher.rungs.rung import CurrentRun, Freed, InitialRun, Rung, RungStep
 
 
 class FreshSimulator(Rung):
     """The simulator is restarted, which frees leaked memory for a while."""
 
-    acts: ClassVar[tuple[RungAction, ...]] = (RungAction.FRESH_SIMULATOR,)
+    restarts: ClassVar[OwnerKind | None] = OwnerKind.SIMULATOR
     lasting: ClassVar[bool] = False
     does: str = "restart_simulator"
 

@@ -1,10 +1,9 @@
-"""A rung of the ladder, its steps, and the actions that take them: plain data."""
+"""A rung of the ladder, its steps, and what is restarted to take them: plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
@@ -14,17 +13,6 @@ from carla_launcher.observe.pools import OwnerKind, PoolKind
 from carla_launcher.sizes import Simulator, Sizes, Values
 from carla_run.configuration.program_file import Loss
 from carla_run.configuration.section import Section
-
-
-class RungAction(Enum):
-    """An action on the run's programs. Several steps together need each action once, in this order."""
-
-    FRESH_SIMULATOR = "fresh_simulator"
-    """Drain the agent and restart the simulator."""
-    FRESH_AGENT = "fresh_agent"
-    """Let the agent write a checkpoint, and restart it with the present values."""
-    APPLY = "apply"
-    """Let the running agent apply the values."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +48,8 @@ Freed = Mapping[OwnerKind, Mapping[PoolKind, float]]
 class Rung(Section):
     """A rung of the ladder. Its kind, a subclass, defines what it does; ``does`` is the name of the kind's file."""
 
-    acts: ClassVar[tuple[RungAction, ...]] = ()
-    """Actions that take a step, and that undo it."""
+    restarts: ClassVar[OwnerKind | None] = None
+    """Program that is restarted to take a step, and to undo it; None: the running agent applies the values."""
     lasting: ClassVar[bool] = True
     """A step lasts until it is restored."""
     ends_run: ClassVar[bool] = False

@@ -26,17 +26,11 @@ MARGIN_S = 15.0
 """Wait beyond both grace periods and the report's time limit."""
 
 
-class DownError(ExitError):
-    """The run can't be stopped. The message is one sentence for the user."""
-
-    code = Exit.BAD_CONFIG
-
-
 def run(stopped: RunPaths, limits: LauncherConfig) -> str:
     """Stop a run and return a sentence on the result.
 
     Raises:
-        DownError: it still runs.
+        ExitError: it still runs.
         StartError: its containers can't be removed.
     """
     patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + LIMIT_S + MARGIN_S
@@ -48,8 +42,9 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
         except ProcessLookupError:
             pass
         except PermissionError:
-            raise DownError(
-                f"{stopped.path} is another user's run (process {pid} of {_user_of(pid)}): ask that user to stop it."
+            raise ExitError(
+                f"{stopped.path} is another user's run (process {pid} of {_user_of(pid)}): ask that user to stop it.",
+                Exit.BAD_CONFIG,
             ) from None
     deadline_s = time.monotonic() + patience_s
     while is_held(stopped.launcher_lock) and time.monotonic() < deadline_s:
@@ -57,7 +52,8 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
             break
         time.sleep(POLL_S)
     if is_held(stopped.launcher_lock):
-        raise DownError(f"{stopped.path} is still in use after {patience_s:.0f} s: check `status`, then try again.")
+        said = f"{stopped.path} is still in use after {patience_s:.0f} s: check `status`, then try again."
+        raise ExitError(said, Exit.BAD_CONFIG)
     _remove_containers(stopped, limits)
     if was_held and read_object(stopped.launcher_state).get("state", "stopped") != "stopped":
         write_report(stopped)  # a killed launcher wrote none
@@ -69,7 +65,8 @@ def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
         before = previous_run(stopped)
     except UnusableStateError as error:
         left = f"docker ps --filter label=com.docker.compose.project={project.name_of(stopped)}"
-        raise DownError(f"{error}; its processes have ended, `{left}` shows its containers, if any.") from None
+        said = f"{error}; its processes have ended, `{left}` shows its containers, if any."
+        raise ExitError(said, Exit.BAD_CONFIG) from None
     # Of a command nothing is started, so it needn't be there any more.
     asked = None if before is None else before.believed.model_copy(update={"command": ()})
     spec = None if before is None or asked is None else spec_of(stopped, asked, before.state.port)

@@ -124,7 +124,7 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
 
     Raises:
         RefusedError: the folder can't be written.
-        RunInUseError: another launcher holds it.
+        ExitError: another launcher holds it.
     """
     is_new = not run_.path.exists()
     try:

@@ -30,12 +30,6 @@ CHANGES = (
 """Events after which the hold time of a restore restarts."""
 
 
-class RunInUseError(ExitError):
-    """Another launcher holds this run. The message is one sentence for the user."""
-
-    code = Exit.BAD_CONFIG
-
-
 class JournalError(ExitError):
     """What must not be lost can't be written."""
 
@@ -55,15 +49,16 @@ def lock(run: RunPaths) -> Lock:
     The process shims inherit the descriptor, so the run of a killed launcher stays locked until its agent has ended.
 
     Raises:
-        RunInUseError: another launcher holds the lock.
+        ExitError: another launcher holds the lock.
         OSError: the directory can't be written.
     """
     try:
         return Lock(run.launcher_lock)
     except HeldError as error:
-        raise RunInUseError(
+        raise ExitError(
             f"{run.path} is in use by the launcher with process id {error.holder}, or by programs that it left "
-            "running: wait until they end, or choose another --run-name."
+            "running: wait until they end, or choose another --run-name.",
+            Exit.BAD_CONFIG,
         ) from None
 
 

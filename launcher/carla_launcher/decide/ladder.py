@@ -72,12 +72,6 @@ def kind_of(step: RungStep, ladder: Ladder, default: PoolKind = PoolKind.RAM) ->
 # The rungs of a run
 
 
-class PolicyError(ExitError):
-    """A ``--policy`` that can't be used. The message is one sentence for the user."""
-
-    code = Exit.BAD_CONFIG
-
-
 def with_program(rungs: Rungs, program: ProgramFile) -> dict[PoolKind, tuple[Rung, ...]]:
     """Return the launcher's rungs and the program's, each program's rung before the first with its loss in ``after``.
 
@@ -108,13 +102,14 @@ def picked_rungs(rungs: Rungs, policy: Sequence[str] | None) -> dict[PoolKind, t
     A pool of which no rung is named keeps its own order. ``stop`` is always the last rung.
 
     Raises:
-        PolicyError: no pool has a rung of this name.
+        ExitError: no pool has a rung of this name.
     """
     named = [name.strip() for name in policy or () if name.strip()]
     known = {rung.name for ladder in rungs.values() for rung in ladder}
     if unknown := [name for name in named if name not in known]:
-        raise PolicyError(
-            f"--policy names {', '.join(unknown)}, which the ladder doesn't have: it has {', '.join(sorted(known))}."
+        raise ExitError(
+            f"--policy names {', '.join(unknown)}, which the ladder doesn't have: it has {', '.join(sorted(known))}.",
+            Exit.BAD_CONFIG,
         )
     return {
         kind: tuple(sorted(_named(ladder, named), key=lambda rung: rung.ends_run)) for kind, ladder in rungs.items()
@@ -139,7 +134,7 @@ def build_ladder(rungs: Rungs, base: Values, simulator: Simulator | None, sizes_
         sizes_of: returns the agent's sizes for sets of values, each with ``device``; called once.
 
     Raises:
-        RungError: a rung sets a key that the agent doesn't have.
+        ExitError: a rung sets a key that the agent doesn't have.
     """
     start, *_ = variants = variants_of(rungs, base)
     found = dict(zip(map(key_of, variants), sizes_of(variants), strict=True))

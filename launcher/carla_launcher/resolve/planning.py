@@ -94,8 +94,7 @@ def make_plan(
     Raises:
         FootprintError: the agent's configuration is wrong.
         RefusedError: the machine lacks what was asked for (65), or has lost its GPU (71).
-        PolicyError: the policy names rungs that don't exist.
-        RungError: a rung sets a key that the agent doesn't have.
+        ExitError: the policy names rungs that don't exist, or a rung sets a key that the agent doesn't have.
     """
     agent = footprint.program
     rungs = picked_rungs(with_program(limits.ladder, agent), options.policy)

@@ -13,12 +13,6 @@ from carla_run.configuration.program_file import FEWER, HALF
 from carla_run.exits import Exit, ExitError
 
 
-class RungError(ExitError):
-    """A rung that can never be taken. The message is one sentence for the user."""
-
-    code = Exit.BAD_CONFIG
-
-
 class SetsValues(Rung):
     """A rung that sets keys of the agent's configuration. The agent's footprint says what that frees."""
 
@@ -65,21 +59,22 @@ class SetsValues(Rung):
         A value that it refuses only in combination with others is no error: that step is left out.
 
         Raises:
-            RungError: a key or value is wrong.
+            ExitError: a key or value is wrong.
         """
         wrong = f"Rung {self.name} of ladder.{kind.value} can't be taken: "
         relative = {key: wanted for key, wanted in self.values.items() if wanted in (HALF, FEWER)}
         for key, wanted in relative.items():
             if not _is_amount(start.base.get(key)):
                 amounts = ", ".join(sorted(each for each, value in start.base.items() if _is_amount(value)))
-                raise RungError(
+                raise ExitError(
                     f"{wrong}`{key}: {wanted}` needs a key with a whole number, and `{key}` is "
-                    f"{keys.shown(start.base.get(key))}{f'; expected one of {amounts}' if amounts else ''}."
+                    f"{keys.shown(start.base.get(key))}{f'; expected one of {amounts}' if amounts else ''}.",
+                    Exit.BAD_CONFIG,
                 )
         given = self.values.keys() - relative.keys()
         for after in map(start.sizes, self.sets(start.base)):
             if any(after.refused_key == key or after.refused_key.startswith(f"{key}.") for key in given):
-                raise RungError(f"{wrong}{after.refusal}")
+                raise ExitError(f"{wrong}{after.refusal}", Exit.BAD_CONFIG)
 
 
 class Apply(SetsValues):

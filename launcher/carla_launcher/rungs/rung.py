@@ -112,7 +112,7 @@ class Rung(Section):
         """Yield the rung's steps in the ladder of a pool, in order; none if they would change nothing.
 
         Raises:
-            RungError: the rung can never be taken.
+            ExitError: the rung can never be taken.
         """
         yield RungStep(self.name, type(self), self.cost, quality=self.quality, frees_mib=dict(self.frees_mib))
 

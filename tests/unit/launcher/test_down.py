@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from carla_launcher import config, down
-from carla_launcher.down import DownError
+from carla_run.exits import ExitError
 from carla_run.locks import Lock
 from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
@@ -91,6 +91,6 @@ def test_a_launcher_that_doesnt_stop_is_given_both_graces_and_then_named(
         update={"agent": LIMITS.agent.model_copy(update=short), "simulator": LIMITS.simulator.model_copy(update=short)}
     )
     launcher = launch("signal.SIG_IGN")
-    with pytest.raises(DownError, match="is still in use after 1 s: check `status`"):
+    with pytest.raises(ExitError, match="is still in use after 1 s: check `status`"):
         down.run(run, limits)
     assert launcher.poll() is None

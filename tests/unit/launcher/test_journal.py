@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from carla_launcher.act.journal import Journal, RunInUseError, lock
+from carla_launcher.act.journal import Journal, lock
 from carla_launcher.act.launcher_state import LauncherState, ProcessState
 from carla_launcher.act.saved_config import saved_config
 from carla_launcher.show import dashboard
 from carla_run.events import LauncherEvent
+from carla_run.exits import ExitError
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths, newest_first
 from carla_run.readers import last_lines, read_lines, read_object, read_objects
@@ -79,7 +80,7 @@ def test_missing_and_broken_files_read_as_empty(run: RunPaths) -> None:
 
 def test_a_run_has_one_launcher_and_the_second_is_told_who(run: RunPaths) -> None:
     taken = lock(run)
-    with pytest.raises(RunInUseError, match=f"in use by the launcher with process id {os.getpid()}"):
+    with pytest.raises(ExitError, match=f"in use by the launcher with process id {os.getpid()}"):
         lock(run)
     taken.release()
     lock(run).release()

@@ -30,7 +30,7 @@ from carla_launcher.resolve.resuming import RunRequest
 from carla_launcher.up import locked
 from carla_launcher.up import run as up_run
 from carla_run.events import LauncherEvent
-from carla_run.exits import Exit
+from carla_run.exits import Exit, ExitError
 from carla_run.files import append_line
 from carla_run.paths import RunPaths
 from carla_run.readers import read_object
@@ -480,7 +480,7 @@ def test_resume_of_no_run_says_that_one_begins(up: Up) -> None:
 def test_down_says_that_it_cannot_know_of_containers(up: Up) -> None:
     run = begun(up())
     spoiled(run, "port", value=WRONG)
-    with pytest.raises(down.DownError, match=r"`port` is .*docker ps --filter label="):
+    with pytest.raises(ExitError, match=r"`port` is .*docker ps --filter label="):
         down.run(run, config.load())
 
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from carla_launcher.cli import app
-from carla_launcher.options import JobOptions
-from carla_launcher.plugins.slurm.submit import SubmitError, script, submit
+from carla_launcher.options import JobOptions, RefusedError
+from carla_launcher.plugins.slurm.submit import script, submit
 from carla_run.exits import Exit
 from carla_run.formats import FormatError
 from carla_run.paths import RunPaths
@@ -181,14 +181,14 @@ def test_what_slurm_says_against_it_is_one_sentence(
     run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SubmitError, match="There is no sbatch here"):
+    with pytest.raises(RefusedError, match="There is no sbatch here"):
         submit(run, "#!/bin/bash\n")
     sbatch = tmp_path / "sbatch"
     sbatch.write_text(
         "#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2\nexit 1\n", encoding="utf-8"
     )
     sbatch.chmod(0o755)
-    with pytest.raises(SubmitError, match=r"^Slurm refuses the job: invalid partition specified: gpu; the script"):
+    with pytest.raises(RefusedError, match=r"^Slurm refuses the job: invalid partition specified: gpu; the script"):
         submit(run, "#!/bin/bash\n")
     sbatch.write_text("#!/bin/sh\necho '12;cluster'\n", encoding="utf-8")
     assert submit(run, "#!/bin/bash\n") == "12"

@@ -17,7 +17,6 @@ from carla_launcher.decide.ladder import (
     AppliedRung,
     Ladder,
     LadderPosition,
-    PolicyError,
     Rungs,
     RungStep,
     build_ladder,
@@ -26,7 +25,7 @@ from carla_launcher.decide.ladder import (
 )
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.resolve import footprint
-from carla_launcher.rungs.apply import Apply, RungError
+from carla_launcher.rungs.apply import Apply
 from carla_launcher.rungs.one_simulator_less import OneSimulatorLess
 from carla_launcher.rungs.quality import Quality
 from carla_launcher.rungs.restart_agent import FreshAgent
@@ -35,6 +34,7 @@ from carla_launcher.rungs.rung import Rung, kinds
 from carla_launcher.rungs.stop import EndRun
 from carla_launcher.sizes import Simulator, Sizes, Values
 from carla_run.configuration import program_file
+from carla_run.exits import ExitError
 from carla_td3 import config as agent_config
 from carla_td3.memory import estimate
 from tests.unit.launcher.planned import AGENT, BASE, CONTEXT_MIB, LIMITS, LITE, RUNGS, Rule, simulator
@@ -262,7 +262,7 @@ def test_a_policy_leaves_a_pool_alone_none_of_whose_rungs_it_names() -> None:
 
 
 def test_a_policy_with_an_unknown_name_is_told_which_exist() -> None:
-    with pytest.raises(PolicyError, match=r"names cpu, nope, .* it has agent_cpu, carla_low, .*stop\.$"):
+    with pytest.raises(ExitError, match=r"names cpu, nope, .* it has agent_cpu, carla_low, .*stop\.$"):
         picked_rungs(RUNGS, ["cpu", "agent_cpu", "nope"])
 
 
@@ -307,7 +307,7 @@ def checked(rungs: dict[PoolKind, tuple[Rung, ...]]) -> Ladder:
 )
 def test_a_rung_that_sets_what_the_agent_has_not_is_refused_by_name(values: dict[str, Any], expected: str) -> None:
     rung = FreshAgent(name="wrong", values=values, cost="")
-    with pytest.raises(RungError, match=r"^Rung wrong of ladder\.ram can't be taken: ") as refused:
+    with pytest.raises(ExitError, match=r"^Rung wrong of ladder\.ram can't be taken: ") as refused:
         checked({PoolKind.RAM: (*ALL[PoolKind.RAM], rung)})
     assert expected in str(refused.value)
 

@@ -12,22 +12,15 @@ from pathlib import Path
 
 import jinja2
 
-from carla_launcher.options import JobOptions
+from carla_launcher.options import JobOptions, RefusedError
 from carla_launcher.plugins.slurm import sbatch_options
 from carla_launcher.plugins.slurm.answers import FIELDS
 from carla_run import formats
-from carla_run.exits import Exit, ExitError
 from carla_run.files import write_whole
 from carla_run.paths import RunPaths
 
 DRIVER_FILE = Path(__file__).resolve().parents[2] / "nvidia_icd.json"
 SUBMIT_S = 60.0
-
-
-class SubmitError(ExitError):
-    """The job can't be submitted. The message is one sentence for the user."""
-
-    code = Exit.BAD_CONFIG
 
 
 def runs_command(words: Sequence[str]) -> bool:
@@ -39,12 +32,12 @@ def check(job: JobOptions, environment: Mapping[str, str], words: Sequence[str] 
     """Refuse options that a run's job can't have, before anything is written.
 
     Raises:
-        SubmitError: one sentence, with advice.
+        RefusedError: one sentence, with advice.
     """
     if refused := sbatch_options.refusal(job.more, environment):
-        raise SubmitError(refused)
+        raise RefusedError(refused)
     if runs_command(words) and (job.nodes > 1 or job.collectors is not None):
-        raise SubmitError("--nodes and --collectors are for the agent: a command runs on one node.")
+        raise RefusedError("--nodes and --collectors are for the agent: a command runs on one node.")
 
 
 def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
@@ -99,7 +92,7 @@ def submit(run: RunPaths, text: str) -> str:
     """Write the script, submit it to Slurm, and return the job's number.
 
     Raises:
-        SubmitError: Slurm refuses it or isn't installed, or the run's folder can't be written.
+        RefusedError: Slurm refuses it or isn't installed, or the run's folder can't be written.
         FormatError: a later version continued the run; nothing is written.
     """
     formats.require_readable(run)
@@ -110,18 +103,18 @@ def submit(run: RunPaths, text: str) -> str:
         run.slurm.mkdir(mode=0o755, exist_ok=True)
         write_whole(path, text)
     except OSError as error:
-        raise SubmitError(f"{run.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
+        raise RefusedError(f"{run.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
     try:
         done = subprocess.run(
             ("sbatch", "--parsable", str(path)), capture_output=True, text=True, timeout=SUBMIT_S, check=False
         )
     except FileNotFoundError:
-        raise SubmitError(f"There is no sbatch here: use a machine of the cluster; the script is {path}.") from None
+        raise RefusedError(f"There is no sbatch here: use a machine of the cluster; the script is {path}.") from None
     except subprocess.TimeoutExpired:
-        raise SubmitError(f"Slurm doesn't answer; the script is {path}.") from None
+        raise RefusedError(f"Slurm doesn't answer; the script is {path}.") from None
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise SubmitError(f"Slurm refuses the job: {said.removeprefix('sbatch: error: ')}; the script is {path}.")
+        raise RefusedError(f"Slurm refuses the job: {said.removeprefix('sbatch: error: ')}; the script is {path}.")
     job = done.stdout.strip().partition(";")[0]
     write_whole(run.slurm / "job.json", json.dumps({"job": job}))
     return job

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from carla_launcher import config, down
+from carla_launcher import config, down, hooks
 from carla_launcher.act.agent_requests import AgentRequests
 from carla_launcher.places import SHIPPED
 from carla_launcher.plugins.page import live_page
@@ -219,7 +219,7 @@ def test_without_anybody_to_ask_a_button_is_shut_and_says_why(page: Page) -> Non
 def test_a_page_that_cant_be_served_is_one_sentence(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
-    def refused(port: int | None) -> str:
+    def refused(port: int) -> str:
         with live_page.serve_while_running(run, port, said.append) as process:
             assert process is None
         return said.pop()
@@ -236,7 +236,7 @@ def test_a_page_that_cant_be_served_is_one_sentence(run: RunPaths, monkeypatch: 
     assert "page.url: can't be written (Is a directory)" in refused(0)
     monkeypatch.setattr(live_page, "NEEDED", ("starlette", "no_such_package"))
     assert "needs no_such_package: `pip install" in refused(0)
-    with live_page.serve_while_running(run, None, said.append) as process:
+    with hooks.serve_page(run, None, said.append, SHIPPED, to_terminal=False) as process:
         assert process is None
     assert said == []
 

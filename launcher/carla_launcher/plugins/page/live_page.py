@@ -44,11 +44,11 @@ class NoPageError(ExitError):
 
 @contextlib.contextmanager
 def serve_while_running(
-    run: RunPaths, port: int | None, say: Say, launcher_config: Path = SHIPPED, *, to_terminal: bool = False
+    run: RunPaths, port: int, say: Say, launcher_config: Path = SHIPPED, *, to_terminal: bool = False
 ) -> Iterator[int | None]:
     """Serve the run's page from a child process while the block runs, and give its process id.
 
-    Gives None if no port is given, or if the page can't be served, which is printed.
+    Gives None if the page can't be served, which is printed.
 
     Args:
         launcher_config: used by the button that stops the run.
@@ -57,8 +57,7 @@ def serve_while_running(
     with contextlib.ExitStack() as served:
         process = None
         try:
-            if port is not None:
-                process = served.enter_context(_started(run, port, launcher_config, say, to_terminal))
+            process = served.enter_context(_started(run, port, launcher_config, say, to_terminal))
         except NoPageError as error:
             say(f"{error} The run continues without a page; `dashboard {run.path.name}` can serve it later.")
         yield process

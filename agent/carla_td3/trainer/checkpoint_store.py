@@ -6,7 +6,7 @@ training continues and tries again; only at the end of the run is it an error. `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from carla_run.heartbeat import Phase
 from carla_run.listener import Progress
@@ -16,14 +16,6 @@ from carla_td3.trainer.pacing import Counters
 from carla_td3.trainer.reporter import Reporter
 
 
-@dataclass(frozen=True)
-class _Refused:
-    """A checkpoint that the disk refused."""
-
-    updates: int
-    score: float | None
-
-
 class CheckpointStore:
     """Counters and checkpoints of one run."""
 
@@ -31,7 +23,9 @@ class CheckpointStore:
         self._counters = learner.counters()
         self._learner = learner
         self._reporter, self._events = reporter, reporter.events
-        self._refused: _Refused | None = None
+        self._refused = False
+        """Whether the disk refused the last checkpoint, which would have had this score."""
+        self._refused_score: float | None = None
 
     @property
     def counters(self) -> Counters:
@@ -56,19 +50,19 @@ class CheckpointStore:
             CheckpointError: the disk refuses it. The event log says so, and training may continue.
         """
         counters = self.counters
-        if score is None and self._refused is not None and self._refused.updates == counters.updates:
-            score = self._refused.score
+        if score is None and self._refused and counters.tried_updates == counters.updates:
+            score = self._refused_score
         self._reporter.update(counters, Phase.SAVING)
         where = {"steps": counters.steps, "updates": counters.updates}
         try:
             self._learner.save(counters, score)
         except CheckpointError as error:
-            self._refused = _Refused(counters.updates, score)
+            self._refused, self._refused_score = True, score
             self._counters = replace(counters, tried_updates=counters.updates)
             self._events.append("checkpoint_failed", str(error), wanted=cause, kept=self._learner.checkpoint, **where)
             self._reporter.say(str(error))
             raise
-        self._refused = None
+        self._refused = False
         self._counters = replace(counters, saved_updates=counters.updates, saved_steps=counters.steps)
         self._events.append("checkpoint", cause, **where)
 
@@ -87,7 +81,7 @@ class CheckpointStore:
         """
         counters = self.counters
         known = (counters.saved_steps, counters.saved_updates) == (counters.steps, counters.updates)
-        if self._refused is not None or not known:
+        if self._refused or not known:
             self.save(cause)
 
     def close(self, cause: str, stopped: bool) -> CheckpointError | None:
@@ -96,7 +90,7 @@ class CheckpointStore:
         A ``stopped`` run also saves its steps; a finished one has nothing new, unless the disk refused it.
         """
         try:
-            if stopped or self._refused is not None:
+            if stopped or self._refused:
                 self.save_if_changed(cause)
         except CheckpointError as error:
             lost = self.counters.updates - max(0, self.counters.saved_updates)

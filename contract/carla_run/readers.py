@@ -22,7 +22,7 @@ REPLACED = "\ufffd"
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; empty if the file is missing or invalid."""
-    return object_of(_text(path))
+    return object_of(read_text(path))
 
 
 def object_of(text: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def object_of(text: str) -> dict[str, Any]:
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
     """Return the objects of the list in a JSON file; empty if the file is missing or invalid."""
-    value = _json(_text(path))
+    value = _json(read_text(path))
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
@@ -138,7 +138,8 @@ def points(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, fl
     return [(x, y) for x, y in pairs if x is not None and y is not None]
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return a text, whose invalid bytes are replaced; empty if it can't be read."""
     try:
         return read_whole(path).decode(errors="replace")
     except OSError:

@@ -6,14 +6,14 @@ from typing import Any
 
 import yaml
 
-from carla_run.files import read_whole
 from carla_run.paths import RunPaths
+from carla_run.readers import read_text
 
 
 def saved_config(run: RunPaths) -> dict[str, Any]:
     """Return the sections of ``config.yaml``; empty if the file is missing or invalid."""
     try:
-        value = yaml.safe_load(read_whole(run.config).decode(errors="replace"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        value = yaml.safe_load(read_text(run.config))
+    except (ValueError, RecursionError, yaml.YAMLError):
         return {}
     return value if isinstance(value, dict) else {}

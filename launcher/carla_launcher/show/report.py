@@ -31,7 +31,7 @@ from carla_run.exits import Exit
 from carla_run.figures import SHOWN, in_table
 from carla_run.files import read_whole, write_whole
 from carla_run.paths import RunPaths
-from carla_run.readers import inner, number, read_lines, read_objects
+from carla_run.readers import inner, number, read_lines, read_objects, read_text
 
 EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
@@ -141,7 +141,7 @@ def _content(run: RunPaths, found: RunHistory) -> dict[str, Any]:
         "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, found.metrics),
         "steps": hooks.steps(run),
         "events": _events(run, found),
-        "config": _configuration(run),
+        "config": read_text(run.config),
     }
 
 
@@ -302,13 +302,6 @@ def _event(after_s: float, source: str, row: Row) -> dict[str, Any]:
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= MAX_VALUE_CHARACTERS or isinstance(value, str) else f"{text[:MAX_VALUE_CHARACTERS]} …"
-
-
-def _configuration(run: RunPaths) -> str:
-    try:
-        return read_whole(run.config).decode(errors="replace")
-    except OSError:
-        return ""
 
 
 if __name__ == "__main__":

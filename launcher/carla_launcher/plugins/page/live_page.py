@@ -24,6 +24,7 @@ from carla_launcher.places import SHIPPED
 from carla_run.exits import Exit, ExitError
 from carla_run.files import open_to_append, read_whole, write_whole
 from carla_run.paths import RunPaths
+from carla_run.readers import read_text
 from carla_run.signals import wait_or_kill
 
 ADDRESS = "127.0.0.1"
@@ -86,9 +87,7 @@ def _address(run: RunPaths, listening: socket.socket, say: Say, to_terminal: boo
     Raises:
         NoPageError: the address can neither be printed nor written.
     """
-    before = ""
-    with contextlib.suppress(OSError):
-        before = read_whole(run.page_address).decode(errors="replace")
+    before = read_text(run.page_address)
     token = secrets.token_urlsafe(32)
     address = f"http://{ADDRESS}:{listening.getsockname()[1]}/?token={token}"
     try:

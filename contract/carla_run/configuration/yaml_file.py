@@ -24,11 +24,9 @@ class YamlError(ValueError):
 class _Loader(yaml.SafeLoader):
     """Like ``yaml.safe_load``, but it refuses duplicate keys and recursive values, and 1e6 is a number."""
 
-    deep_construct = True  # so that PyYAML refuses a recursive value
-
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
-        self.deep_construct = True
+        self.deep_construct = True  # so that PyYAML refuses a recursive value
 
     def compose_scalar_node(self, anchor: Any) -> Any:
         node = super().compose_scalar_node(anchor)

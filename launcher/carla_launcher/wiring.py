@@ -22,8 +22,8 @@ from carla_launcher.decide.ladder import variants_of
 from carla_launcher.observe import health
 from carla_launcher.observe.command import CommandMonitor
 from carla_launcher.observe.health import Address, Health
-from carla_launcher.observe.observer import RunObserver
-from carla_launcher.observe.pools import PoolKind, Reading
+from carla_launcher.observe.observer import ReadMemory, RunObserver
+from carla_launcher.observe.pools import PoolKind
 from carla_launcher.observe.simulator import Questions, SimulatorMonitor
 from carla_launcher.resolve import planning
 from carla_launcher.resolve.agent_sizes import AgentSizes
@@ -34,7 +34,6 @@ from carla_run.signals import StopRequests
 
 NOWHERE = Address(LOOPBACK, 0)
 """Address of the simulators on a cluster's nodes, which the launcher doesn't observe."""
-ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 
 
 def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
@@ -118,7 +117,7 @@ def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, numb
 def monitor_of(spec: RunSpec, ask: Questions, number: int = 0) -> SimulatorMonitor:
     """Return what looks at one of a run's simulators."""
     ours, address = spec.simulator.ours, spec.address_of(number) if spec.sees_simulator else NOWHERE
-    return SimulatorMonitor(address, ask, not ours, spec.simulator_log(number) if ours else None)
+    return SimulatorMonitor(address, ask, spec.simulator_log(number) if ours else None)
 
 
 def questions(address: Address, limits: LauncherConfig, *, ours: bool, ticked_by_others: bool = False) -> Questions:

@@ -282,7 +282,7 @@ def test_the_launcher_ticks_only_its_own_world(start_server, connect, ours, tick
     frame = session.world.tick()
     address = Address("127.0.0.1", server.port)
     questions = wiring.questions(address, config.load(), ours=ours)
-    monitor = SimulatorMonitor(address, questions, external=True, log=None)
+    monitor = SimulatorMonitor(address, questions, log=None)
     until(lambda: monitor.look(time.monotonic(), None, in_use=False).healthy)
     monitor.close()
     assert (session.world.tick() > frame + 1) is ticked

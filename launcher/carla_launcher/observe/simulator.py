@@ -94,18 +94,18 @@ class SimulatorMonitor:
     """Observes the simulators at one address, one after the other.
 
     Args:
-        external: the launcher doesn't start it, so there is no process and no log.
-        log: the simulators' log, whose present lines are ignored; None for an external simulator.
+        log: the simulators' log, whose present lines are ignored; None for one that the launcher doesn't start, of
+            which there is no process either.
     """
 
-    def __init__(self, address: Address, ask: Questions, external: bool, log: Path | None) -> None:
-        self._ask, self._external = ask, external
+    def __init__(self, address: Address, ask: Questions, log: Path | None) -> None:
+        self._ask, self._external = ask, log is None
         self._connection = IdleConnection(address)
         self._tail = None if log is None else Tail(log, from_end=True)
         self._program: Program | None = None
         self._ready = False
         self._asked_s = 0.0
-        self._seen = SimulatorSeen(running=external)
+        self._seen = SimulatorSeen(running=self._external)
 
     def look(self, now_s: float, program: Program | None, in_use: bool) -> SimulatorSeen:
         """Return the simulator's state now; queries it at most once.

@@ -218,7 +218,7 @@ def observer(run: AgentRun, asked: Asked) -> Iterator[RunObserver]:
     log.write_text("lavapipe is not a conformant (of a run before)\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         absent = Address("127.0.0.1", int(taken.getsockname()[1]))
-    simulator = SimulatorMonitor(absent, asked.questions(), external=False, log=log)
+    simulator = SimulatorMonitor(absent, asked.questions(), log)
     observer = RunObserver(RunPaths(run.path), simulator, asked.memory, LIMITS.gap_s)
     yield observer
     observer.close()
@@ -292,7 +292,7 @@ def test_external_simulator_is_looked_at(run: AgentRun, start_server: StartServe
         lambda: health.answers(address, 1.0),
         LIMITS.check_every_s,
     )
-    simulator = SimulatorMonitor(address, questions, external=True, log=None)
+    simulator = SimulatorMonitor(address, questions, log=None)
     observer = RunObserver(RunPaths(run.path), simulator, Asked().memory, LIMITS.gap_s)
     until(lambda: bool(observer.look(time.monotonic(), None, None).simulator.healthy))
     observer.look(time.monotonic(), None, None)

@@ -214,10 +214,11 @@ class Done:
     """What shows that one process after another has done its work."""
 
     def __init__(self, done: program_life.Done | None, folder: Path, log: Path) -> None:
-        self._path = None if done is None or done.file is None else folder / done.file
-        self._file = None if done is None else done.file
-        self._limit_s = None if done is None else done.exits_within_s
-        self._pattern = None if done is None or done.log is None else re.compile(done.log)
+        done = done or program_life.Done()
+        self._path = None if done.file is None else folder / done.file
+        self._limit_s = done.exits_within_s
+        self._pattern = None if done.log is None else re.compile(done.log)
+        self._sign = str(done.file) if done.log is None else f"a line that fits `{done.log}`"
         self._tail = Tail(log, from_end=True)
         self._since_s: float | None = None
         self._still = False
@@ -227,8 +228,10 @@ class Done:
     def missing(self) -> str:
         """Return what would show that it is done, and isn't there; empty if nothing is missing."""
         if self._pattern is not None:
-            return "" if self._since_s is not None else f"a line that fits `{self._pattern.pattern}`"
-        return "" if self._path is None or written_s(self._path) is not None else str(self._file)
+            is_shown = self._since_s is not None
+        else:
+            is_shown = self._path is None or written_s(self._path) is not None
+        return "" if is_shown else self._sign
 
     def begin(self) -> None:
         """Forget what was shown: another process begins."""
@@ -263,10 +266,6 @@ class Done:
         ran_out = ended.oom_killed or meaning_of(words) is not None or disk_is_full(words.rpartition("\n")[2])
         whole = self._pattern is not None or self._still or (ended.code in IN_CLEANUP and not ran_out)
         return self._sign if whole else ""
-
-    @property
-    def _sign(self) -> str:
-        return str(self._file) if self._pattern is None else f"a line that fits `{self._pattern.pattern}`"
 
     def close(self) -> None:
         """Let go of the log."""

@@ -65,10 +65,6 @@ class Progress:
     most: int = 1
     drives: Mapping[str, tuple[Drive, ...]] = field(default_factory=dict)
 
-    def with_row(self, row: Mapping[str, Any]) -> Progress:
-        """Return it after one more row; a row that isn't understood changes nothing."""
-        return progress_of([row], self)
-
     def of(self, item: str) -> tuple[Drive, ...]:
         """Return an item's drives."""
         return self.drives.get(item, ())
@@ -112,7 +108,7 @@ class Progress:
 
 
 def progress_of(rows: Iterable[Mapping[str, Any]], found: Progress | None = None) -> Progress:
-    """Return what rows of a journal come to, after what was found before."""
+    """Return what rows of a journal come to, after what was found before; an odd row changes nothing."""
     found = found or Progress()
     items, most, drives = found.items, found.most, dict(found.drives)  # one copy, however many rows there are
     for row in rows:

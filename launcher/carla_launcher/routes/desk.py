@@ -179,7 +179,7 @@ class Desk:
 
     def _keep(self, event: LauncherEvent, **fields: Any) -> None:
         """Record an event, and wait until it is on the disk."""
-        self.progress = self.progress.with_row(self._journal.event(event, kept=True, **fields))
+        self.progress = progress_of([self._journal.event(event, kept=True, **fields)], self.progress)
 
     def _keep_result(self, drive: Assignment) -> str:
         """Copy a result to where all results are; it is there whole, or not at all."""

@@ -274,7 +274,7 @@ def test_a_result_that_the_disk_refuses_ends_it(office: Office, monkeypatch: pyt
     "row", [{}, {"event": "drive_ended", "item": "a"}, {"event": "items"}, {"item": []}, {"event": 3}]
 )
 def test_an_odd_row_changes_no_item(row: dict[str, Any]) -> None:
-    assert Progress().with_row(row).drives == {}
+    assert progress_of([row]).drives == {}
 
 
 def test_what_was_known_before_stays_as_it_was() -> None:
@@ -285,8 +285,7 @@ def test_what_was_known_before_stays_as_it_was() -> None:
     ]
     known = progress_of(rows[:1])
     whole = progress_of(rows[1:], known)
-    assert known == Progress().with_row(rows[0])
-    assert whole == progress_of(rows) == known.with_row(rows[1]).with_row(rows[2])
+    assert whole == progress_of(rows) == progress_of(rows[2:], progress_of(rows[1:2], known))
     assert (len(known.drives), len(whole.drives)) == (1, 2)
 
 

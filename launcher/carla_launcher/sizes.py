@@ -94,11 +94,6 @@ class Simulator:
         """Return the key of the launcher's configuration that holds its estimate."""
         return f"sizes.vram_mib.{quality}" if kind is PoolKind.VRAM else self.ram_key
 
-    @property
-    def qualities(self) -> tuple[str, ...]:
-        """All qualities, the finest first."""
-        return tuple(self.peaks)
-
     def peak(self, quality: str, kind: PoolKind) -> Figure:
         """Return its peak; 0 in a pool that it doesn't use."""
         one = self.peaks.get(quality, {}).get(kind, estimated(0))

@@ -74,7 +74,7 @@ def _single_steps(fits: Fits, asked: Candidate, situation: Situation) -> list[Ca
 
 def _qualities_and_devices(fits: Fits, situation: Situation) -> Iterator[Candidate]:
     devices = (CUDA, CPU) if situation.base[DEVICE] == CUDA else (CPU,)
-    qualities = situation.simulator.qualities if situation.simulator else (None,)
+    qualities = situation.simulator.peaks if situation.simulator else (None,)
     for quality in qualities:
         for device in devices:
             yield from (each for each in fits.judge([()], quality, device) if not each.refusal)

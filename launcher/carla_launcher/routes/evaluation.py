@@ -9,7 +9,6 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,10 +38,8 @@ from carla_run.exits import Exit, ExitError
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
 
-Say = Callable[[str], None]
 
-
-def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: Say) -> Ending:
+def run(run_: RunPaths, program: Path, asked: RunOptions, simulators: int, say: up.Say) -> Ending:
     """Drive all items that have no result yet, write the report, and return how it ended.
 
     Args:

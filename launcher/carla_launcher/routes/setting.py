@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from carla_launcher import hooks, ports, up
@@ -28,9 +28,6 @@ from carla_launcher.simulators import PORTS, Carla, asked_for, simulator_of
 from carla_run.configuration.routes_section import Routes
 from carla_run.paths import RunPaths
 from carla_run.signals import StopRequests
-
-Say = Callable[[str], None]
-
 
 WITHOUT_COMMAND = (
     "Nothing here says how CARLA is started: give its command in the launcher's configuration "
@@ -56,7 +53,7 @@ class Setting:
     runtime: Runtime
     drives: dict[int, Program]
     stop: StopRequests
-    say: Callable[[str], None]
+    say: up.Say
 
     @property
     def has_simulator(self) -> bool:
@@ -99,7 +96,7 @@ def setting_of(
     journal: Journal,
     lock: int,
     stop: StopRequests,
-    say: Say,
+    say: up.Say,
 ) -> Iterator[Setting]:
     """Give what the lanes share; the card that simulators draw on is held for this launcher meanwhile.
 

@@ -19,7 +19,7 @@ class Quality(Rung):
     def steps(self, kind: PoolKind, start: InitialRun) -> Iterator[RungStep]:  # noqa: ARG002 - it is the same for every pool
         """Yield a step if the simulator has this quality and starts with another one."""
         runs, quality = start.simulator, self.quality
-        if runs is None or quality is None or quality == runs.quality or quality not in runs.qualities:
+        if runs is None or quality is None or quality == runs.quality or quality not in runs.peaks:
             return
         peaks = {each: (runs.peak(runs.quality, each).mib, runs.peak(quality, each).mib) for each in PoolKind}
         coarser = {each: round((fine or 0.0) - (coarse or 0.0), 1) for each, (fine, coarse) in peaks.items()}

@@ -30,9 +30,6 @@ class Thinned:
         self._moments: list[Moment] = []
         self._thinned_s = 0.0
 
-    def __len__(self) -> int:
-        return len(self._moments)
-
     def add(self, rows: Iterable[Row], about_s: Sequence[float]) -> None:
         """Add rows.
 

@@ -84,9 +84,7 @@ def runs_folder(machine: Machine) -> Finding:
 
 def _existing(folder: Path) -> Path:
     folder = folder.resolve()
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder
+    return next(each for each in (folder, *folder.parents) if each.exists())
 
 
 def python(_: Machine) -> Finding:

@@ -18,7 +18,8 @@ from carla_launcher.options import RunOptions, SimulatorKind
 
 PORTS = 3
 """Consecutive ports that each simulator gets."""
-INTERPRETER = (sys.executable,)
+INTERPRETER: tuple[str, ...] = (sys.executable,)
+"""Command that runs ``-m carla_td3`` and ``-m carla_lite``."""
 Peaks = dict[str, dict[PoolKind, Figure]]
 """Peaks by quality, the finest first, and by pool kind."""
 
@@ -76,13 +77,7 @@ class Simulator(ABC):
         return {}
 
     @abstractmethod
-    def command(
-        self,
-        limits: SimulatorLimits,
-        quality: str | None,
-        address: Address,
-        interpreter: tuple[str, ...] = INTERPRETER,
-    ) -> tuple[str, ...]:
+    def command(self, limits: SimulatorLimits, quality: str | None, address: Address) -> tuple[str, ...]:
         """Return the command line of a local process; empty if none is started."""
 
 
@@ -106,13 +101,7 @@ class Carla(Simulator):
             "Low": {PoolKind.VRAM: estimated(mib["Low"]), PoolKind.RAM: ram},
         }
 
-    def command(
-        self,
-        limits: SimulatorLimits,
-        quality: str | None,
-        address: Address,
-        interpreter: tuple[str, ...] = INTERPRETER,  # noqa: ARG002 - carla-lite's
-    ) -> tuple[str, ...]:
+    def command(self, limits: SimulatorLimits, quality: str | None, address: Address) -> tuple[str, ...]:
         """Return the configured command of an installed CARLA."""
         return (*limits.installed(quality or limits.quality, address.port, self.card), *self.arguments)
 
@@ -136,18 +125,12 @@ class CarlaLite(Simulator):
         """Return its estimated RAM."""
         return {self.figures_as: {PoolKind.RAM: estimated(sizes.lite_ram_mib)}}
 
-    def command(
-        self,
-        limits: SimulatorLimits,
-        quality: str | None,  # noqa: ARG002 - it has none
-        address: Address,
-        interpreter: tuple[str, ...] = INTERPRETER,
-    ) -> tuple[str, ...]:
+    def command(self, limits: SimulatorLimits, quality: str | None, address: Address) -> tuple[str, ...]:  # noqa: ARG002 - it has no quality
         """Return the command line that runs its package."""
         town, seed = self.town(limits)
         where = ("--host", address.host, "--port", str(address.port))
         folder = () if limits.map_dir is None else ("--map-dir", str(limits.map_dir))
-        run = (*interpreter, "-m", "carla_lite", *where, "--map", town, *folder, "--seed", str(seed))
+        run = (*INTERPRETER, "-m", "carla_lite", *where, "--map", town, *folder, "--seed", str(seed))
         return (*run, *self.arguments)
 
 

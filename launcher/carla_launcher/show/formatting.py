@@ -82,11 +82,11 @@ def mib(amount: float | None) -> str:
     return "–" if amount is None else f"{grouped(amount)} MiB"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: int, one: str) -> str:
     """Return ``1 fault``, ``2 faults``, ``no fault``."""
     if count == 0:
         return f"no {one}"
-    return f"{grouped(count)} {one if count == 1 else many or one + 's'}"
+    return f"{grouped(count)} {one if count == 1 else one + 's'}"
 
 
 def listed(parts: list[str]) -> str:

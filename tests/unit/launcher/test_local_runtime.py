@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from carla_launcher import config
+from carla_launcher import config, simulators
 from carla_launcher.act.leftovers import await_leftovers
 from carla_launcher.act.local.runtime import LocalRuntime
 from carla_launcher.act.runtime import Child, Role, Start, StartError
@@ -41,16 +41,17 @@ GREEDY = "held = []\nwhile True: held.append(bytearray(b'x' * 2**23))"
 # A launcher in small: it starts an agent, here the program that it is given.
 LAUNCHER = """
 import os, pathlib, sys, time
-from carla_launcher import config
+from carla_launcher import config, simulators
 from carla_run.locks import Lock
 from carla_run.paths import RunPaths
 from carla_launcher.act.local.runtime import LocalRuntime
 from carla_launcher.act.runtime import Role, Start
 from carla_launcher.act.run_spec import RunSpec
 from carla_launcher.simulators import CarlaLite
+simulators.INTERPRETER = (sys.executable, sys.argv[2])
 def started(**fields):
     spec = RunSpec(run, CarlaLite(), 2000, config=pathlib.Path("a.yaml"), **fields)
-    return LocalRuntime(spec, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))
+    return LocalRuntime(spec, config.load()).start(Start(Role.AGENT))
 run = RunPaths(pathlib.Path(sys.argv[1]))
 """
 IN_A_GROUP = f"""{LAUNCHER}
@@ -75,7 +76,7 @@ def run(tmp_path: Path) -> RunPaths:
 
 
 @pytest.fixture
-def make(run: RunPaths, tmp_path: Path) -> Iterator[Make]:
+def make(run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Return a runtime whose simulator and agent are the given program."""
     made: list[LocalRuntime] = []
 
@@ -85,7 +86,8 @@ def make(run: RunPaths, tmp_path: Path) -> Iterator[Make]:
         others = {name: value for name, value in fields.items() if name not in asked}
         options = RunOptions(**{"config": tmp_path / "a.yaml", "simulator": "carla-lite", **asked})
         spec = replace(spec_of(run, options, 21_000), **others)  # type: ignore[arg-type]
-        made.append(LocalRuntime(spec, limits, interpreter=(sys.executable, str(script))))
+        monkeypatch.setattr(simulators, "INTERPRETER", (sys.executable, str(script)))
+        made.append(LocalRuntime(spec, limits))
         return made[-1]
 
     yield runtime

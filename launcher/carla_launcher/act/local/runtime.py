@@ -5,10 +5,10 @@ Builds their command lines. All programs end with the launcher, even if it is ki
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from carla_launcher import simulators
 from carla_launcher.act import container_words
 from carla_launcher.act.command import Command, began_s, sections_of
 from carla_launcher.act.local.processes import Program, Shims
@@ -31,18 +31,15 @@ class LocalRuntime:
         limits: LauncherConfig,
         *,
         show: bool = True,
-        interpreter: tuple[str, ...] = (sys.executable,),
         beside: Callable[[int], Program] | None = None,
     ) -> None:
         """Start nothing yet.
 
         Args:
             show: copy the agent's output to this terminal.
-            interpreter: command that runs ``-m carla_td3`` and ``-m carla_lite``.
             beside: returns what a simulator's number is driven by; None for the agent, or the command of ``spec``.
         """
-        self._spec, self._limits, self._beside = spec, limits, beside
-        self._show, self._interpreter = show, interpreter
+        self._spec, self._limits, self._show, self._beside = spec, limits, show, beside
         self._shims = Shims(spec.inherited)
 
     def start(self, start: Start) -> Child:
@@ -77,7 +74,7 @@ class LocalRuntime:
         spec, limits = self._spec, self._limits.simulator
         return Program(
             role=Role.SIMULATOR,
-            command=spec.simulator.command(limits, start.quality, spec.address_of(start.number), self._interpreter),
+            command=spec.simulator.command(limits, start.quality, spec.address_of(start.number)),
             log=spec.simulator_log(start.number),
             grace_s=limits.stop_grace_s,
             environment={"PYTHONUNBUFFERED": "1"},
@@ -131,7 +128,7 @@ class LocalRuntime:
         where_else = {"CARLA_OTHERS": others} if spec.simulator.ours else {}
         return Program(
             role=Role.AGENT,
-            command=(*self._interpreter, "-m", "carla_td3", "train", *where, *resume, *spec.agent_options),
+            command=(*simulators.INTERPRETER, "-m", "carla_td3", "train", *where, *resume, *spec.agent_options),
             log=spec.run.logs / "agent.log",
             grace_s=grace_s,
             environment={

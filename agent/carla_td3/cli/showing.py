@@ -18,6 +18,7 @@ import typer
 
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
+from carla_run.readers import read_text
 from carla_run.signals import wait_or_kill
 from carla_td3.collector.parent import die_with_parent
 
@@ -83,7 +84,7 @@ def _page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
     """Serve the live page of a folder by the launcher's own command while the block lasts."""
     run = RunPaths(folder)
     run.logs.mkdir(parents=True, exist_ok=True)
-    before = _address(run)  # a killed page leaves its address
+    before = read_text(run.page_address)  # a killed page leaves its address
     words = [sys.executable, "-m", "carla_launcher", "dashboard", run.path.name, "--runs-dir", str(run.path.parent)]
     page = subprocess.Popen(
         [*words, "--port", str(port)],
@@ -94,7 +95,7 @@ def _page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
     )
     try:
         until_s = time.monotonic() + PAGE_STARTS_S
-        while _address(run) in (None, before) and page.poll() is None and time.monotonic() < until_s:
+        while read_text(run.page_address) in ("", before) and page.poll() is None and time.monotonic() < until_s:
             time.sleep(POLL_S)
         if page.poll() is not None and needed:
             raise typer.Exit(Exit.BAD_CONFIG)  # its own words are above
@@ -102,10 +103,3 @@ def _page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
     finally:
         page.send_signal(signal.SIGINT)
         wait_or_kill(page, PAGE_STOPS_S)
-
-
-def _address(run: RunPaths) -> str | None:
-    try:
-        return run.page_address.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from carla_launcher.decide.detectors.expectations import PHASES, BandKey
+from carla_launcher.decide.holders import OURS
 from carla_launcher.decide.ladder import Ladder, RungStep, merged_values
 from carla_launcher.observe.pools import (
     UNKNOWN,
@@ -25,7 +26,6 @@ from carla_launcher.observe.pools import (
 from carla_launcher.sizes import DEVICE, Simulator, Sizes, SizesOf, Values
 from carla_run.memory.room import missing
 
-_BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)
 _OWNERS = {"ram:agent": (OwnerKind.AGENT,), "ram:simulator": (OwnerKind.SIMULATOR,)}
 """Pools that hold only one program of the run. The disk holds only the agent's files; all other RAM holds both."""
 
@@ -221,7 +221,7 @@ def uses_pool(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool
     """
     if kind is PoolKind.VRAM:
         return pool in (kind.value, cards.pool_of(owner))
-    return owner in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else _BOTH)
+    return owner in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else OURS)
 
 
 def pools_of(owner: OwnerKind, kind: PoolKind, reading: Reading, cards: Cards) -> tuple[Pool, ...]:
@@ -257,11 +257,10 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
 
 def foreign_items(pool: Pool) -> list[PoolItem]:
     """Return the memory that other programs hold, by name, and the rest without a known process."""
-    ours = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
-    lines = [PoolItem(owner.name, owner.held) for owner in pool.owners if owner.kind not in ours]
+    lines = [PoolItem(owner.name, owner.held) for owner in pool.owners if owner.kind not in OURS]
     if pool.total.mib is None or pool.free.mib is None:
         return lines
-    if any(owner.held.mib is None for owner in pool.owners if owner.kind in ours):
+    if any(owner.held.mib is None for owner in pool.owners if owner.kind in OURS):
         return lines  # the rest may be this run's own
     rest = pool.total.mib - pool.free.mib - sum(owner.held.mib or 0.0 for owner in pool.owners)
     return [*lines, PoolItem("others, unnamed", Figure(round(rest, 1), Provenance.ESTIMATED))] if rest >= 1 else lines

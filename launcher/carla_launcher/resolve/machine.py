@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from carla_launcher.act.compose.runtime import ComposeRuntime
 
 CARLA_PORT = 2000
-OWNER_OF = {Role.SIMULATOR: OwnerKind.SIMULATOR, Role.AGENT: OwnerKind.AGENT}
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,8 @@ def resolve(
     if spec.in_containers:
         stack = compose_of(spec, limits)
         obstacle, note = stack.obstacle, stack.not_counted
-        expected |= {} if note else _containers_mib(stack)
+        # A plan needs the containers' limits before the containers exist.
+        expected |= {} if note else {OwnerKind(role.value): mib for role, mib in stack.memory_limits_mib().items()}
         stack.close()
     if expected:
         memory.expect_containers(expected)
@@ -187,9 +187,3 @@ def _footprint(spec: RunSpec, settings: Sequence[str], stack: ComposeRuntime | N
     stack.expect_images(Role.AGENT)
     command, environment = stack.agent_command(), stack.environment
     return Footprint(stack.config_inside(), command, settings, environment=environment, explain=explanation)
-
-
-def _containers_mib(stack: ComposeRuntime) -> dict[OwnerKind, float]:
-    """Return the containers' memory limits in MiB, which a plan needs before the containers exist."""
-    found = stack.memory_limits_mib()
-    return {kind: found[role] for role, kind in OWNER_OF.items() if role in found}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +84,7 @@ def effects(
     if command is not None:
         agent = CommandMonitor(spec.run, command.file, command.folder, spec.run.logs / "agent.log", say)
         requests = CommandRequests(spec.run, command.file, command.folder, agent)
-    expected = _expectations(plan, spec.agent_in_container)
+    expected = expectations(plan, spec)
     diagnostician = Diagnostician(limits, expected)
     return Effects(
         runtime=runtime,
@@ -101,11 +102,17 @@ def effects(
     )
 
 
-def _expectations(plan: PlanResult, in_container: bool) -> Expectations:
-    """Return what diagnosis measures against; of a program that tells of no ticks, none is expected in any time."""
+def expectations(plan: PlanResult, spec: RunSpec) -> Expectations:
+    """Return what diagnosis measures against.
+
+    No tick is expected in any time of a program that tells of none, nor where the launcher sees no simulator: on a
+    cluster a collector may wait for a node, and the agent itself gives it up.
+    """
     base, keys = plan.situation.base, plan.program.keys
     timeout_s, margin_s = (float(base.get(key, "inf")) for key in (keys.tick_timeout_s, keys.tick_margin_s))
-    return Expectations(timeout_s, margin_s, plan.program.exits, in_container)
+    if not spec.sees_simulator:
+        timeout_s = math.inf
+    return Expectations(timeout_s, margin_s, plan.program.exits, spec.agent_in_container)
 
 
 def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:

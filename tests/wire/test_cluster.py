@@ -202,6 +202,19 @@ def test_the_launcher_runs_the_agent_here_and_shows_where_its_collectors_are(
     assert "collector 1 on" in (launched.run / "report.html").read_text()
 
 
+def test_a_run_whose_collectors_have_no_node_waits_for_the_agents_patience_and_ends_for_want_of_a_simulator(
+    cluster: Any, launch: Launch
+) -> None:
+    launched = launch(
+        *(400, "--cluster", cluster.address, "--simulator", "carla-lite", "--device", "cpu", "--"),
+        *("--set", "simulator.timeout_s=1", "--set", "simulator.patience_s=20"),
+    )
+    out, _ = launched.process.communicate(timeout=LONG_S)
+    assert launched.process.returncode == Exit.NO_SIMULATOR, out
+    assert "had a simulator free for collector 0" in out
+    assert not launched.events("finding", diagnosis="simulator_hang")
+
+
 def nodes_of(run: Path) -> list[dict[str, Any]]:
     path = RunPaths(run).nodes
     return list(json.loads(path.read_text())) if path.exists() else []

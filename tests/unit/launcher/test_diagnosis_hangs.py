@@ -5,15 +5,23 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from carla_launcher import wiring
 from carla_launcher.decide.detectors.causes import Cause
 from carla_launcher.observe.observation import Observation, Sign
+from carla_launcher.options import RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.resolve.footprint import program
+from carla_launcher.resolve.machine import spec_of
 from carla_run.events import CollectorEnd, CollectorRestarted
 from carla_run.heartbeat import CollectorFigures, CollectorState
+from carla_run.paths import RunPaths
 from tests.unit.launcher.seen import (
     TIMEOUT_S,
     Told,
@@ -143,6 +151,21 @@ def test_a_collector_that_goes_to_another_town_may_take_a_time_out_to_load_it() 
     time_s, _ = first(reported, Cause.SIMULATOR_HANG)
     assert 2 * TIMEOUT_S < time_s - 102 <= 2 * TIMEOUT_S + 5
     assert causes(reported) == {Cause.SIMULATOR_HANG}
+
+
+@pytest.mark.parametrize("drove_s", [0.0, 100.0])
+def test_a_collector_on_a_cluster_waits_for_a_node_as_long_as_the_agent_lets_it(drove_s: float, tmp_path: Path) -> None:
+    keys = {"simulator.timeout_s": TIMEOUT_S, "collector.hang_margin_s": 5.0}
+    plan: Any = SimpleNamespace(situation=SimpleNamespace(base=keys), program=program())
+    options = RunOptions(cluster="auto", runtime=RuntimeKind.PROCESS, simulator=SimulatorKind.ELSEWHERE)
+    expected = wiring.expectations(plan, spec_of(RunPaths(tmp_path), options))
+
+    def look(time_s: float) -> Observation:
+        seen = replace(driving(min(time_s, drove_s)), time_s=time_s)
+        return with_beat(seen, state="connecting", tick_outstanding_s=0.0) if time_s > drove_s else seen
+
+    assert first(diagnosed(map(look, seconds(300))), Cause.SIMULATOR_HANG), "where the launcher has a simulator"
+    assert not diagnosed(map(look, seconds(1000)), expected)
 
 
 def test_a_hang_after_the_log_told_of_no_video_memory_is_that() -> None:

@@ -28,7 +28,7 @@ class Expectations:
     """The agent's time-outs.
 
     Attributes:
-        timeout_s: time after which the client gives up a call.
+        timeout_s: time after which the client gives up a call; infinite if no ticks are expected.
         collector_margin_s: time after that at which the agent replaces a hung collector itself.
         exits: what the agent's exit codes say; any other one is a crash.
         in_container: each start of the agent makes a container.

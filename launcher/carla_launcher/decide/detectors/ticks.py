@@ -91,7 +91,7 @@ class TickDetector:
         # The first connection may take a whole time-out if the simulator didn't answer yet; so may loading the map of
         # another town.
         patient = self._moved or not (self._ticked or self._fresh)
-        limit_s = self._limit_s + self._timeout_s * patient
+        limit_s = self._limit_s + (self._timeout_s if patient else 0.0)
         if waited_s <= limit_s:
             return None
         connects = beat.collector.state is CollectorState.CONNECTING

@@ -31,6 +31,7 @@ from carla_launcher.show.status import status
 from carla_run.exits import Exit
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
+from tests.unit.beats import BEAT
 
 SAID = Path(__file__).with_name("slurm_said")
 STEPS = {"oom": "1", "limit": "2", "nodefail": "3", "cancel": "4", "killstep": "5", "preempted": "6"}
@@ -157,6 +158,16 @@ def test_steps_that_fail_without_getting_anywhere_end_the_job() -> None:
     assert next_of(ended((End.KILLED, 5), *stuck[1:-1], (End.KILLED, 6))) == (Next.AGAIN, 0)
 
 
+def test_time_limits_without_any_step_in_between_end_the_job() -> None:
+    short = [(End.TIME_LIMIT, 0)] * WITHOUT_PROGRESS
+    assert next_of(ended(*short)) == (Next.OVER, Exit.BUDGET_SPENT)
+    assert next_of(ended(*short[:-1], (End.CRASHED, 0))) == (Next.OVER, Exit.BUDGET_SPENT)
+    assert next_of(ended(*short[:-1], (End.TIME_LIMIT, 9))) == (Next.REQUEUE, Exit.STOPPED)
+    untold = [(End.TIME_LIMIT, None)] * WITHOUT_PROGRESS
+    assert next_of(ended(*untold)) == (Next.REQUEUE, Exit.STOPPED), "a command may be further without a step"
+    assert next_of(ended(*[(End.PREEMPTED, 0)] * WITHOUT_PROGRESS)) == (Next.REQUEUE, Exit.STOPPED)
+
+
 IN_A_STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "n1", "SLURM_MEM_PER_NODE": "2048"}
 
 
@@ -222,6 +233,16 @@ def test_a_step_in_which_no_launcher_began_counts_too(run: RunPaths) -> None:
         steps = record.ended(run, 1, "7", 0, 1.0)
     assert next_of(steps) == (Next.OVER, Exit.BUDGET_SPENT)
     assert len(read_lines(run.slurm / "steps.jsonl")) == 2 * WITHOUT_PROGRESS
+
+
+def test_the_step_that_was_reached_is_0_before_the_first_start_and_unknown_of_a_program_that_tells_none(
+    run: RunPaths,
+) -> None:
+    assert record.ended(run, 1, "7", 0, 1.0)[-1].at_step == 0
+    run.heartbeat.write_text(replace(BEAT, step=0, total_steps=0).json(), encoding="utf-8")
+    assert record.ended(run, 1, "7", 0, 2.0)[-1].at_step is None
+    run.heartbeat.write_text(replace(BEAT, step=0, total_steps=9).json(), encoding="utf-8")
+    assert record.ended(run, 1, "7", 0, 3.0)[-1].at_step == 0
 
 
 def test_cancelled_job_is_told_by_what_it_left(run: RunPaths) -> None:

@@ -155,6 +155,21 @@ def test_an_option_of_sbatchs_that_a_runs_job_cannot_have_is_refused_in_one_sent
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("time", "seconds"), [("4", 240), ("5", 300), ("4:30", 270), ("0:04:00", 240), ("0-0:05", 300), ("0-0:0:30", 30)]
+)
+def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(time: str, seconds: int) -> None:
+    said = CliRunner().invoke(app, ["submit", "--dry-run", "--time", time])
+    assert said.exit_code == Exit.BAD_CONFIG
+    assert f"--time {time} is {seconds} s, expected more than the 300 s of --warn" in said.stderr
+    assert len(said.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("time", ["6", "5:01", "24:00:00", "0:05:01", "1-0", "0-1", "1-2:03:04", "0", "UNLIMITED"])
+def test_a_longer_time_limit_and_none_are_taken(time: str) -> None:
+    assert CliRunner().invoke(app, ["submit", "--dry-run", "--time", time]).exit_code == 0
+
+
 def test_an_array_that_sbatch_would_read_from_the_environment_is_refused_as_well(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["submit", "--dry-run"], env={"SBATCH_ARRAY_INX": "0-3"})
     assert said.exit_code == Exit.BAD_CONFIG

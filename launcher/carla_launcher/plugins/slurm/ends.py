@@ -10,7 +10,7 @@ from carla_run.enums import StrEnum
 from carla_run.exits import Exit, exit_in_words
 
 WITHOUT_PROGRESS = 5
-"""Number of failed steps in a row without progress after which the job ends."""
+"""Number of steps in a row that failed or met the time limit without progress, after which the job ends."""
 FAILED = (End.OUT_OF_MEMORY, End.KILLED, End.CRASHED)
 """Ends after which the job keeps its nodes, and the run resumes at once."""
 
@@ -26,7 +26,7 @@ class JobStep:
         began_s: seconds since 1970, like ``ended_s``, which is None while no end is recorded.
         memory_mib: the job's memory limit on that node; None without a limit.
         log_at: length of the job's log when the step began.
-        at_step: training step that was reached at the end.
+        at_step: training step that was reached at the end; None if the program tells of none.
     """
 
     job: str
@@ -146,13 +146,24 @@ def _by_code(code: int | None) -> End:
 def next_of(steps: Sequence[JobStep]) -> tuple[Next, int]:
     """Return what the job does after the last step, and its exit code if it ends."""
     last = steps[-1]
+    if is_stuck(steps):
+        return Next.OVER, int(Exit.BUDGET_SPENT)
     if last.end in (End.TIME_LIMIT, End.PREEMPTED):
         return Next.REQUEUE, int(Exit.STOPPED)
     if last.end in FAILED:
-        tried = 0
-        for each in reversed(steps):
-            if each.end not in FAILED or each.at_step != last.at_step:
-                break
-            tried += 1
-        return (Next.OVER, int(Exit.BUDGET_SPENT)) if tried >= WITHOUT_PROGRESS else (Next.AGAIN, 0)
+        return Next.AGAIN, 0
     return Next.OVER, int(last.code or 0) if last.end is End.STOPPED else 0
+
+
+def is_stuck(steps: Sequence[JobStep]) -> bool:
+    """Return whether the last steps failed or met the time limit, again and again without progress.
+
+    A time limit doesn't count if the program tells of no steps.
+    """
+    last, tried = steps[-1], 0
+    for each in reversed(steps):
+        limited = each.end is End.TIME_LIMIT and each.at_step is not None
+        if not (limited or each.end in FAILED) or each.at_step != last.at_step:
+            break
+        tried += 1
+    return tried >= WITHOUT_PROGRESS

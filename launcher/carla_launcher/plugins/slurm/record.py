@@ -65,7 +65,8 @@ def end(run: RunPaths, step: JobStep, now_s: float, seen: Evidence) -> JobStep:
     """Record how a step ended, and return the step with its end."""
     code = seen.code if seen.launcher_code is None else seen.launcher_code
     beat = read_heartbeat(run.heartbeat)
-    ended = replace(step, ended_s=now_s, end=end_of(step, seen), code=code, at_step=None if beat is None else beat.step)
+    at_step = 0 if beat is None else beat.step if beat.step or beat.total_steps else None
+    ended = replace(step, ended_s=now_s, end=end_of(step, seen), code=code, at_step=at_step)
     _write(run, {name: getattr(ended, name) for name in (*WHO, "ended_s", "end", "code", "at_step")})
     return ended
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 ARRAY = (
@@ -25,6 +26,9 @@ SET_OUTSIDE = {"SBATCH_ARRAY_INX": ARRAY}
 """Variables that sbatch reads as options."""
 
 
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
 def refusal(options: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return why a job can't have one of these options of sbatch, with advice; empty if it can have all.
 
@@ -39,6 +43,29 @@ def refusal(options: Sequence[str], environment: Mapping[str, str]) -> str:
         if environment.get(variable):
             return f"{variable} is {environment[variable]!r} in the environment: {reason}; unset {variable}."
     return ""
+
+
+def time_refusal(time: str | None, warn_s: int) -> str:
+    """Return why a job can't have a time limit, with advice; empty if it can, and for what only Slurm can read."""
+    limit_s = _seconds(time or "")
+    if not 0 < limit_s <= warn_s:
+        return ""
+    return (
+        f"--time {time} is {limit_s} s, expected more than the {warn_s} s of --warn, since the run stops that long "
+        "before the time limit: give a longer --time, or a shorter --warn."
+    )
+
+
+def _seconds(time: str) -> int:
+    """Return a time limit in Slurm's notation in seconds: minutes, or hours after days; 0 for none or unknown."""
+    if (found := _TIME.fullmatch(time)) is None:
+        return 0
+    days, *rest = found.groups()
+    parts = [int(part) for part in rest if part is not None]
+    if days is None and len(parts) < len(rest):
+        parts.insert(0, 0)  # minutes, minutes:seconds
+    hours, minutes, seconds = (*parts, 0, 0)[:3]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _name(option: str) -> str:

@@ -34,7 +34,8 @@ def check(job: JobOptions, environment: Mapping[str, str], words: Sequence[str] 
     Raises:
         RefusedError: one sentence, with advice.
     """
-    if refused := sbatch_options.refusal(job.more, environment):
+    refused = sbatch_options.refusal(job.more, environment) or sbatch_options.time_refusal(job.time, job.warn_s)
+    if refused:
         raise RefusedError(refused)
     if runs_command(words) and (job.nodes > 1 or job.collectors is not None):
         raise RefusedError("--nodes and --collectors are for the agent: a command runs on one node.")

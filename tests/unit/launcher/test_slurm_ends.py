@@ -29,6 +29,7 @@ from carla_launcher.show import report
 from carla_launcher.show.dashboard import figures
 from carla_launcher.show.status import status
 from carla_run.exits import Exit
+from carla_run.locks import Lock
 from carla_run.paths import RunPaths
 from carla_run.readers import read_lines
 from tests.unit.beats import BEAT
@@ -243,6 +244,35 @@ def test_the_step_that_was_reached_is_0_before_the_first_start_and_unknown_of_a_
     assert record.ended(run, 1, "7", 0, 2.0)[-1].at_step is None
     run.heartbeat.write_text(replace(BEAT, step=0, total_steps=9).json(), encoding="utf-8")
     assert record.ended(run, 1, "7", 0, 3.0)[-1].at_step == 0
+
+
+def test_a_job_that_is_refused_ends_with_its_own_code_and_leaves_the_step_of_another_job_its_end(run: RunPaths) -> None:
+    record.begin(run, IN_A_STEP, 100.0)
+    record.log_of(run, "7").write_text("StepId=7.0 exceeded memory limit (3 > 2), being killed\n", encoding="utf-8")
+    refused = record.ended(run, Exit.BAD_CONFIG, "8", 0, 200.0)
+    assert [(each.job, each.end, each.code) for each in refused] == [
+        ("7", End.OUT_OF_MEMORY, None),
+        ("8", End.STOPPED, Exit.BAD_CONFIG),
+    ]
+    assert record.steps(run) == refused
+    assert next_of(refused) == (Next.OVER, Exit.BAD_CONFIG)
+
+
+def test_a_life_of_a_job_that_is_refused_leaves_the_step_of_the_life_before_its_end(run: RunPaths) -> None:
+    record.begin(run, IN_A_STEP, 100.0)
+    refused = record.ended(run, Exit.BAD_CONFIG, "7", 1, 200.0)
+    assert [(each.restart, each.end) for each in refused] == [(0, End.NODE_FAILURE), (1, End.STOPPED)]
+
+
+def test_a_job_that_is_refused_while_another_drives_the_run_leaves_its_step_open(run: RunPaths) -> None:
+    record.begin(run, IN_A_STEP, 100.0)
+    driving = Lock(run.launcher_lock)
+    refused = record.ended(run, Exit.BAD_CONFIG, "8", 0, 200.0)
+    driving.release()
+    assert [(each.job, each.end) for each in refused] == [("7", None), ("8", End.STOPPED)]
+    killed = record.ended(run, 137, "7", 0, 300.0)
+    assert next_of(killed) == (Next.AGAIN, 0)
+    assert [(each.job, each.end) for each in record.steps(run)] == [("7", End.KILLED), ("8", End.STOPPED)]
 
 
 def test_cancelled_job_is_told_by_what_it_left(run: RunPaths) -> None:

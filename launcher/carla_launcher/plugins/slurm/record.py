@@ -22,6 +22,7 @@ from carla_launcher.plugins.slurm.answers import End, Job, accounts_of, job_of
 from carla_launcher.plugins.slurm.ends import Evidence, JobStep, end_of
 from carla_run.files import append_line
 from carla_run.heartbeat import read_heartbeat
+from carla_run.locks import is_held
 from carla_run.paths import RunPaths
 from carla_run.readers import LinesRead, last_lines, number, read_lines, read_object, tail
 
@@ -45,9 +46,7 @@ def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> JobSte
     job, name = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
     if not job or not name:
         return None
-    before = steps(run)
-    if before and before[-1].end is None:
-        before[-1] = end(run, before[-1], now_s, _evidence(run, before[-1]))
+    before = _closed(run, now_s)
     log = log_of(run, job)
     restart, node = int(environment.get("SLURM_RESTART_COUNT") or 0), environment.get("SLURMD_NODENAME", "?")
     step = JobStep(job, name, restart, node, now_s, allotted_mib(environment), _size(log))
@@ -74,14 +73,23 @@ def end(run: RunPaths, step: JobStep, now_s: float, seen: Evidence) -> JobStep:
 def ended(run: RunPaths, code: int, job: str, restart: int, now_s: float) -> list[JobStep]:
     """Record that the present step ended with srun's exit code; return all steps of the run.
 
-    A step in which no launcher started, for example since its node failed, counts as well.
+    A step in which no launcher started, for example since its node failed or the run was refused, counts as well. What
+    is returned has the present step last, whatever another job of this run recorded meanwhile.
     """
     known = steps(run)
-    if not known or known[-1].end is not None:
-        known.append(JobStep(job, "?", restart, "?", now_s))
-        _write(run, {name: value for name, value in asdict(known[-1]).items() if value is not None})
-    known[-1] = end(run, known[-1], now_s, _evidence(run, known[-1], code))
-    return known
+    own = [each for each in known if each.end is None and (each.job, each.restart) == (job, restart)]
+    if not own:
+        if not is_held(run.launcher_lock):  # else it may be that another job's step still runs
+            known = _closed(run, now_s)
+        own = [JobStep(job, "?", restart, "?", now_s)]
+        _write(run, {name: value for name, value in asdict(own[0]).items() if value is not None})
+    others = [each for each in known if each is not own[-1]]
+    return [*others, end(run, own[-1], now_s, _evidence(run, own[-1], code))]
+
+
+def _closed(run: RunPaths, now_s: float) -> list[JobStep]:
+    """Record how each step ended whose end nothing recorded; return all steps."""
+    return [each if each.end is not None else end(run, each, now_s, _evidence(run, each)) for each in steps(run)]
 
 
 def recorded_steps(run: RunPaths) -> list[JobStep]:
@@ -102,14 +110,16 @@ def damaged(run: RunPaths) -> list[str]:
 
 
 def steps(run: RunPaths, read: LinesRead | None = None) -> list[JobStep]:
-    """Return the recorded steps in order; the last one may still run. ``read`` counts lines that are no such step."""
+    """Return the recorded steps in order; one without an end may still run. ``read`` counts lines that are no step."""
     found: list[JobStep] = []
     read = read or LinesRead(STEPS)
     for row in read_lines(run.slurm / STEPS, read):
-        ends = bool(found) and all(row.get(name) == getattr(found[-1], name) for name in WHO) and "began_s" not in row
+        ended = [n for n, each in enumerate(found) if all(row.get(name) == getattr(each, name) for name in WHO)]
         try:
-            step = _STEP.validate_python({**asdict(found[-1]), **row} if ends else row)
-            found[-1:] = [step] if ends else [*found[-1:], step]
+            if ended and "began_s" not in row:
+                found[ended[-1]] = _STEP.validate_python({**asdict(found[ended[-1]]), **row})
+            else:
+                found.append(_STEP.validate_python(row))
         except ValidationError:
             read.damaged += 1
     return found

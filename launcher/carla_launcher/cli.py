@@ -202,7 +202,8 @@ def submit(
     if dry_run:
         print(text, end="")
     else:
-        print(f"launcher: job {slurm.submit(run, text)} of run {run.path}; look with: status {run.path.name}")
+        waits = slurm.waits_for(run)
+        print(f"launcher: job {slurm.submit(run, text)} of run {run.path}{waits}; look with: status {run.path.name}")
 
 
 @app.command()

@@ -6,6 +6,7 @@ SIGTERM, ``-end`` when its step had ended, ``-now`` a while later; the logs are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from carla_launcher.plugins.slurm.answers import (
     moment,
 )
 from carla_launcher.plugins.slurm.ends import WITHOUT_PROGRESS, Evidence, JobStep, Next, end_of, next_of
+from carla_launcher.plugins.slurm.submit import waits_for
 from carla_launcher.show import report
 from carla_launcher.show.dashboard import figures
 from carla_launcher.show.status import status
@@ -289,6 +291,55 @@ def test_status_of_a_job_without_slurms_answer(run: RunPaths, monkeypatch: pytes
     seen = record.seen(run)
     assert seen is not None
     assert (seen["job"], seen["state"], seen["lines"]) == ("7", None, ["one", "two"])
+
+
+Slurm = Callable[..., None]
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """Have Slurm say which state each of its jobs has: ``slurm(job_7="RUNNING")``."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    scontrol = tmp_path / "scontrol"
+
+    def say(**states: str) -> None:
+        cases = "".join(f"*' {job[4:]}') echo JobState={state} ;; " for job, state in states.items())
+        scontrol.write_text(f'#!/bin/sh\ncase "$*" in {cases} esac\n', encoding="utf-8")
+        scontrol.chmod(0o755)
+
+    return say
+
+
+def test_status_shows_the_job_that_drives_and_not_the_one_that_was_submitted_behind_it(
+    run: RunPaths, slurm: Slurm
+) -> None:
+    def shown() -> tuple[str, str | None]:
+        seen = record.seen(run)
+        assert seen is not None
+        return seen["job"], seen["state"]
+
+    record.begin(run, IN_A_STEP, 100.0)
+    (run.slurm / "job.json").write_text('{"job": "8"}', encoding="utf-8")
+    slurm(job_7="RUNNING", job_8="PENDING")
+    assert shown() == ("7", "RUNNING")
+    slurm()
+    assert shown() == ("7", None)
+    record.ended(run, 75, "7", 0, 200.0)
+    slurm(job_7="PENDING", job_8="PENDING")
+    assert shown() == ("7", "PENDING")
+    slurm(job_7="COMPLETED", job_8="PENDING")
+    assert shown() == ("8", "PENDING")
+    slurm()
+    assert shown() == ("8", None)
+
+
+def test_a_submission_says_which_job_has_the_run_already(run: RunPaths, slurm: Slurm) -> None:
+    assert waits_for(run) == ""
+    record.begin(run, IN_A_STEP, 100.0)
+    slurm(job_7="RUNNING")
+    assert waits_for(run) == ", which waits until job 7 (RUNNING) of the same run has ended"
+    slurm(job_7="CANCELLED")
+    assert waits_for(run) == ""
 
 
 def test_status_and_report_name_each_end(run: RunPaths) -> None:

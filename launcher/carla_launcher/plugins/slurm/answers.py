@@ -54,6 +54,11 @@ class Job:
     preempted: bool = False
     step_signal: int = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether it has ended and won't be started again."""
+        return self.state in ("COMPLETED", "FAILED", "REVOKED") or (self.state in _STATES and self.state != "REQUEUED")
+
 
 @dataclass(frozen=True)
 class Account:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -93,12 +93,12 @@ def _closed(run: RunPaths, now_s: float) -> list[JobStep]:
 
 
 def recorded_steps(run: RunPaths) -> list[JobStep]:
-    """Return the steps in order; the last one with its end, even if the script had no time to record it."""
+    """Return the steps in order, with their ends, even if the script had no time to record one."""
     found = steps(run)
-    if found and found[-1].end is None:
-        evidence = _evidence(run, found[-1])
-        if evidence.at_signal is not None and evidence.at_signal.state != "RUNNING":
-            found[-1] = replace(found[-1], end=end_of(found[-1], evidence))
+    for place, each in enumerate(found):
+        evidence = None if each.end is not None else _evidence(run, each)
+        if evidence is not None and evidence.at_signal is not None and evidence.at_signal.state != "RUNNING":
+            found[place] = replace(each, end=end_of(each, evidence))
     return found
 
 
@@ -131,11 +131,12 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
     The keys are ``job``, its ``state``, ``reason``, ``restarts``, ``nodes`` and ``until_s`` (None if Slurm doesn't
     answer or no longer knows the job), ``ends`` (a sentence per step), ``log``, and its last ``lines``.
     """
-    known, submitted = recorded_steps(run), read_object(run.slurm / "job.json")
-    job = str(submitted.get("job") or (known[-1].job if known else ""))
-    if not job:
+    known = recorded_steps(run)
+    named, running = _jobs(run, known), [each.job for each in known if each.end is None]
+    if not named:
         return None
-    now = ask(job)
+    unknown = (running or named)[-1], None
+    job, now = next(_active(named), unknown)
     log = log_of(run, job)
     return {
         "job": job,
@@ -144,6 +145,28 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
         "log": str(log),
         "lines": last_lines(log, LOG_LINES).splitlines(),
     }
+
+
+def active_job(run: RunPaths) -> tuple[str, Job] | None:
+    """Return a run's job that Slurm has, and its state; the one that drives before one that waits. None without any."""
+    return next(_active(_jobs(run, recorded_steps(run))), None)
+
+
+def waiting_job(run: RunPaths) -> str:
+    """Return a run's job that Slurm will start; empty if there is none, or if Slurm doesn't answer."""
+    return next((job for job, now in _active(_jobs(run, recorded_steps(run))) if now.state == "PENDING"), "")
+
+
+def _jobs(run: RunPaths, known: Sequence[JobStep]) -> list[str]:
+    """Return the jobs that may have the run now: that of an open step, of the last step, and the one submitted last."""
+    submitted = str(read_object(run.slurm / "job.json").get("job") or "")
+    named = [*(each.job for each in known if each.end is None), *(each.job for each in known[-1:]), submitted]
+    return list(dict.fromkeys(filter(None, named)))
+
+
+def _active(jobs: Sequence[str]) -> Iterator[tuple[str, Job]]:
+    """Yield those of the jobs that haven't ended, with their state."""
+    return ((job, now) for job in jobs if (now := ask(job)) is not None and not now.is_over)
 
 
 def ask(job: str) -> Job | None:

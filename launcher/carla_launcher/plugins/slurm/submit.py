@@ -13,7 +13,7 @@ from pathlib import Path
 import jinja2
 
 from carla_launcher.options import JobOptions, RefusedError
-from carla_launcher.plugins.slurm import sbatch_options
+from carla_launcher.plugins.slurm import record, sbatch_options
 from carla_launcher.plugins.slurm.answers import FIELDS
 from carla_run import formats
 from carla_run.files import write_whole
@@ -87,6 +87,14 @@ def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
             fields=FIELDS,
         )
     )
+
+
+def waits_for(run: RunPaths) -> str:
+    """Return which job has this run already, as the end of a sentence; empty if none has."""
+    if (found := record.active_job(run)) is None:
+        return ""
+    job, now = found
+    return f", which waits until job {job} ({now.state}) of the same run has ended"
 
 
 def submit(run: RunPaths, text: str) -> str:

@@ -9,6 +9,7 @@ import time
 
 import psutil
 
+from carla_launcher import hooks
 from carla_launcher.act.compose import project
 from carla_launcher.act.launcher_state import UnusableStateError
 from carla_launcher.act.leftovers import await_leftovers, owner_of
@@ -30,7 +31,7 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
     """Stop a run and return a sentence on the result.
 
     Raises:
-        ExitError: it still runs.
+        ExitError: it still runs, or its job is queued and will start it again.
         StartError: its containers can't be removed.
     """
     patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + LIMIT_S + MARGIN_S
@@ -57,6 +58,9 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
     _remove_containers(stopped, limits)
     if was_held and read_object(stopped.launcher_state).get("state", "stopped") != "stopped":
         write_report(stopped)  # a killed launcher wrote none
+    if job := hooks.waiting_job(stopped):
+        said = f"{stopped.path} is down, but its job {job} waits in Slurm's queue and starts it: scancel {job}."
+        raise ExitError(said, Exit.BAD_CONFIG)
     return f"{stopped.path} is down." if was_held else f"{stopped.path} was down already."
 
 

@@ -100,6 +100,12 @@ def job(run: RunPaths) -> dict[str, Any] | None:
     return found
 
 
+def waiting_job(run: RunPaths) -> str:
+    """Return the batch job that waits in a queue and will start the run; empty without one."""
+    slurm = plugin("slurm")
+    return "" if slurm is None else str(slurm.waiting_job(run))
+
+
 def steps(run: RunPaths) -> list[Any]:
     """Return the steps of a run's batch jobs, for the report."""
     slurm = plugin("slurm")

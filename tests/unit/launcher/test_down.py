@@ -81,6 +81,21 @@ def test_what_a_killed_launcher_left_is_waited_for(run: RunPaths, launch: Launch
     assert down.run(run, LIMITS) == f"{run.path} was down already."
 
 
+def test_a_run_whose_job_waits_in_the_queue_is_not_reported_as_down_for_good(
+    run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\necho JobState=PENDING Restarts=1\n", encoding="utf-8")
+    scontrol.chmod(0o755)
+    run.slurm.mkdir()
+    (run.slurm / "job.json").write_text('{"job": "7"}', encoding="utf-8")
+    with pytest.raises(ExitError, match=r"is down, but its job 7 waits in Slurm's queue and starts it: scancel 7\.$"):
+        down.run(run, LIMITS)
+    scontrol.write_text("#!/bin/sh\necho JobState=CANCELLED\n", encoding="utf-8")
+    assert down.run(run, LIMITS) == f"{run.path} was down already."
+
+
 def test_a_launcher_that_doesnt_stop_is_given_both_graces_and_then_named(
     run: RunPaths, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

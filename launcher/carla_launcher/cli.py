@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 from carla_launcher.observe.pools import PoolKind
 from carla_launcher.options import JobOptions, RunOptions
 from carla_launcher.places import DEFAULT_CONFIG
-from carla_launcher.signature import asking
+from carla_launcher.signature import asking, given_options
 from carla_run.exits import Exit, ExitError
 from carla_run.paths import RUNS, RunPaths, newest_first
 from carla_run.program import interruptible
@@ -187,6 +187,7 @@ def submit(
     the job is queued again. If a run of this name exists, the job resumes it.
     """
     from carla_launcher import hooks
+    from carla_launcher.resolve.resuming import run_request
 
     slurm = hooks.needed("slurm_submit")  # draws its script with jinja2, which no other command needs
     options = words or []
@@ -198,6 +199,9 @@ def submit(
     if starts == "run" and not taken["command"] and not run.launcher_state.exists():
         raise typer.BadParameter("expected a command after a second --, as: submit -- run -- python train.py")
     slurm.check(job, os.environ, options)
+    if job.apptainer is None:  # an image may have files of its own
+        own = {name: value for name, value in taken.items() if name in RunOptions.model_fields}
+        run_request(run, given_options(RunOptions, own), resume=True, of_command=starts == "run")
     text = slurm.script(run, job, options)
     if dry_run:
         print(text, end="")

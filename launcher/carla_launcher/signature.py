@@ -10,7 +10,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, TypeVar, get_origin
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -20,6 +20,7 @@ from typer.models import ParameterInfo
 from carla_run.configuration import refusal
 
 Command = Callable[..., Any]
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def asking(
@@ -37,12 +38,7 @@ def asking(
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(**given: Any) -> Any:
-            asked = {name: value for name in declared if (value := given.pop(name)) not in (None, [])}
-            try:
-                options = model(**asked)
-            except ValidationError as error:  # a value that typer accepts and the model refuses
-                raise typer.BadParameter(f"{refusal.clause(error, model)}.") from None
-            return command(options, **given)
+            return command(given_options(model, {name: given.pop(name) for name in declared}), **given)
 
         own = dict([*inspect.signature(command, eval_str=True).parameters.items()][1:])
         declared = {name: model.model_fields[name] for name in names.split() if name not in own}
@@ -54,6 +50,18 @@ def asking(
         return run
 
     return decorate
+
+
+def given_options(model: type[Model], given: Mapping[str, Any]) -> Model:
+    """Return the options of a model that a command line gives, by name; None and no words count as not given.
+
+    Raises:
+        typer.BadParameter: typer accepts a value that the model refuses.
+    """
+    try:
+        return model(**{name: value for name, value in given.items() if value not in (None, [], ())})
+    except ValidationError as error:
+        raise typer.BadParameter(f"{refusal.clause(error, model)}.") from None
 
 
 def _parameter(name: str, field: FieldInfo, helps: Mapping[str, str | None], defaults: bool) -> inspect.Parameter:

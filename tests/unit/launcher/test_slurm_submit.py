@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from carla_launcher.act.journal import Journal
+from carla_launcher.act.launcher_state import LauncherState, ProcessState
 from carla_launcher.cli import app
 from carla_launcher.options import JobOptions, RefusedError
 from carla_launcher.plugins.slurm.submit import script, submit
@@ -190,6 +193,45 @@ def test_a_mistake_in_the_options_of_up_is_said_now_and_not_in_the_night(words: 
     said = CliRunner().invoke(app, ["submit", "--dry-run", "--", *words])
     assert said.exit_code == 2
     assert expected in said.output
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--config", "nosuch.yaml"], "nosuch.yaml: there is no such file; name the agent's YAML file"),
+        (["--launcher-config", "nosuch.yaml"], "nosuch.yaml"),
+        (["run", "--program", "nosuch.yaml", "--", "train"], "nosuch.yaml"),
+    ],
+)
+def test_what_the_launcher_would_refuse_before_it_writes_anything_isnt_submitted(
+    words: list[str], expected: str, tmp_path: Path
+) -> None:
+    said = CliRunner().invoke(app, ["submit", "--runs-dir", str(tmp_path / "runs"), "--", *words])
+    assert said.exit_code == Exit.BAD_CONFIG
+    assert expected in said.stderr
+    assert len(said.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--gpu", "0,1", "--simulator", "carla-lite", "--simulator-arg=--tick-ms=3", "--", "--set", "seed=1"],
+        ["--config", "lowmem", "--policy", "allow:smaller_batch"],
+    ],
+)
+def test_what_the_launcher_takes_is_submitted(words: list[str]) -> None:
+    said = CliRunner().invoke(app, ["submit", "--dry-run", "--", *words])
+    assert said.exit_code == 0, said.output
+
+
+def test_a_run_of_a_command_is_submitted_again_with_the_command_that_it_has(run: RunPaths) -> None:
+    run.path.mkdir(parents=True)
+    state = LauncherState("night", {"command": ["train"], "simulator": "none"}, "", 0, agent=ProcessState(1))
+    Journal(run, state, time.time).save()
+    where = ("--run-name", "night", "--runs-dir", str(run.path.parent))
+    said = CliRunner().invoke(app, ["submit", "--dry-run", *where, "--", "run"])
+    assert said.exit_code == 0, said.output
 
 
 def test_what_slurm_says_against_it_is_one_sentence(

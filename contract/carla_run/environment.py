@@ -14,6 +14,10 @@ class Variable(StrEnum):
     """
     CARLA_RUN_DIR = "CARLA_RUN_DIR"
     """The launcher sets it for a command that it runs: the run's folder, into which the command can report."""
+    CARLA_SLURM_RUN = "CARLA_SLURM_RUN"
+    """The batch script of ``submit`` sets it: the folder of the run that the job drives. Only a launcher of that run
+    records its Slurm step.
+    """
     CARLA_TM_PORT = "CARLA_TM_PORT"
     """The launcher sets it for a command that it runs: a free port for a Traffic Manager."""
     LAUNCHER_EVENT = "LAUNCHER_EVENT"

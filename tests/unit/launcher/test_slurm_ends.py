@@ -181,6 +181,11 @@ def run(tmp_path: Path) -> RunPaths:
     return run
 
 
+def begin(run: RunPaths, environment: dict[str, str], now_s: float) -> JobStep | None:
+    """Record a launcher that the run's batch script starts."""
+    return record.begin(run, {**environment, "CARLA_SLURM_RUN": str(run.path)}, now_s)
+
+
 @pytest.mark.parametrize(
     ("environment", "mib"),
     [
@@ -199,21 +204,22 @@ def run(tmp_path: Path) -> RunPaths:
 def test_allotted_memory(environment: dict[str, str], mib: float | None, run: RunPaths) -> None:
     assert allotted_mib(environment) == mib
     step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", **environment}
-    record.begin(run, step, 100.0)
+    begin(run, step, 100.0)
     assert record.steps(run)[-1].memory_mib == mib
 
 
-def test_outside_of_slurm_nothing_is_written(run: RunPaths) -> None:
-    assert record.begin(run, {}, 1.0) is None
+@pytest.mark.parametrize("environment", [{}, IN_A_STEP, {**IN_A_STEP, "CARLA_SLURM_RUN": "/runs/another"}])
+def test_outside_of_the_runs_own_job_nothing_is_written(run: RunPaths, environment: dict[str, str]) -> None:
+    assert record.begin(run, environment, 1.0) is None
     assert not list(run.path.iterdir())
     assert record.seen(run) is None
 
 
 def test_step_without_an_end_is_judged_by_the_next(run: RunPaths) -> None:
-    assert record.begin(run, IN_A_STEP, 100.0) is None
+    assert begin(run, IN_A_STEP, 100.0) is None
     log = record.log_of(run, "7")
     log.write_text("StepId=7.0 exceeded memory limit (3 > 2), being killed\n", encoding="utf-8")
-    before = record.begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1"}, 200.0)
+    before = begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1"}, 200.0)
     assert before is not None
     assert (before.end, before.ended_s) == (End.OUT_OF_MEMORY, 200.0)
     assert before.sentence == "job 7, step 0 on n1: ended by the job's memory limit of 2,048 MiB"
@@ -222,11 +228,11 @@ def test_step_without_an_end_is_judged_by_the_next(run: RunPaths) -> None:
 
 
 def test_notice_at_the_end_of_a_huge_log_counts(run: RunPaths) -> None:
-    record.begin(run, IN_A_STEP, 100.0)
+    begin(run, IN_A_STEP, 100.0)
     with record.log_of(run, "7").open("wb") as log:
         log.seek(2 << 30)
         log.write(b"\nStepId=7.0 exceeded memory limit (3 > 2), being killed\n")
-    before = record.begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1"}, 200.0)
+    before = begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1"}, 200.0)
     assert before is not None
     assert before.end is End.OUT_OF_MEMORY
 
@@ -249,7 +255,7 @@ def test_the_step_that_was_reached_is_0_before_the_first_start_and_unknown_of_a_
 
 
 def test_a_job_that_is_refused_ends_with_its_own_code_and_leaves_the_step_of_another_job_its_end(run: RunPaths) -> None:
-    record.begin(run, IN_A_STEP, 100.0)
+    begin(run, IN_A_STEP, 100.0)
     record.log_of(run, "7").write_text("StepId=7.0 exceeded memory limit (3 > 2), being killed\n", encoding="utf-8")
     refused = record.ended(run, Exit.BAD_CONFIG, "8", 0, 200.0)
     assert [(each.job, each.end, each.code) for each in refused] == [
@@ -261,13 +267,13 @@ def test_a_job_that_is_refused_ends_with_its_own_code_and_leaves_the_step_of_ano
 
 
 def test_a_life_of_a_job_that_is_refused_leaves_the_step_of_the_life_before_its_end(run: RunPaths) -> None:
-    record.begin(run, IN_A_STEP, 100.0)
+    begin(run, IN_A_STEP, 100.0)
     refused = record.ended(run, Exit.BAD_CONFIG, "7", 1, 200.0)
     assert [(each.restart, each.end) for each in refused] == [(0, End.NODE_FAILURE), (1, End.STOPPED)]
 
 
 def test_a_job_that_is_refused_while_another_drives_the_run_leaves_its_step_open(run: RunPaths) -> None:
-    record.begin(run, IN_A_STEP, 100.0)
+    begin(run, IN_A_STEP, 100.0)
     driving = Lock(run.launcher_lock)
     refused = record.ended(run, Exit.BAD_CONFIG, "8", 0, 200.0)
     driving.release()
@@ -278,7 +284,7 @@ def test_a_job_that_is_refused_while_another_drives_the_run_leaves_its_step_open
 
 
 def test_cancelled_job_is_told_by_what_it_left(run: RunPaths) -> None:
-    record.begin(run, {**IN_A_STEP, "SLURM_JOB_ID": "4"}, 100.0)
+    begin(run, {**IN_A_STEP, "SLURM_JOB_ID": "4"}, 100.0)
     (run.slurm / "job-4-0-signal.txt").write_text(said("cancel-term.txt"), encoding="utf-8")
     assert record.steps(run)[-1].end is None
     assert record.recorded_steps(run)[-1].end is End.CANCELLED
@@ -286,7 +292,7 @@ def test_cancelled_job_is_told_by_what_it_left(run: RunPaths) -> None:
 
 def test_status_of_a_job_without_slurms_answer(run: RunPaths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    record.begin(run, IN_A_STEP, 100.0)
+    begin(run, IN_A_STEP, 100.0)
     record.log_of(run, "7").write_text("one\ntwo\n", encoding="utf-8")
     seen = record.seen(run)
     assert seen is not None
@@ -318,7 +324,7 @@ def test_status_shows_the_job_that_drives_and_not_the_one_that_was_submitted_beh
         assert seen is not None
         return seen["job"], seen["state"]
 
-    record.begin(run, IN_A_STEP, 100.0)
+    begin(run, IN_A_STEP, 100.0)
     (run.slurm / "job.json").write_text('{"job": "8"}', encoding="utf-8")
     slurm(job_7="RUNNING", job_8="PENDING")
     assert shown() == ("7", "RUNNING")
@@ -335,7 +341,7 @@ def test_status_shows_the_job_that_drives_and_not_the_one_that_was_submitted_beh
 
 def test_a_submission_says_which_job_has_the_run_already(run: RunPaths, slurm: Slurm) -> None:
     assert waits_for(run) == ""
-    record.begin(run, IN_A_STEP, 100.0)
+    begin(run, IN_A_STEP, 100.0)
     slurm(job_7="RUNNING")
     assert waits_for(run) == ", which waits until job 7 (RUNNING) of the same run has ended"
     slurm(job_7="CANCELLED")
@@ -343,9 +349,9 @@ def test_a_submission_says_which_job_has_the_run_already(run: RunPaths, slurm: S
 
 
 def test_status_and_report_name_each_end(run: RunPaths) -> None:
-    record.begin(run, IN_A_STEP, 1_800_000_000.0)
+    begin(run, IN_A_STEP, 1_800_000_000.0)
     record.ended(run, 137, "7", 0, 1_800_000_061.0)
-    record.begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1", "SLURMD_NODENAME": "n<2>"}, 1_800_000_070.0)
+    begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1", "SLURMD_NODENAME": "n<2>"}, 1_800_000_070.0)
     told = figures(status(run, 1_800_000_071.0))["job"]
     assert "job 7, step 0 on n1: killed by a signal" in told
     page, text = (report.write(run).with_suffix(kind).read_text(encoding="utf-8") for kind in (".html", ".md"))
@@ -357,7 +363,7 @@ def test_status_and_report_name_each_end(run: RunPaths) -> None:
 
 
 def test_lines_that_others_wrote_are_left_out(run: RunPaths) -> None:
-    record.begin(run, IN_A_STEP, 100.0)
+    begin(run, IN_A_STEP, 100.0)
     with (run.slurm / "steps.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"job": 7}\n{"job": "7", "step": "0", "restart": 0, "end": "eaten"}\n{"torn')
     assert [(each.step, each.end) for each in record.steps(run)] == [("0", None)]

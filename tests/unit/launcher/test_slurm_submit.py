@@ -56,6 +56,7 @@ def test_it_asks_for_what_was_asked_for_and_for_what_it_goes_on_by(run: RunPaths
     for option in ("--signal=B:TERM@300", "--open-mode=append", "--dependency=singleton", "--job-name=night"):
         assert f"#SBATCH {option}" in found
     assert f"#SBATCH --output='{run.path}/slurm/job-%j.log'" in found
+    assert "export PYTHONUNBUFFERED=1 CARLA_SLURM_RUN=$run" in found, "by which the launcher knows that it is the job's"
     assert not any("gpus-per-node" in line or "ray" in line for line in found)
 
 

@@ -41,10 +41,10 @@ def log_of(run: RunPaths, job: str) -> Path:
 def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> JobStep | None:
     """Record that a launcher starts in a Slurm step; return the step before, with its end.
 
-    Outside of a step, write nothing and return None.
+    Outside of a step of the run's batch script, write nothing and return None.
     """
     job, name = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
-    if not job or not name:
+    if not job or not name or environment.get("CARLA_SLURM_RUN") != str(run.path.absolute()):
         return None
     before = _closed(run, now_s)
     log = log_of(run, job)

@@ -16,7 +16,7 @@ step_options=(--ntasks=1 --nodes=1 ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLUR
 IFS=, read -r -a cards <<<"${CUDA_VISIBLE_DEVICES:-0}"
 up+=(--gpu "${cards[0]}${cards[1]:+,${cards[1]}}")  # the simulator's and the agent's
 {% endif %}
-export PYTHONUNBUFFERED=1
+export PYTHONUNBUFFERED=1 CARLA_SLURM_RUN=$run
 
 say() { printf 'job %s: %s\n' "$SLURM_JOB_ID" "$*" >&2; }
 

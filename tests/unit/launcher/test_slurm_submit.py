@@ -189,6 +189,22 @@ def test_other_options_are_handed_on_as_they_are(option: str) -> None:
     assert f"#SBATCH {option}\n" in said.stdout
 
 
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--comment=my first run", "--comment='my first run'"),
+        ("--comment='my first run'", "--comment='my first run'"),
+        ('--comment="my first run"', '--comment="my first run"'),
+        ("--exclude=n[1-3]", "--exclude='n[1-3]'"),
+        ("-A me", "-A me"),
+        ("--exclusive", "--exclusive"),
+    ],
+)
+def test_a_value_with_spaces_stays_one_word_for_sbatch(option: str, line: str) -> None:
+    said = CliRunner().invoke(app, ["submit", "--dry-run", f"--sbatch={option}"])
+    assert f"#SBATCH {line}\n" in said.stdout
+
+
 @pytest.mark.parametrize(("words", "expected"), [(["--confg", "x"], "No such option"), (["--run-name", "x"], "submit")])
 def test_a_mistake_in_the_options_of_up_is_said_now_and_not_in_the_night(words: list[str], expected: str) -> None:
     said = CliRunner().invoke(app, ["submit", "--dry-run", "--", *words])

@@ -73,7 +73,7 @@ def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
         _templates()
         .get_template("job.sh")
         .render(
-            sbatch=[*given, "--requeue", *(["--no-kill"] if several else []), *job.more],
+            sbatch=[*given, "--requeue", *(["--no-kill"] if several else []), *map(_directive, job.more)],
             run=str(run.path.absolute()),
             name=run.path.name,
             runs=str(run.path.parent.absolute()),
@@ -127,6 +127,13 @@ def submit(run: RunPaths, text: str) -> str:
     job = done.stdout.strip().partition(";")[0]
     write_whole(run.slurm / "job.json", json.dumps({"job": job}))
     return job
+
+
+def _directive(option: str) -> str:
+    """Return an option of sbatch as the script has it: sbatch splits a line at spaces, as a shell does."""
+    name, _, value = option.partition("=")
+    quoted = value[:1] in ("", "'", '"')
+    return option if quoted or " " in name else f"{name}={shlex.quote(value)}"
 
 
 def _python(job: JobOptions, here: Path, runs: Path) -> list[str]:

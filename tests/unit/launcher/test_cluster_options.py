@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from carla_launcher.plugins.ray import nodes
 from carla_launcher.resolve import agent_args
 from carla_launcher.resolve.choosing import Docker, choose
 from carla_launcher.resolve.machine import spec_of
+from carla_run.heartbeat import CollectorBeat, CollectorState
 from carla_run.paths import RunPaths
+from tests.unit.beats import BEAT
 
 HERE = "127.0.0.1:6379"
 
@@ -88,6 +91,16 @@ def test_the_nodes_are_told_a_line_each(tmp_path: Path) -> None:
     assert first.startswith("collector 2 on worker-1: 500 steps, simulator healthy, restarted 1 times (it ended")
     assert "9000" in first.replace(",", "").replace(" ", "").replace("\u202f", "") or "GiB" in first
     assert second == "collector 3 on None: None steps, simulator unknown"
+
+
+def test_a_collector_without_a_node_has_a_line_as_well(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    at = [CollectorState.STEPPING, CollectorState.CONNECTING, CollectorState.ABSENT]
+    collectors = tuple(CollectorBeat(None, state, 0, 0, 0.0, 0) for state in at)
+    run.heartbeat.write_text(replace(BEAT, collectors=collectors).json(), encoding="utf-8")
+    assert nodes.nodes(run) == [], "without a cluster"
+    run.nodes.write_text(json.dumps([{"collector": 0, "node": "worker-1"}]), encoding="utf-8")
+    assert nodes.nodes(run)[1:] == ["collector 1: no node has a simulator free"]
 
 
 def test_steps_that_were_lost_with_nodes_are_summed() -> None:

@@ -16,8 +16,11 @@ from carla_launcher.resolve.footprint import program
 from carla_launcher.show.formatting import kind_of, mib
 from carla_launcher.simulators import NAMED
 from carla_run import cluster_access
+from carla_run.heartbeat import CollectorState, read_heartbeat
 from carla_run.paths import RunPaths
 from carla_run.readers import inner, number, read_objects
+
+WAITING = (CollectorState.STARTING, CollectorState.CONNECTING)
 
 
 def refuse(address: str, options: RunOptions) -> None:
@@ -53,8 +56,16 @@ def simulator_words(options: RunOptions) -> list[str]:
 
 
 def nodes(run: RunPaths) -> list[str]:
-    """Return a line for each collector; empty without a cluster."""
-    return [_line(row) for row in read_objects(run.nodes)]
+    """Return a line for each collector, also for one that waits for a node; empty before the first one has a node."""
+    rows = read_objects(run.nodes)
+    beat = read_heartbeat(run.heartbeat) if rows else None
+    placed = [row.get("collector") for row in rows]
+    waiting = [
+        f"collector {number}: no node has a simulator free"
+        for number, each in enumerate(() if beat is None else beat.collectors)
+        if each.state in WAITING and number not in placed
+    ]
+    return [*map(_line, rows), *waiting]
 
 
 def lost_with_nodes(events: Sequence[Mapping[str, Any]]) -> str:

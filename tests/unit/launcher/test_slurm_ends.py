@@ -272,6 +272,20 @@ def test_a_life_of_a_job_that_is_refused_leaves_the_step_of_the_life_before_its_
     assert [(each.restart, each.end) for each in refused] == [(0, End.NODE_FAILURE), (1, End.STOPPED)]
 
 
+@pytest.mark.parametrize(
+    "notice",
+    [
+        "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT now DUE TO JOB REQUEUE ***",
+        "srun: error: Node failure on n1",
+    ],
+)
+def test_notices_of_the_life_before_say_nothing_of_one_that_is_refused(run: RunPaths, notice: str) -> None:
+    begin(run, IN_A_STEP, 100.0)
+    record.log_of(run, "7").write_text(f"{notice}\n", encoding="utf-8")
+    refused = record.ended(run, Exit.BAD_CONFIG, "7", 1, 200.0)
+    assert next_of(refused) == (Next.OVER, Exit.BAD_CONFIG)
+
+
 def test_a_job_that_is_refused_while_another_drives_the_run_leaves_its_step_open(run: RunPaths) -> None:
     begin(run, IN_A_STEP, 100.0)
     driving = Lock(run.launcher_lock)

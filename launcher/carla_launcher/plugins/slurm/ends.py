@@ -14,6 +14,9 @@ WITHOUT_PROGRESS = 5
 FAILED = (End.OUT_OF_MEMORY, End.KILLED, End.CRASHED)
 """Ends after which the job keeps its nodes, and the run resumes at once."""
 
+REFUSED = (Exit.USAGE, Exit.BAD_CONFIG, Exit.NO_SIMULATOR, Exit.BUDGET_SPENT, Exit.OUT_OF_MEMORY)
+"""Exit codes that only a launcher gives, also before it has recorded anything."""
+
 
 @dataclass(frozen=True)
 class JobStep:
@@ -111,6 +114,8 @@ def end_of(step: JobStep, seen: Evidence) -> End:
         return End.FINISHED
     if seen.launcher_code is not None and not (asked and seen.launcher_code == Exit.STOPPED):
         return End.STOPPED
+    if seen.launcher_code is None and seen.code in REFUSED:  # the log and slurmdbd may tell of the job's life before
+        return End.STOPPED
     known = by_accounts(list(seen.accounts), step.job, step.step, step.began_s) or by_log(seen.log, step.job, step.step)
     return known or _by_job(step, seen) or _by_code(seen.code)
 
@@ -139,7 +144,7 @@ def _by_code(code: int | None) -> End:
     if code is None:
         return End.NODE_FAILURE
     if code in set(Exit) - {Exit.CRASH}:
-        return End.STOPPED  # a refusal, before the launcher recorded anything
+        return End.STOPPED  # before the launcher recorded anything
     return End.KILLED if _by_signal(code) else End.CRASHED
 
 

@@ -53,9 +53,11 @@ def failing(error: OSError) -> str:
 
 
 def _barrier(path: Path) -> Path | None:
-    """Return the path that keeps this process out: the path itself or the nearest closed folder above it."""
-    places = (path, *path.parents)
-    return next((place for place in places if os.access(place, os.F_OK) and not os.access(place, os.W_OK)), None)
+    """Return the path that keeps this process out: the nearest closed folder, or the file itself in an open one."""
+    closed = [place for place in (path, *path.parents) if os.access(place, os.F_OK) and not os.access(place, os.W_OK)]
+    if closed[:2] == [path, path.parent] and not path.is_dir():
+        return path.parent
+    return closed[0] if closed else None
 
 
 def _owner_sentence(place: Path) -> str:

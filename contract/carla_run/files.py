@@ -142,6 +142,7 @@ def folder_of(path: Path) -> Iterator[int]:
     """Give a descriptor of a file's folder. For root, every link in the path must be root's.
 
     Opens one folder after the other, since a folder that was checked could be replaced by a link before it is opened.
+    Errors name the file's whole path, though the calls are given only a name and a folder's descriptor.
 
     Raises:
         OSError: the folder doesn't exist, or such a link is in the path.
@@ -150,7 +151,8 @@ def folder_of(path: Path) -> Iterator[int]:
     here = os.open("/" if path.is_absolute() else ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while left:
-            there = os.open(left.pop(), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            with _named(path):
+                there = os.open(left.pop(), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
             status = os.fstat(there)
             if not stat.S_ISLNK(status.st_mode):
                 os.close(here)
@@ -164,9 +166,19 @@ def folder_of(path: Path) -> Iterator[int]:
             if status.st_uid != ROOT and _is_root():
                 raise OSError(errno.ELOOP, "a link on the way that isn't root's", str(path))
             left += reversed(target.parts)
-        yield here
+        with _named(path):
+            yield here
     finally:
         os.close(here)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _is_root() -> bool:

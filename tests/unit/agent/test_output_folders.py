@@ -82,6 +82,15 @@ def test_another_user_s_runs_are_one_sentence_and_nothing_is_driven(folder: Path
     assert "RUN_UID" in line
 
 
+def test_another_user_s_run_is_named_by_its_folder_and_never_the_working_folder(folder: Path) -> None:
+    os.chown(folder / "runs", STRANGER, STRANGER)
+    with prepare(RunPaths(folder / "runs" / "new"), resume=True):
+        pass
+    ended = as_stranger(folder, *TRAIN, "--resume")
+    assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
+    assert "runs/new belongs to root (0) and this runs as user 1234: `sudo chown -R 1234:1234 runs/new`" in ended.stderr
+
+
 ROOTLESS = "0 1000 1\n1 100000 65536\n"
 
 

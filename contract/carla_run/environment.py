@@ -8,6 +8,10 @@ from carla_run.enums import StrEnum
 class Variable(StrEnum):
     """The variables. The reference takes all others from options, keys and ``.env.example``."""
 
+    AGENT_DEFAULT_CONFIG = "AGENT_DEFAULT_CONFIG"
+    """The agent's configuration where ``AGENT_CONFIG`` and ``--config`` name none, and the run has no ``config.yaml``.
+    The Compose files set it to ``config/td3_config_lowmem.yaml``.
+    """
     CARLA_CACHE_DIR = "CARLA_CACHE_DIR"
     """Folder in which the ``carla`` client keeps the files of maps. Default: ``carlaCache`` in ``$HOME``. The agent
     sets a temporary folder where neither variable is set.

@@ -72,7 +72,8 @@ def test_the_gpu_stack_is_what_it_says(compose_plugin: None, quality: str) -> No
     assert agent["environment"] == {
         "CARLA_HOST": "carla",
         "CARLA_PORTS": "2000-2002",
-        "AGENT_CONFIG": "config/td3_config_lowmem.yaml",
+        "AGENT_CONFIG": "",
+        "AGENT_DEFAULT_CONFIG": "config/td3_config_lowmem.yaml",
         "AGENT_DEVICE": "auto",
         "AGENT_BATCH": "",
         "RL_BATCH_SIZE": "",

@@ -7,6 +7,7 @@ Owns names, help texts and the order of precedence: file, then ``--set``, then t
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,8 +30,7 @@ ConfigPath = Annotated[
         "--config",
         envvar="AGENT_CONFIG",
         help=f"YAML file, or name of a preset: {', '.join(presets())}. Default: the run's config.yaml if there is one, "
-        f"else "
-        f"{DEFAULT_CONFIG}.",
+        f"else that of AGENT_DEFAULT_CONFIG, else {DEFAULT_CONFIG}.",
     ),
 ]
 RunName = Annotated[str, typer.Option(envvar="RUN_NAME", help=f"Name of the run; its folder is {RUNS}/NAME.")]
@@ -121,7 +121,8 @@ def resolve(
     """
     if run is not None:
         formats.require_readable(run)
-    saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
+    default = Path(os.environ.get("AGENT_DEFAULT_CONFIG") or DEFAULT_CONFIG)
+    saved = run.config if run is not None and run.config.exists() else default
     if run is not None and path is None and is_changed(run):
         typer.echo(
             f"{saved} has other values than the last start wrote: a user changed them, or the disk did. They are used.",

@@ -167,6 +167,27 @@ def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_las
     assert (resolved.td3.batch_size, resolved.td3.tau, resolved.seed) == (16, 0.01, 7)
 
 
+def test_the_compose_files_default_holds_until_the_run_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, default = RunPaths(tmp_path), tmp_path / "default.yaml"
+    default.write_text("seed: 3")
+    monkeypatch.setenv("AGENT_DEFAULT_CONFIG", str(default))
+    assert options.resolve(None, run, []).seed == options.resolve(None, None, []).seed == 3
+    save_config(run, config.validate({"seed": 5}, source="test"))
+    assert options.resolve(None, run, []).seed == 5
+    assert options.resolve(default, run, []).seed == 3
+
+
+def test_an_empty_variable_names_no_configuration(tmp_path: Path) -> None:
+    """As the Compose files give it where the user sets none."""
+    (tmp_path / "default.yaml").write_text("seed: -1")
+    default = str(tmp_path / "default.yaml")
+    ended = agent("train", "--run-dir", str(tmp_path), AGENT_CONFIG="", AGENT_DEFAULT_CONFIG=default)
+    assert ended.returncode == Exit.BAD_CONFIG
+    assert f"{default}: `seed` is -1" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("settings", "named", "overrides", "blamed"),
     [

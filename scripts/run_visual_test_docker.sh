@@ -30,8 +30,9 @@ elif [ -n "${DISPLAY:-}" ] && command -v xauth >/dev/null; then
     files+=(-f docker-compose.visual.yml)
 fi
 
-# Its own project, so that the simulator of a training keeps running and only these containers are removed.
-visual=(docker compose -p carla-td3-visual "${files[@]}")
+# Its own project without published ports, so that the simulator of a training keeps running and only these containers are
+# removed.
+visual=(docker compose -p carla-td3-visual "${files[@]}" -f docker-compose.unpublished.yml)
 end() {
     "${visual[@]}" down --timeout 5 >/dev/null 2>&1
     rm -rf "${folder:-}"

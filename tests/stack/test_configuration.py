@@ -18,6 +18,7 @@ from tests.stack.stack import GPU, LITE, compose
 pytestmark = pytest.mark.stack
 
 VISUAL = "docker-compose.visual.yml"
+UNPUBLISHED = "docker-compose.unpublished.yml"
 DISPLAY = {"DISPLAY": ":7", "DISPLAY_COOKIE": "/run/cookie"}
 VARIABLE = re.compile(r"\$\{([A-Z_]+)")
 SCRIPTS = [
@@ -182,6 +183,14 @@ def test_the_display_is_given_only_where_it_is_asked_for(compose_plugin: None) -
         assert binds["/run/display-cookie"]["source"] == "/run/cookie"
     refused = compose((*GPU, VISUAL), "config", "--quiet", variables={"DISPLAY_COOKIE": "/run/cookie"}, check=False)
     assert "no display is set" in refused.stderr
+
+
+@pytest.mark.parametrize("files", [GPU, LITE], ids="+".join)
+def test_a_second_project_takes_no_port_of_the_machine(compose_plugin: None, files: tuple[str, ...]) -> None:
+    published, without = services(*files), services(*files, UNPUBLISHED)
+    assert not without["carla"].get("ports")
+    assert {**published["carla"], "ports": None} == {**without["carla"], "ports": None}
+    assert UNPUBLISHED in (REPOSITORY / "scripts" / "run_visual_test_docker.sh").read_text(encoding="utf-8")
 
 
 def test_the_example_names_every_variable_with_its_default_and_no_other(compose_plugin: None) -> None:

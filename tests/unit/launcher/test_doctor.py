@@ -21,6 +21,7 @@ from carla_launcher.cli import app
 from carla_launcher.show import doctor
 from carla_launcher.show.checks import cards, engines, host
 from carla_launcher.show.checks.machine import CommandOutput, Finding, Machine, Verdict, run
+from tests.accounts import needs_root
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.examined import REPOSITORY, answering, changed, driver_library, expect
 
@@ -278,6 +279,23 @@ def test_the_containers_user_must_be_the_caller(
     found = host.dotenv(changed(answering(machine, SecurityOptions=options), RUN_UID=wanted))
     expect(found, verdict)
     assert not options or bool(found.do) is (verdict is PROBLEM)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "verdict"),
+    [(0, 0, 0o755, PROBLEM), (1000, 0, 0o755, OK), (1000, 0, 0o577, PROBLEM), (0, 1000, 0o775, OK), (0, 0, 0o757, OK)],
+)
+def test_roots_folder_of_runs_must_be_open_to_the_containers_user(
+    machine: Machine, owner: int, group: int, mode: int, verdict: Verdict
+) -> None:
+    bare = changed(machine, RUN_UID="", RUN_GID="", RUNS_DIR="", PATH="")
+    machine.runs.mkdir()
+    machine.runs.chmod(mode)
+    os.chown(machine.runs, owner, group)
+    do = f"for plain Compose: chown 1000:1000 {machine.runs}" if verdict is PROBLEM else "as root: chown 1000 runs"
+    expect(host.dotenv(answering(bare)), verdict, do=do)
+    expect(host.dotenv(bare), OK)
 
 
 # All together

@@ -82,6 +82,22 @@ def runs_folder(machine: Machine) -> Finding:
     return ok(f"{machine.runs} can be written")
 
 
+def _closed_to_containers(machine: Machine) -> Path | None:
+    """Return the folder of runs that Compose mounts, if the container's user can't write there.
+
+    For root only: another user's containers run as that user. The launcher gives its own runs to the user by itself.
+    """
+    folder = machine.stack / (machine.setting("RUNS_DIR") or "runs")
+    if not folder.is_dir():
+        return None
+    status, needed = folder.stat(), os.W_OK | os.X_OK
+    if status.st_uid == int(machine.setting("RUN_UID") or 1000):
+        needed <<= 6
+    elif str(status.st_gid) == (machine.setting("RUN_GID") or "1000"):
+        needed <<= 3
+    return None if status.st_mode & needed == needed else folder
+
+
 def _existing(folder: Path) -> Path:
     folder = folder.resolve()
     return next(each for each in (folder, *folder.parents) if each.exists())
@@ -144,6 +160,9 @@ def dotenv(machine: Machine) -> Finding:
     if not wanted.isdigit() or int(wanted) == 0:
         return problem(f"{reported}, RUN_UID is {wanted}", f"{copy}set RUN_UID to a user's id, not root's")
     own = os.getuid()
+    if own == 0 and found is not None and not found.remapped and (closed := _closed_to_containers(machine)):
+        who = f"{wanted}:{machine.setting('RUN_GID') or '1000'}"
+        return problem(f"{closed} can't be written by RUN_UID {wanted}", f"for plain Compose: chown {who} {closed}")
     if own in (0, int(wanted)):
         return ok(f"{reported}, RUN_UID is {wanted}", f"as root: chown {wanted} runs" if own == 0 else "")
     return problem(f"{reported}, RUN_UID is {wanted}, your user id is {own}", f"{copy}set RUN_UID={own} for Compose")

@@ -21,7 +21,7 @@ _FLAGS = (
     "use-api-socket",
 )
 """Options of ``run`` that take no value, in both programs; all others take one."""
-_SHORT = {"d": "detach", "i": "interactive", "P": "publish-all", "q": "quiet", "t": "tty", "m": "memory"}
+_SHORT = {"d": "detach", "i": "interactive", "P": "publish-all", "q": "quiet", "t": "tty", "m": "memory", "v": "volume"}
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([bkmg]?)b?", re.IGNORECASE)
 
@@ -64,6 +64,19 @@ class ContainerWords:
         """Return the container's memory limit, MiB; None if the words give none."""
         found = _AMOUNT.fullmatch(dict(_options(self.options)).get("memory", ""))
         return None if found is None else float(found[1]) * _UNITS[found[2].lower()] / MIB
+
+    @property
+    def writable(self) -> Iterator[str]:
+        """Yield the files and folders of this machine that the container mounts writable, as the words name them."""
+        for name, value in _options(self.options):
+            if name == "volume" and value.startswith(("/", ".")):  # others are volumes of the engine
+                source, _, rest = value.partition(":")
+                if "ro" not in rest.rpartition(":")[2].split(","):
+                    yield source
+            elif name == "mount":
+                fields = {key: text for key, _, text in (each.partition("=") for each in value.split(","))}
+                if fields.get("type") == "bind" and not (_is_on(fields, "ro") or _is_on(fields, "readonly")):
+                    yield fields.get("source") or fields.get("src", "")
 
     @property
     def ending(self) -> Words:

@@ -6,16 +6,18 @@ the peak with each set of values that it ran with. A rung frees what was measure
 
 from __future__ import annotations
 
+import glob
+import itertools
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from carla_launcher.act.command import Command
-from carla_launcher.act.container_words import container_of
+from carla_launcher.act.container_words import ContainerWords, container_of
 from carla_launcher.act.runtime import StartError
 from carla_launcher.config import LauncherConfig
 from carla_launcher.decide.ladder import of_program
@@ -103,6 +105,32 @@ def _refuse_missing(command: Command) -> None:
     for container in filter(None, map(container_of, starts)):
         if container.refusal:
             raise RefusedError(container.refusal)
+        _refuse_unseen(command, container)
+
+
+def _refuse_unseen(command: Command, container: ContainerWords) -> None:
+    """Refuse a file that the program writes where only its container has it: it ends with the container."""
+    mounts = [(command.folder / each).resolve() for each in container.writable]
+    for key, path in _written(command.file):
+        place = (command.folder / path).resolve()
+        if not any(place.is_relative_to(mount) or mount.is_relative_to(place) for mount in mounts):
+            folder = command.folder.resolve()
+            raise RefusedError(
+                f"{key} is {path}, which the launcher looks for in {folder}, and no writable mount of the container "
+                f"is there: add -v {folder}:{folder} -w {folder}."
+            )
+
+
+def _written(file: ProgramFile) -> Iterator[tuple[str, Path]]:
+    """Yield the keys and paths of what the program writes and the launcher reads; of a pattern its fixed folder."""
+    if file.resume is not None and file.resume.checkpoint:
+        pattern = Path(file.resume.checkpoint).expanduser()
+        fixed = itertools.takewhile(lambda part: glob.escape(part) == part, pattern.parts)
+        yield "resume.checkpoint", Path(*fixed)
+    for section in (file.done, file.alive, file.checkpoint):
+        for key in ("file", "folder", "shows"):
+            if (path := getattr(section, key, None)) is not None:
+                yield f"{type(section).__name__.lower()}.{key}", path
 
 
 def _refuse_places(command: Command, options: RunOptions) -> None:

@@ -169,6 +169,13 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_none(tmp_path: Path) -> None:
     assert [each.name for each in asked.checkpoints(since_s=0)] == ["epoch4.ckpt"]
 
 
+def with_docker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a docker on the path, which does nothing."""
+    (folder / "docker").write_text("#!/bin/sh\n")
+    (folder / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
 @pytest.mark.parametrize(
     ("words", "values", "expected"),
     [
@@ -190,14 +197,58 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_none(tmp_path: Path) -> None:
 def test_a_command_that_cant_be_is_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], values: Any, expected: str
 ) -> None:
-    (tmp_path / "docker").write_text("#!/bin/sh\n")
-    (tmp_path / "docker").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with_docker(tmp_path, monkeypatch)
     (tmp_path / "train.yaml").write_text(json.dumps(values))
     asked = RunOptions(command=words, program=tmp_path / "train.yaml", cwd=tmp_path, simulator=SimulatorKind.NONE)
     with pytest.raises(RefusedError) as refused:
         command_of(asked)
     assert expected in str(refused.value)
+
+
+def contained(folder: Path, monkeypatch: pytest.MonkeyPatch, values: Any, *options: str) -> RunOptions:
+    """Return what asks for a program in a container."""
+    with_docker(folder, monkeypatch)
+    (folder / "train.yaml").write_text(json.dumps(values))
+    return RunOptions(command=("docker", "run", *options, "image"), program=folder / "train.yaml", cwd=folder)
+
+
+CONTAINED = [
+    {"resume": {"words": [], "checkpoint": "saved/**/[0-9]*.zip"}},
+    {"done": {"file": "saved/trained.txt"}},
+    {"alive": {"file": "saved/step.txt", "within_s": 1}},
+    {"alive": {"folder": "saved", "within_s": 1}},
+    {"checkpoint": {"signal": "SIGUSR1", "shows": "saved/last"}},
+]
+
+
+@pytest.mark.parametrize("values", CONTAINED, ids=".".join)
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        ("--rm", False),
+        ("-v {0}:/work:ro", False),
+        ("-v /elsewhere:/work", False),
+        ("-v {0}:/work", True),
+        ("-v ./saved:/work/saved", True),
+        ("--mount type=bind,src={0},dst=/work", True),
+    ],
+)
+def test_what_a_container_writes_must_be_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Any, options: str, seen: bool
+) -> None:
+    asked = contained(tmp_path, monkeypatch, values, *options.format(tmp_path).split())
+    if seen:
+        assert command_of(asked) is not None
+        return
+    with pytest.raises(RefusedError, match=f"no writable mount of the container is there: add -v {tmp_path}"):
+        command_of(asked)
+
+
+@pytest.mark.parametrize("values", [{}, {"resume": {"words": []}}, {"done": {"log": "done"}}])
+def test_a_container_without_such_files_needs_no_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Any
+) -> None:
+    assert command_of(contained(tmp_path, monkeypatch, values)) is not None
 
 
 @pytest.mark.parametrize(

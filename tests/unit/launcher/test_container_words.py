@@ -75,6 +75,21 @@ def test_its_memory_limit_is_known(options: str, mib: float | None) -> None:
     assert words_of(f"docker run {options} image -m 1g").memory_mib == mib
 
 
+@pytest.mark.parametrize(
+    ("options", "sources"),
+    [
+        ("-v /a:/b", ["/a"]),
+        ("-iv ./a:/b:z --volume=/c:/d:rw", ["./a", "/c"]),
+        ("-v /a:/b:ro -v /c:/d:z,ro -v named:/e -v /anonymous:ro", []),
+        ("--mount type=bind,source=/a,target=/b --mount=type=bind,src=c,dst=/d,readonly=false", ["/a", "c"]),
+        ("--mount type=bind,src=/a,dst=/b,readonly --mount type=bind,src=/a,dst=/b,ro=true --mount src=v,dst=/c", []),
+        ("--tmpfs /a -e v=/b:/c", []),
+    ],
+)
+def test_what_it_can_write_of_this_machine_is_known(options: str, sources: list[str]) -> None:
+    assert list(words_of(f"docker run {options} image -v /no:/no").writable) == sources
+
+
 def test_a_start_names_its_id_file_and_variables_before_its_own_options() -> None:
     started = words_of("docker run -e A=2 image run").start(Path("/r/agent.container"), ("A", "CARLA_PORT"))
     expected = "docker run --cidfile /r/agent.container --env A --env CARLA_PORT -e A=2 image run"
@@ -118,6 +133,7 @@ def test_any_words_are_read(words: list[str]) -> None:
     assert (*found.call, *found.options, *found.rest) == ("docker", *words)
     assert isinstance(found.refusal, str)
     assert found.memory_mib is None or found.memory_mib >= 0
+    assert all(isinstance(each, str) for each in found.writable)
     assert found.ending[0] == "docker"
     assert "run" not in found.ending or "run" in words[: len(found.call) - 2]
     assert set(found.options) <= set(found.start(Path("id"), ("A",)))

@@ -214,6 +214,10 @@ def test_a_cancelled_job_stays_cancelled_and_its_run_goes_on_when_it_is_submitte
         job.submit(400, "--time", "10", "--mem", "4000M")
         job.until_driven()
         first = job.number
+        job.submit(400, "--time", "10", "--mem", "4000M")
+        assert json.loads(job.launch("status", "night", "--json"))["job"]["job"] == first, "the other one waits for it"
+        job.cluster.run("scancel", job.number)
+        job.number = first
         job.cluster.run("scancel", first)
         job.until(lambda: job.state == "CANCELLED", "the cancellation")
         assert [step.end for step in record.recorded_steps(job.run)] == [End.CANCELLED]

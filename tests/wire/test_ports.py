@@ -11,6 +11,7 @@ import pytest
 
 from carla_td3 import config
 from tests.conftest import REPOSITORY, ports
+from tests.crowd import PATIENCE_S
 
 LITE = [sys.executable, "-m", "carla_lite"]
 
@@ -40,8 +41,15 @@ def test_simulator_health_check_and_agent_meet_at_the_first_of_the_ports(
     assert config.load(tmp_path / "me.yaml").simulator.port == port
 
 
-@pytest.mark.parametrize("ports", ["x-2102", "0-2", "65535-65537"])
-def test_ports_that_are_none_are_a_usage_error_of_carla_lite(ports: str) -> None:
-    ended = subprocess.run(LITE, check=False, capture_output=True, text=True, env=environment(CARLA_PORTS=ports))
+@pytest.mark.parametrize(
+    ("ports", "said"),
+    [
+        *((each, "is no port, expected 1 to 65534") for each in ("x-2102", "0-2", "65535-65537")),
+        *((each, "is no range of three ports, expected 2100-2102") for each in ("2100-2105", "2100-", "2100-x")),
+    ],
+)
+def test_ports_that_are_none_are_a_usage_error_of_carla_lite(ports: str, said: str) -> None:
+    given = environment(CARLA_PORTS=ports)
+    ended = subprocess.run(LITE, check=False, capture_output=True, text=True, env=given, timeout=PATIENCE_S)
     assert ended.returncode == 2
-    assert "is no port, expected 1 to 65534" in ended.stderr
+    assert said in " ".join(ended.stderr.split())

@@ -22,9 +22,11 @@ from carla_lite.towns.generator import KNOWN, NAMES
 
 
 def _first_port(_context: click.Context, _option: click.Parameter, text: str) -> int:
-    first = text.partition("-")[0]
+    first, dash, last = text.partition("-")
     if text != "0" and not (first.isdecimal() and 1 <= int(first) <= 65534):
         raise click.BadParameter(f"{text!r} is no port, expected 1 to 65534, or 0 for free ports")
+    if dash and last != str(int(first) + 2):
+        raise click.BadParameter(f"{text!r} is no range of three ports, expected {first}-{int(first) + 2}")
     return int(first)
 
 

@@ -37,6 +37,11 @@ LEAST_BYTES = 2**16
 """Free bytes below which a disk counts as full: nothing more can be written."""
 IN_CLEANUP = tuple(128 + each for each in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE))
 """Exit codes of a crash in native code, such as that of a library at a program's exit."""
+PYTHONS_ERROR = 1
+"""Exit code of Python after a traceback."""
+TRACEBACK = "Traceback (most recent call last):"
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: .*)?")
+"""The line that ends a traceback; its other lines are indented."""
 Stamp = tuple[int, int, int]
 """When a file was written, nanoseconds since 1970, its size and its inode."""
 POOLS: dict[Meaning | None, MemoryPool] = {Meaning.HOST: MemoryPool.HOST, Meaning.DEVICE: MemoryPool.DEVICE}
@@ -167,7 +172,7 @@ class CommandMonitor:
         """Return what its last words say of memory, as the event of a program that reports."""
         words = last_lines(self._log, LAST_LINES)
         meaning = meaning_of(words)
-        last = words.rpartition("\n")[2]
+        last = _error(words) if ended.code == PYTHONS_ERROR else words.rpartition("\n")[2]
         if ended.done or (ended.code in self._file.exits and not self._done.missing):
             return []
         full = disk_is_full(last) or not _has_room(self._folder)  # its last words may be lost
@@ -195,6 +200,13 @@ class CommandMonitor:
 
     def _finishes(self, ended: Ended) -> bool:
         return self._file.exits.get(ended.code) is End.FINISHED
+
+
+def _error(words: str) -> str:
+    """Return the line that ends the last traceback, else the last line: a container mixes its outputs."""
+    last = words.rpartition("\n")[2]
+    _, found, traceback = words.rpartition(TRACEBACK)
+    return next(filter(EXCEPTION.fullmatch, traceback.splitlines()), last) if found else last
 
 
 def _has_room(folder: Path) -> bool:

@@ -225,6 +225,30 @@ def test_what_ran_out_is_read_from_its_last_words(seen: Seen, words: str, pool: 
     assert (event["event"], event["pool"], event["cause"]) == ("failed", pool, words)
 
 
+ERROR = "PermissionError: [Errno 13] Permission denied: 'checkpoint.json'"
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "cause"),
+    [
+        (("Traceback (most recent call last):", '  File "train.py", line 7', ERROR, "step 50 of 400"), 1, ERROR),
+        (("Traceback (most recent call last):", "step 49 of 400", "    save()", ERROR, "step 50 of 400"), 1, ERROR),
+        (("Traceback (most recent call last):", '  File "train.py"', "KeyboardInterrupt"), 1, "KeyboardInterrupt"),
+        (("Traceback (most recent call last):", "  cut off", "step 50 of 400"), 1, "step 50 of 400"),
+        (("Traceback (most recent call last):", ERROR, "step 50 of 400"), 139, "step 50 of 400"),
+        (("step 49 of 400", "step 50 of 400"), 1, "step 50 of 400"),
+    ],
+)
+def test_the_cause_is_the_end_of_the_traceback_though_other_output_came_after_it(
+    seen: Seen, lines: tuple[str, ...], code: int, cause: str
+) -> None:
+    """Docker passes standard output and errors on separately."""
+    seen.begin({})
+    seen.process.ended = Ended(code)
+    (event,) = seen.look(*lines).events
+    assert event["cause"] == cause
+
+
 @pytest.mark.parametrize(("done", "undone"), [(False, "out/result.json"), (True, "")])
 def test_an_end_without_what_shows_it_is_none(seen: Seen, done: bool, undone: str) -> None:
     seen.begin({"done": {"file": "out/result.json"}})

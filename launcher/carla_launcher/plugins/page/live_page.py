@@ -157,7 +157,10 @@ def _process(run: RunPaths, listening: socket.socket, token: str, launcher_confi
 def _listening(port: int) -> socket.socket:
     """Return a listening socket; connections wait until the page answers."""
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise NoPageError(f"The live page needs {', '.join(missing)}: `pip install '.[launcher,web]'`.")
+        raise NoPageError(
+            f"The live page needs {', '.join(missing)}: `pip install '.[launcher,web]'`, or, if this is a container, "
+            "`carla-launcher dashboard` on its host."
+        )
     listening = socket.socket()
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

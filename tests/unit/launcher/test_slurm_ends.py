@@ -349,6 +349,8 @@ def test_status_shows_the_job_that_drives_and_not_the_one_that_was_submitted_beh
     assert shown() == ("7", "PENDING")
     slurm(job_7="COMPLETED", job_8="PENDING")
     assert shown() == ("8", "PENDING")
+    slurm(job_7="COMPLETED", job_8="COMPLETED")
+    assert shown() == ("8", "COMPLETED")
     slurm()
     assert shown() == ("8", None)
 

@@ -135,8 +135,8 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
     named, running = _jobs(run, known), [each.job for each in known if each.end is None]
     if not named:
         return None
-    unknown = (running or named)[-1], None
-    job, now = next(_active(named), unknown)
+    last = (running or named)[-1]
+    job, now = next(_active(named), None) or (last, ask(last))
     log = log_of(run, job)
     return {
         "job": job,

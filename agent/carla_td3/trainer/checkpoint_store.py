@@ -24,8 +24,9 @@ class CheckpointStore:
         self._learner = learner
         self._reporter, self._events = reporter, reporter.events
         self._refused = False
-        """Whether the disk refused the last checkpoint, which would have had this score."""
+        """Whether the disk refused the last checkpoint."""
         self._refused_score: float | None = None
+        """Its score."""
 
     @property
     def counters(self) -> Counters:

@@ -25,6 +25,7 @@ from carla_launcher.observe.pools import PROCESS_POOLS, OwnerKind, PoolKind, Pro
 from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
 from carla_launcher.rungs.rung import Rung, summed
 from carla_launcher.sizes import CPU, DEVICE, Sizes, SizesOf, Values, key_of
+from carla_run import keys
 from carla_run.configuration import program_file
 from carla_run.configuration.program_file import FEWER, HALF, ProgramFile
 from carla_run.paths import newest_first
@@ -127,10 +128,10 @@ def _written(file: ProgramFile) -> Iterator[tuple[str, Path]]:
         pattern = Path(file.resume.checkpoint).expanduser()
         fixed = itertools.takewhile(lambda part: glob.escape(part) == part, pattern.parts)
         yield "resume.checkpoint", Path(*fixed)
-    for section in (file.done, file.alive, file.checkpoint):
-        for key in ("file", "folder", "shows"):
-            if (path := getattr(section, key, None)) is not None:
-                yield f"{type(section).__name__.lower()}.{key}", path
+    values = file.model_dump()
+    for key in ("done.file", "alive.file", "alive.folder", "checkpoint.shows"):
+        if (path := keys.at(values, key)) is not None:
+            yield key, path
 
 
 def _refuse_places(command: Command, options: RunOptions) -> None:

@@ -57,7 +57,7 @@ class Job:
     @property
     def is_over(self) -> bool:
         """Return whether it has ended and won't be started again."""
-        return self.state in ("COMPLETED", "FAILED", "REVOKED") or (self.state in _STATES and self.state != "REQUEUED")
+        return self.state in _OVER
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ _STATES = {
     "CANCELLED": End.CANCELLED,
 }
 """How a job ended, by its final state."""
+_OVER = {*_STATES, "COMPLETED", "FAILED", "REVOKED"} - {"REQUEUED"}
 _DUE_TO = {
     "TIME LIMIT": End.TIME_LIMIT,
     "PREEMPTION": End.PREEMPTED,

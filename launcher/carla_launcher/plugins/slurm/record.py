@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -132,11 +132,11 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
     answer or no longer knows the job), ``ends`` (a sentence per step), ``log``, and its last ``lines``.
     """
     known = recorded_steps(run)
-    named, running = _jobs(run, known), [each.job for each in known if each.end is None]
-    if not named:
+    jobs, running = _jobs(run, known), [each.job for each in known if each.end is None]
+    if not jobs:
         return None
-    last = (running or named)[-1]
-    job, now = next(_active(named), None) or (last, ask(last))
+    job = next(iter(_active(jobs)), (running or [*jobs])[-1])
+    now = jobs[job]
     log = log_of(run, job)
     return {
         "job": job,
@@ -149,24 +149,28 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
 
 def active_job(run: RunPaths) -> tuple[str, Job] | None:
     """Return a run's job that Slurm has, and its state; the one that drives before one that waits. None without any."""
-    return next(_active(_jobs(run, recorded_steps(run))), None)
+    return next(iter(_active(_jobs(run, recorded_steps(run))).items()), None)
 
 
 def waiting_job(run: RunPaths) -> str:
     """Return a run's job that Slurm will start; empty if there is none, or if Slurm doesn't answer."""
-    return next((job for job, now in _active(_jobs(run, recorded_steps(run))) if now.state == "PENDING"), "")
+    active = _active(_jobs(run, recorded_steps(run)))
+    return next((job for job, now in active.items() if now.state == "PENDING"), "")
 
 
-def _jobs(run: RunPaths, known: Sequence[JobStep]) -> list[str]:
-    """Return the jobs that may have the run now: that of an open step, of the last step, and the one submitted last."""
+def _jobs(run: RunPaths, known: Sequence[JobStep]) -> dict[str, Job | None]:
+    """Return the jobs that may have the run now, with their state as ``ask`` gives it.
+
+    They are that of an open step, of the last step, and the one submitted last.
+    """
     submitted = str(read_object(run.slurm / "job.json").get("job") or "")
     named = [*(each.job for each in known if each.end is None), *(each.job for each in known[-1:]), submitted]
-    return list(dict.fromkeys(filter(None, named)))
+    return {job: ask(job) for job in dict.fromkeys(filter(None, named))}
 
 
-def _active(jobs: Sequence[str]) -> Iterator[tuple[str, Job]]:
-    """Yield those of the jobs that haven't ended, with their state."""
-    return ((job, now) for job in jobs if (now := ask(job)) is not None and not now.is_over)
+def _active(jobs: Mapping[str, Job | None]) -> dict[str, Job]:
+    """Return those of the jobs that haven't ended."""
+    return {job: now for job, now in jobs.items() if now is not None and not now.is_over}
 
 
 def ask(job: str) -> Job | None:

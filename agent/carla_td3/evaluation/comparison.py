@@ -73,8 +73,8 @@ def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
     }
     there = {drive["driver"] for drive in drives} - {name}
     for other in (each for each in BASELINES if each in there):
-        own_success, than = _on_common_routes(success, _values(drives, other, "success"))
-        if not own_success.shape[1]:
+        own_success, than = _in_common(success, _values(drives, other, "success"))
+        if not own_success.size:
             continue
         summary[f"success_beyond_{other}"] = float(mean(own_success.ravel()) - mean(than.ravel()))
         summary[f"success_beyond_{other}_95"] = bootstrap_difference(own_success, than)
@@ -88,7 +88,7 @@ def bootstrap(values: Values, of: Callable[[Values], NDArray[np.float64]]) -> tu
         of: takes (n, drives) and returns the figure of each row.
     """
     rng = np.random.default_rng(0)
-    (values,) = _on_common_routes(values)
+    (values,) = _in_common(values)
     seeds, routes, weathers = values.shape
     chosen = rng.integers(0, seeds, (RESAMPLES, seeds, 1))
     drawn = values[chosen, rng.integers(0, routes, (RESAMPLES, seeds, routes))]
@@ -131,10 +131,10 @@ def interquartile_mean(values: Values) -> NDArray[np.float64]:
     return means
 
 
-def _on_common_routes(*values: Values) -> list[Values]:
-    """Return the values on the routes that all have driven, in any weather and with any seed."""
-    driven = np.all([~np.isnan(each).all(axis=(0, 2)) for each in values], axis=0)
-    return [each[:, driven] for each in values]
+def _in_common(*values: Values) -> list[Values]:
+    """Return the values of drives that each has, with any seed: others are NaN, routes without any are left out."""
+    both = np.all([~np.isnan(each).all(axis=0) for each in values], axis=0)
+    return [np.where(both, each, np.nan)[:, both.any(axis=1)] for each in values]
 
 
 def _values(drives: Sequence[Drive], name: str, figure: str) -> Values:

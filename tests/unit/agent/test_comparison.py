@@ -81,9 +81,17 @@ def test_what_was_not_driven_counts_for_nobody():
     assert ("drives", "", "40") in shown
 
 
-def test_few_routes_are_compared_on_these_only():
-    few = [drive for drive in drives("td3", {0: 1.0}) if drive["route"] < 10]
-    report = comparison.report(few + drives("pid", {0: 0.5}))
+@pytest.mark.parametrize(
+    "driven", [{"route": range(10)}, {"weather": ["ClearNoon"]}, {"route": [3], "weather": ["WetNoon"]}]
+)
+def test_few_drives_are_compared_on_these_only(driven: dict[str, Any]):
+    def few(of: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [drive for drive in of if all(drive[key] in chosen for key, chosen in driven.items())]
+
+    pid = drives("pid", {0: 0.5})
+    for drive in pid:
+        drive["success"] = drive in few(pid)
+    report = comparison.report(few(drives("td3", {0: 1.0})) + pid)
     td3 = report["traffic"]["regular"]["td3"]
     assert td3["success_95"] == (1.0, 1.0)
     assert td3["success_beyond_pid"] == 0.0

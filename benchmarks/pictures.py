@@ -1,6 +1,7 @@
-"""Makes the README's pictures from real runs: ``python benchmarks/pictures.py --first RUN --night RUN``.
+"""Makes the README's pictures from real runs: ``python benchmarks/pictures.py --first RUN --night RUN --eyes FILM``.
 
 ``first-run.jpg``: two frames of a run's video; ``night.jpg``: the top of a run's report, as Chromium shows it;
+``eyes.jpg``: two moments of the film of three drivers, ``benchmarks/results/driving/driving.mp4``;
 ``town.jpg``: people at a crosswalk in three weathers; ``visual.jpg``: the visual test among traffic. The last two start
 carla-lite; without a run, the picture of that run stays as it is.
 """
@@ -39,6 +40,8 @@ BACK_M, UP_M, BEYOND_M = 13.0, 1.6, 3.5
 PEOPLE = ((-3.5, -90), (-1.2, -90), (1.0, 90), (2.6, 90), (4.4, -90), (6.0, 90))
 """Metres to the right of the lane, and each person's direction."""
 SETTLED_TICKS = 10
+EYES_WIDTH, EYES_AT = 1600, (0.1, 0.5)
+"""Of the film of three drivers: the picture's width, and the two moments as shares of its length."""
 CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-background-networking")
 
 Picture = NDArray[np.uint8]
@@ -47,6 +50,7 @@ Picture = NDArray[np.uint8]
 def main(
     first: Annotated[Path | None, typer.Option(help="A run with a video, as `make run` leaves it.")] = None,
     night: Annotated[Path | None, typer.Option(help="A run with a report, as benchmarks/night.py leaves it.")] = None,
+    eyes: Annotated[Path | None, typer.Option(help="A film that `benchmarks/driving.py --video` leaves.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Whose driver is shown; else the expert.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the pictures.")] = IMAGES,
 ) -> None:
@@ -56,6 +60,12 @@ def main(
         _save(out / "first-run.jpg", _beside(_frames(first / "videos" / "td3.mp4", (1 / 3, 2 / 3)), GAP))
     if night is not None:
         _save(out / "night.jpg", _page(night / "report.html"))
+    if eyes is not None:
+        film = np.concatenate(_frames(eyes, EYES_AT))
+        height = round(film.shape[0] * EYES_WIDTH / film.shape[1])
+        _save(
+            out / "eyes.jpg", np.asarray(cv2.resize(film, (EYES_WIDTH, height), interpolation=cv2.INTER_AREA), np.uint8)
+        )
     _save(out / "town.jpg", _beside(_town(), GAP // 2))
     _save(out / "visual.jpg", _visual(checkpoint))
     leave()

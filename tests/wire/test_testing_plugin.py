@@ -67,6 +67,11 @@ def test_drives_by_traffic_manager(carla_world, carla_traffic_manager):
     assert car.get_velocity().length() > 1
 
 
+@pytest.mark.carla_server("Lite02")
+def test_another_map(carla_world):
+    assert carla_world.get_map().name.endswith("Lite02")
+
+
 @pytest.mark.carla_server(seed=3)
 def test_crash(carla_server, carla_client):
     world = carla_client.get_world()
@@ -107,7 +112,7 @@ def foreign(tmp_path: Path, *words: str, text: str = FOREIGN) -> subprocess.Comp
 def test_a_foreign_projects_tests_pass_on_two_workers(tmp_path: Path) -> None:
     ended = foreign(tmp_path, "-n", "2")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "10 passed" in ended.stdout
+    assert "11 passed" in ended.stdout
 
 
 def test_a_server_that_runs_already_is_used(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ _TIMEOUT_S, _ANSWERS_S = 60.0, 5.0
 _SHOWN = 4000
 _MARKS = (
     "carla_town(name): the map that the test's world is, such as Town02 of --carla-map-dir, or a town of carla-lite.",
-    "carla_server(**arguments): a server for this test only, with arguments of carla_lite.testing.server: "
+    "carla_server(map, **arguments): a server for this test only, with arguments of carla_lite.testing.server: "
     "faults, seed, tick_ms, options, …",
 )
 
@@ -85,7 +85,8 @@ def carla_server(request: pytest.FixtureRequest) -> Iterator[Any]:
         if request.config.getoption("--carla-server"):
             pytest.skip("this test needs a carla-lite of its own; --carla-server names another server")
         options = request.config.option
-        with server(**{"map": options.carla_map, "map_dir": options.carla_map_dir, **mark.kwargs}) as own:
+        default = {} if mark.args else {"map": options.carla_map}
+        with server(*mark.args, **{**default, "map_dir": options.carla_map_dir, **mark.kwargs}) as own:
             yield own
         return
     shared = request.getfixturevalue("_session_server")

@@ -96,6 +96,19 @@ with server() as running:
     print(running.pid, flush=True)
     time.sleep(600)
 """
+TOWNS = """
+import pytest
+
+
+@pytest.mark.carla_town
+def test_none(carla_world):
+    pass
+
+
+@pytest.mark.carla_town(name="Lite02")
+def test_by_keyword(carla_world):
+    pass
+"""
 FAILS = """
 def test_fails(carla_world):
     raise ValueError("wrong")
@@ -127,6 +140,12 @@ def test_a_server_that_does_not_answer_is_one_sentence(tmp_path: Path, address: 
     ended = foreign(tmp_path, f"--carla-server={address}", "-k", "new")
     assert f"--carla-server {address}: no server answers there" in ended.stdout
     assert (ended.returncode, "Traceback" in ended.stdout) == (1, False)
+
+
+def test_a_mark_without_a_town_is_one_sentence(tmp_path: Path) -> None:
+    ended = foreign(tmp_path, text=TOWNS)
+    assert ended.stdout.count('expected one map, as carla_town("Town02")') >= 2
+    assert (ended.returncode, "IndexError" in ended.stdout) == (1, False)
 
 
 def test_a_failed_test_shows_what_the_server_said(tmp_path: Path) -> None:

@@ -107,8 +107,7 @@ def carla_client(carla_server: Any) -> Any:
 @pytest.fixture
 def carla_world(request: pytest.FixtureRequest, carla_client: Any) -> Iterator[Any]:
     """A new episode of the test's town in synchronous mode, 0.05 s a tick; no actor is left in it afterwards."""
-    town = request.node.get_closest_marker("carla_town")
-    with synchronous(carla_client, town=town.args[0] if town else _session_map(request)) as world:
+    with synchronous(carla_client, town=_town(request)) as world:
         yield world
 
 
@@ -120,6 +119,16 @@ def carla_traffic_manager(carla_client: Any, carla_world: Any) -> Iterator[Any]:
     manager.set_random_device_seed(0)
     yield manager
     manager.shut_down()
+
+
+def _town(request: pytest.FixtureRequest) -> str:
+    """Return the map that the test's mark names, else the session's."""
+    mark = request.node.get_closest_marker("carla_town")
+    if mark is None:
+        return _session_map(request)
+    if mark.kwargs or [type(each) for each in mark.args] != [str]:
+        pytest.fail(f'{mark.name} has {mark.args} {mark.kwargs}: expected one map, as carla_town("Town02").', False)
+    return str(mark.args[0])
 
 
 def _session_map(request: pytest.FixtureRequest) -> str:

@@ -13,6 +13,7 @@ import carla
 import pytest
 
 from carla_lite.testing import ServerError, server, servers, synchronous
+from carla_lite.towns import generator
 from tests.crowd import PATIENCE_S, until
 from tests.faults import started
 
@@ -109,6 +110,10 @@ def test_none(carla_world):
 def test_by_keyword(carla_world):
     pass
 """
+ON_A_FILES_MAP = """
+def test_map(carla_world):
+    assert carla_world.get_map().name.endswith("Grid.v2")
+"""
 FAILS = """
 def test_fails(carla_world):
     raise ValueError("wrong")
@@ -146,6 +151,12 @@ def test_a_mark_without_a_town_is_one_sentence(tmp_path: Path) -> None:
     ended = foreign(tmp_path, text=TOWNS)
     assert ended.stdout.count('expected one map, as carla_town("Town02")') >= 2
     assert (ended.returncode, "IndexError" in ended.stdout) == (1, False)
+
+
+def test_all_tests_use_the_map_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "Grid.v2.xodr").write_text(generator.generate("Lite01"), encoding="utf-8")
+    ended = foreign(tmp_path, "--carla-map=Grid.v2.xodr", text=ON_A_FILES_MAP)
+    assert ended.returncode == 0, ended.stdout
 
 
 def test_a_failed_test_shows_what_the_server_said(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,4 +135,7 @@ def _town(request: pytest.FixtureRequest) -> str:
 def _session_map(request: pytest.FixtureRequest) -> str:
     """Return the session's map; the empty name, which means the present map, for a server with another map."""
     of_its_own = request.config.getoption("--carla-server") or request.node.get_closest_marker("carla_server")
-    return "" if of_its_own else str(request.config.option.carla_map)
+    if of_its_own:
+        return ""
+    map = str(request.config.option.carla_map)
+    return Path(map).stem if Path(map).is_file() else map  # clients load it by its name

@@ -140,6 +140,12 @@ def test_a_server_that_runs_already_is_used(tmp_path: Path) -> None:
     assert "1 passed, 1 skipped" in ended.stdout
 
 
+def test_a_server_that_runs_already_is_refused_to_two_workers(tmp_path: Path) -> None:
+    ended = foreign(tmp_path, "--carla-server=127.0.0.1:2000", "-n", "2")
+    assert "--carla-server names one server, for one worker" in ended.stderr
+    assert (ended.returncode, "Traceback" in ended.stderr) == (pytest.ExitCode.USAGE_ERROR, False)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost", ":x"])
 def test_a_server_that_does_not_answer_is_one_sentence(tmp_path: Path, address: str) -> None:
     ended = foreign(tmp_path, f"--carla-server={address}", "-k", "new")

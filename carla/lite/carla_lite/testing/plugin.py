@@ -38,7 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marks."""
+    """Register the marks; refuse several workers in one server.
+
+    Raises:
+        pytest.UsageError: each of them would load maps and tick the world of the others' tests.
+    """
+    if config.getoption("--carla-server") and len(config.getoption("tx", [])) > 1:
+        raise pytest.UsageError("--carla-server names one server, for one worker: leave out pytest-xdist's -n.")
     for mark in _MARKS:
         config.addinivalue_line("markers", mark)
 

@@ -99,12 +99,17 @@ def test_the_task_comes_from_a_section_or_a_file(tmp_path: Path) -> None:
         ({"ports": "32200-32203"}, "ports is '32200-32203': expected a list of ports"),
         ({"ports": 32200}, "ports is 32200: expected a list of ports"),
         ({"ports": [2000, 0]}, "expected a list of ports"),
+        ({"ports": (port for port in (32200, 32203))}, "expected a list of ports"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*possible render_modes")
 def test_wrong_arguments_are_refused_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         gymnasium.make(ENVIRONMENT_ID, **arguments)
+
+
+def test_no_ports_are_the_port_of_the_simulator() -> None:
+    assert driving(make(32200, ports=None)).session.config.port == 32200
 
 
 @pytest.mark.parametrize(

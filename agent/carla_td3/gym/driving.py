@@ -6,7 +6,7 @@ picture. The drive itself is ``carla_td3.env.driving``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +57,16 @@ class RegisteredEnv(DrivingEnv):
         seed: int = 0,
         on_lost: Callable[[], None] | None = None,
         *,
-        ports: Sequence[int] = (),
+        ports: Sequence[int] | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ConfigError(f"render_mode is {render_mode!r}: expected rgb_array, or None for no pictures.")
-        if isinstance(ports, str | int) or not all(isinstance(each, int) and 1 <= each <= LAST_PORT for each in ports):
+        listed = () if ports is None else ports
+        if isinstance(listed, str) or not isinstance(listed, Collection) or not all(map(_is_port, listed)):
             raise ConfigError(f"ports is {ports!r}: expected a list of ports, such as [2000, 2003].")
         task, address = resolved(config, simulator)
-        super().__init__(task, address, seed, on_lost, on_wait=gymnasium.logger.warn, ports=tuple(ports))
+        super().__init__(task, address, seed, on_lost, on_wait=gymnasium.logger.warn, ports=tuple(listed))
         self.metadata = {**self.metadata, "render_fps": round(1.0 / address.fixed_delta_s)}
         self.render_mode = render_mode
         self._viewing: FrameCamera | None = None
@@ -114,6 +115,10 @@ class RegisteredEnv(DrivingEnv):
         super()._populate(route, wanted)
         if self.render_mode is not None and self.car is not None and self.car is not before:
             self._viewing = self.car.add_view(overlay.FRONT)
+
+
+def _is_port(value: object) -> bool:
+    return isinstance(value, int) and 1 <= value <= LAST_PORT
 
 
 def resolved(config: Task | None, simulator: Address | None) -> tuple[EnvironmentConfig, SimulatorConfig]:

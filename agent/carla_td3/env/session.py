@@ -159,7 +159,8 @@ class Session:
                 if self.client is not None:
                     _require_cache(self.client.get_client_version().split("-")[0])
                 self.abandon()
-                if time.monotonic() + pause_s >= deadline:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0.0:
                     raise NoSimulator(self._nothing_there(error)) from None
                 if told is not None:
                     told(f"Waiting up to {self.config.patience_s:g} s for a simulator at {self.address} ({error}).")
@@ -167,7 +168,7 @@ class Session:
             except (ConfigError, NoSimulator):
                 self.abandon()
                 raise
-            time.sleep(pause_s)
+            time.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, RETRY_MAX_S)
         self.waiting_for = ""
 

@@ -122,11 +122,17 @@ def test_no_ports_are_the_port_of_the_simulator() -> None:
         ({"limit_s": math.inf}, "limit_s inf: expected a number of seconds above 0"),
         ({"limit_s": 0}, "limit_s 0: expected a number of seconds above 0"),
         ({"route": "x"}, "route 'x': expected a Route of env.planner"),
+        ({"limit_s": "5"}, "limit_s '5': expected a number of seconds above 0"),
+        ({"seed": "5"}, "seed '5': expected a whole number from 0 on"),
+        ({"seed": 1.5}, "seed 1.5: expected a whole number from 0 on"),
+        ({"seed": -1}, "seed -1: expected a whole number from 0 on"),
         ({"rout": None}, "options has rout: expected some of continue_after_infractions, lane_invasions"),
+        ({1: None, "rout": None}, "options has 1, rout: expected some of continue_after_infractions"),
+        ([], r"options is \[\]: expected a mapping with some of continue_after_infractions"),
     ],
 )
 def test_wrong_options_begin_no_drive_and_end_the_last_one(
-    filmed: gymnasium.Env[Any, Any], options: dict[str, Any], sentence: str
+    filmed: gymnasium.Env[Any, Any], options: Any, sentence: str
 ) -> None:
     filmed.reset()
     with pytest.raises(ConfigError, match=sentence):

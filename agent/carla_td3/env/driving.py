@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import gymnasium
@@ -151,12 +152,13 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         Raises:
             OtherMap: the given route is of another map than the simulator has.
             BlockedStart: something stands where the given route starts, or at the start of each drawn one.
-            ConfigError: an option is none of these; and as SimulatorOccupied, see ``Session.connect`` and ``Walkers``.
+            ConfigError: an option is none of these, or its value is wrong; and as SimulatorOccupied, see
+                ``Session.connect`` and ``Walkers``.
             NoSimulator: no simulator within the patience, or it died at each of a few attempts.
         """
         super().reset(seed=seed)
         self._drive = None  # if this fails, no step goes on with the last drive
-        self._drive = self._start(**_checked_options(options or {}))
+        self._drive = self._start(**_checked_options({} if options is None else options))
         return self._drive.observation(), self._drive.episode.info()
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -246,13 +248,18 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
 
 def _checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    if unknown := set(options) - OPTIONS:
-        raise ConfigError(f"options has {', '.join(sorted(unknown))}: expected some of {', '.join(sorted(OPTIONS))}.")
-    route, limit_s = options.get("route"), options.get("limit_s")
+    known = ", ".join(sorted(OPTIONS))
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options is {options!r:.60}: expected a mapping with some of {known}.")
+    if unknown := sorted(map(str, options.keys() - OPTIONS)):
+        raise ConfigError(f"options has {', '.join(unknown)}: expected some of {known}.")
+    route, limit_s, seed = (options.get(key) for key in ("route", "limit_s", "seed"))
     if route is not None and not isinstance(route, Route):
         raise ConfigError(f"options has route {route!r:.60}: expected a Route of env.planner.")
-    if limit_s is not None and not 0.0 < limit_s < math.inf:
-        raise ConfigError(f"options has limit_s {limit_s}: expected a number of seconds above 0.")
+    if limit_s is not None and not (isinstance(limit_s, Real) and 0.0 < float(limit_s) < math.inf):
+        raise ConfigError(f"options has limit_s {limit_s!r:.60}: expected a number of seconds above 0.")
+    if seed is not None and not (isinstance(seed, Integral) and int(seed) >= 0):
+        raise ConfigError(f"options has seed {seed!r:.60}: expected a whole number from 0 on.")
     return options
 
 

@@ -90,6 +90,11 @@ def test_the_task_comes_from_a_section_or_a_file(tmp_path: Path) -> None:
     assert driving(pickle.loads(pickle.dumps(made.spec)).make()).config.blocked_s == 7
 
 
+def test_the_task_of_a_preset_may_have_other_steps_than_its_training() -> None:
+    made = gymnasium.make(ENVIRONMENT_ID, config="traffic", simulator={"fixed_delta_s": 0.05})
+    assert (driving(made).config.traffic.lights, made.metadata["render_fps"]) == (True, 20)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

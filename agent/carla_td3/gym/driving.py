@@ -135,6 +135,7 @@ def resolved(config: Task | None, simulator: Address | None) -> tuple[Environmen
         return config, simulator
     path = Path(config) if isinstance(config, str | Path) else None
     values = {} if path is None else read(path)
+    values.pop("td3", None)  # what its networks demand of the task isn't demanded of others
     if isinstance(config, Mapping):
         values["environment"] = dict(config)
     asked = dict(simulator) if isinstance(simulator, Mapping) else {}

@@ -25,6 +25,7 @@ from carla_td3.env.claim import SimulatorOccupied
 from carla_td3.env.driving import DrivingEnv
 from carla_td3.env.session import NoSimulator
 from tests.conftest import Server, StartServer, port_pair
+from tests.wire.conftest import session_of, spawned
 
 ADDRESS = ("CARLA_HOST", "CARLA_PORT", "CARLA_PORTS", "CARLA_OTHERS")
 AHEAD = np.array((0.0, 0.6), np.float32)
@@ -191,6 +192,27 @@ def test_closing_it_removes_its_cameras_and_may_be_done_twice(module_server: Ser
     driving(after).session.tick()
     assert len(driving(after).session.world.get_actors().filter("sensor.camera.rgb")) == 1
     after.close()
+
+
+@pytest.mark.parametrize("ticks", [1, 2, 3])
+def test_an_interrupted_reset_leaves_nothing(module_server: Server, ticks: int) -> None:
+    """After one tick there is a car, after two its sensors, after three the camera of ``render``."""
+    env = make(module_server.port, render_mode="rgb_array")
+    session = driving(env).session
+
+    def interrupt() -> None:
+        if session.ticks == ticks:
+            raise KeyboardInterrupt
+
+    session.on_tick = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        env.reset()
+    world = session_of("127.0.0.1", module_server.port, synchronous=False).world
+    world.wait_for_tick(10.0)
+    assert (spawned(world.get_actors()), world.get_settings().synchronous_mode) == (["spectator"], False)
+    env.reset()
+    assert np.asarray(env.render()).shape == (480, 880, 3)
+    env.close()
 
 
 def test_gymnasium_records_a_video_of_it(filmed: gymnasium.Env[Any, Any], tmp_path: Path) -> None:

@@ -158,7 +158,11 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """
         super().reset(seed=seed)
         self._drive = None  # if this fails, no step goes on with the last drive
-        self._drive = self._start(**_checked_options({} if options is None else options))
+        try:
+            self._drive = self._start(**_checked_options({} if options is None else options))
+        except KeyboardInterrupt:
+            self.close()  # else the next reset spawns another car beside an unfinished one
+            raise
         return self._drive.observation(), self._drive.episode.info()
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:

@@ -264,8 +264,9 @@ class Session:
         """Leave the simulator in asynchronous mode, so that it doesn't wait for ticks that never come."""
         if self.connected:
             # if it died meanwhile, there is nothing to restore
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, SimulatorLost):
                 self._set_synchronous(False)
+                self._remove_leftovers()  # what an interrupted reset has spawned is known to nothing else
         self.abandon()
         if self._claim is not None:
             self._claim.release()

@@ -141,7 +141,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Begin a drive.
 
         Args:
-            seed: for training's draws from here on: routes, numbers of cars and pedestrians, weather.
+            seed: for training's draws from here on: routes, numbers of cars and pedestrians, weather. It doesn't repeat
+                where cars and pedestrians are: the option ``seed`` does.
             options: for this drive only, all optional. ``route``: a ``Route``, else a training route is drawn.
                 ``limit_s``: simulated seconds, else as configured. ``continue_after_infractions``: infractions don't
                 end the drive, and are listed in ``info["infractions"]``. ``lane_invasions``: False leaves

@@ -147,6 +147,14 @@ def test_wrong_options_begin_no_drive_and_end_the_last_one(
         filmed.unwrapped.step(np.zeros(2, np.float32))
 
 
+@pytest.mark.parametrize("action", [(0.0,), (0.0, 0.0, 0.0), "ab", None, np.zeros((2, 1)), (math.nan, 0.0)])
+def test_a_wrong_action_is_refused_and_the_drive_goes_on(filmed: gymnasium.Env[Any, Any], action: Any) -> None:
+    filmed.reset()
+    with pytest.raises(ValueError, match=r"(?s)The action is .*; expected two finite numbers in \[-1, 1\]"):
+        filmed.unwrapped.step(action)
+    filmed.step(AHEAD)
+
+
 @pytest.mark.filterwarnings("error")
 def test_gymnasiums_checks_pass_with_pictures(filmed: gymnasium.Env[Any, Any]) -> None:
     check_env(filmed.unwrapped, skip_render_check=True)  # it would make a second environment on the same simulator

@@ -269,7 +269,10 @@ def _checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _checked(action: Action) -> tuple[float, float]:
-    steer, pedal = (float(value) for value in action)
+    try:
+        steer, pedal = (float(value) for value in action)
+    except (TypeError, ValueError):
+        steer = pedal = math.nan
     if not (math.isfinite(steer) and math.isfinite(pedal)):
         raise ValueError(f"The action is {action!r}; expected two finite numbers in [-1, 1].")
     return min(1.0, max(-1.0, steer)), min(1.0, max(-1.0, pedal))

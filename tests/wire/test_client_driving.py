@@ -152,16 +152,27 @@ def test_the_clients_lane_invasion_sensor_works(session):
     assert events[0].crossed_lane_markings
 
 
-def test_destroying_a_car_takes_its_sensors_with_it(session):
+@pytest.mark.any_simulator
+def test_a_destroyed_cars_sensors_stay_where_they_are(session):
     car = session.car()
     camera = session.camera(car)
-    session.world.tick()
+    spawn, gnss = carla.command.SpawnActor, session.blueprint("sensor.other.gnss")
+    (other,) = session.client.apply_batch_sync([spawn(gnss, carla.Transform(carla.Location(z=2.0)), car)], True)
     camera.next()
-    time.sleep(0.05)
-    camera.sensor.stop()
+    places = [camera.sensor.get_transform(), session.world.get_actor(other.actor_id).get_transform()]
     assert car.destroy()
+    image = camera.at(session.world.tick())
+    assert image.transform.location.distance(places[0].location) < 1e-3
+    assert image.transform.rotation.pitch == pytest.approx(places[0].rotation.pitch, abs=0.01)
+    actors = session.world.get_actors()
+    assert sorted(spawned(actors)) == ["sensor.camera.rgb", "sensor.other.gnss", "spectator"]
+    left = actors.find(other.actor_id)
+    assert left.get_location().distance(places[1].location) < 1e-3
+    moved = carla.Transform(carla.Location(1.0, 2.0, 3.0))
+    left.set_transform(moved)
     session.world.tick()
-    assert spawned(session.world.get_actors()) == ["spectator"]
+    assert left.get_location().distance(moved.location) < 1e-3
+    assert left.destroy()
 
 
 @pytest.mark.any_simulator

@@ -241,17 +241,22 @@ class World:
         return self._add(actor)
 
     def destroy(self, number: int) -> bool:
-        """Remove an actor and everything attached to it; return whether it existed. Signs and the spectator stay."""
+        """Remove an actor and return whether it existed. Signs and the spectator stay.
+
+        What is attached to it stays where it is, as in CARLA: a program destroys its sensors itself.
+        """
         gone = self.actors.get(number)
         if gone is None or gone is self.spectator or isinstance(gone, TrafficSign):
             return False
-        for actor in [gone, *(other for other in self.actors.values() if other.hangs_on(gone))]:
-            del self.actors[actor.id]
-            self._order = None
-            actor.left(self)
-            self._gone[actor.id] = actor.blueprint.id
-            if len(self._gone) > _REMEMBERED:
-                del self._gone[next(iter(self._gone))]
+        for actor in self.actors.values():
+            if actor.parent is gone:
+                actor.detach()
+        del self.actors[number]
+        self._order = None
+        gone.left(self)
+        self._gone[number] = gone.blueprint.id
+        if len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
         return True
 
     def tick(self) -> int:

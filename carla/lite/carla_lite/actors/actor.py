@@ -97,6 +97,10 @@ class Actor:
         self.place = compose(arm, Pose(0.0, 0.0, 0.0, at.pitch, at.yaw, at.roll))
         self._arm_up_m = up_m
 
+    def detach(self) -> None:
+        """Stay where it is in the world, without the parent."""
+        self.place, self.parent = self.pose, None
+
     def hangs_on(self, other: Actor) -> bool:
         """Return whether it is fixed to the other actor, directly or through a third."""
         return self.parent is not None and (self.parent is other or self.parent.hangs_on(other))

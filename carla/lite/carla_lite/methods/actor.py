@@ -74,7 +74,7 @@ def spawn_actor_with_parent(
 
 @method
 def destroy_actor(world: World, number: int) -> bool:
-    """Destroy an actor and everything that is attached to it. Return False if the actor doesn't exist.
+    """Destroy an actor; what is attached to it stays, without a parent. Return False if the actor doesn't exist.
 
     A client closes a sensor's stream before it destroys the sensor. If the client's process ends before its streaming
     thread has released the listener, the process aborts (protocol, section 5.5). So the answer is delayed a little.

@@ -38,4 +38,4 @@ class Stage(Protocol):
         """Add an actor, with its wanted id if that is free."""
 
     def destroy(self, number: int) -> bool:
-        """Remove an actor and everything attached to it."""
+        """Remove an actor; what is attached to it stays."""

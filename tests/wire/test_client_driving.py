@@ -288,6 +288,38 @@ def test_a_batch_answers_each_command_and_then_gives_the_new_id(session):
 
 
 @pytest.mark.any_simulator
+def test_then_acts_on_the_new_actor_whatever_actor_it_names(session):
+    """As in CARLA (CarlaServer.cpp)."""
+    command, brake = carla.command, carla.VehicleLightState.Brake
+    other = session.car(1)
+    blueprint, place = session.blueprint("vehicle.audi.tt"), session.world.get_map().get_spawn_points()[0]
+    spawn = command.SpawnActor(blueprint, place).then(command.SetVehicleLightState(other.id, brake))
+    spawn = spawn.then(command.ApplyVehicleControl(other.id, carla.VehicleControl(throttle=1.0)))
+    (answer,) = session.client.apply_batch_sync([spawn.then(command.SetEnableGravity(other.id, True))], True)
+    assert not answer.error
+    session.actors.append(session.world.get_actor(answer.actor_id))
+    session.ticks(20)
+    assert session.actors[-1].get_light_state() == brake
+    assert session.actors[-1].get_control().throttle == 1.0
+    assert speed(session.actors[-1]) > 1.0
+    assert other.get_light_state() == carla.VehicleLightState.NONE
+    assert other.get_control().throttle == 0.0
+
+
+@pytest.mark.any_simulator
+@pytest.mark.parametrize("kind", [carla.AttachmentType.SpringArm, carla.AttachmentType.SpringArmGhost])
+def test_a_batch_attaches_rigidly_whatever_it_asks_for(session, kind):
+    """As in CARLA (CarlaServer.cpp)."""
+    car, arm = session.car(), carla.Transform(carla.Location(x=-4.0, z=3.0))
+    spawn = carla.command.SpawnActor(session.blueprint("sensor.other.gnss"), arm, car, kind, "")
+    (answer,) = session.client.apply_batch_sync([spawn], True)
+    sensor = session.world.get_actor(answer.actor_id)
+    session.actors.append(sensor)
+    assert sensor.get_location().distance(car.get_transform().transform(arm.location)) < 1e-3
+    assert sensor.get_transform().rotation.pitch == pytest.approx(car.get_transform().rotation.pitch, abs=0.01)
+
+
+@pytest.mark.any_simulator
 def test_weather_and_lights_are_kept(session):
     session.world.set_weather(carla.WeatherParameters.HardRainNoon)
     assert session.world.get_weather() == carla.WeatherParameters.HardRainNoon

@@ -15,8 +15,8 @@ from carla_lite.protocol import wire
 from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
 
-_SPAWN, _LIGHT_STATE = 0, 18
-_FUTURE_ACTOR = 0
+_SPAWN, _LIGHT_STATE, _CONSOLE = 0, 18, 20
+_RIGID = 0
 
 Command: TypeAlias = tuple[tuple[int, list[Any]]]
 """A command's number and its struct, as the wire sends them."""
@@ -90,16 +90,17 @@ def _spawn(world: World, args: list[Any]) -> int:
     require(_SPAWNS, args, "SpawnActor")
     description, place, parent, *rest, after = args
     parent_id = wire.optional(parent)
-    if parent_id is None:  # the attachment's byte is uninitialised in this case
+    if parent_id is None:
         actor = call(world, "spawn_actor", [description, place])
-    else:
-        actor = call(world, "spawn_actor_with_parent", [description, place, parent_id, *rest])
+    else:  # rigidly, whatever attachment is sent, as in CARLA (CarlaServer.cpp)
+        actor = call(world, "spawn_actor_with_parent", [description, place, parent_id, _RIGID, *rest[1:]])
     actor_id = int(actor[0])
     for command in after:
         ((number, args),) = command
-        target = [actor_id] if args[:1] == [_FUTURE_ACTOR] else args[:1]
+        # As in CARLA (CarlaServer.cpp, ``do_after``), each acts on the new actor, and the reply is its id in any case.
+        given = args if number in (_SPAWN, _CONSOLE) else [actor_id, *args[1:]]
         try:
-            _run(world, number, [*target, *args[1:]])
-        except RpcError as error:  # in CARLA, too, the reply is the actor's id (CarlaServer.cpp, ``do_after``)
+            _run(world, number, given)
+        except RpcError as error:
             world.report_unsupported(f"then({_COMMANDS.get(number, 'spawn_actor')})", str(error))
     return actor_id

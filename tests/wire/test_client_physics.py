@@ -336,7 +336,7 @@ def test_a_crash_into_a_wall_takes_the_cars_momentum(session):
     session.ticks(8)
     until(lambda: found)
     first = found[0]
-    assert first[1] == "static.buildings"
+    assert first[1] == "static.building"
     mass = car.get_physics_control().mass
     assert first[2].length() == pytest.approx(1.1 * 10.0 * mass, rel=0.05)
     assert first[2].dot(car.get_transform().get_forward_vector()) < 0.0

@@ -123,7 +123,7 @@ def test_only_dynamics_passes_what_stands(session):
     still = listening(session, "sensor.other.obstacle", where, None, distance="10", hit_radius="0.5")
     moving = listening(session, "sensor.other.obstacle", where, None, distance="10", only_dynamics="true")
     event = tick(session, still)
-    assert (event.other_actor.id, event.other_actor.type_id) == (0, "static.roads")
+    assert (event.other_actor.id, event.other_actor.type_id) == (0, "static.road")
     assert event.distance == pytest.approx(2.5, abs=0.01)
     assert moving.empty()
     car = session.car()

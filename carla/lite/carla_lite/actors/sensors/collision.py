@@ -34,8 +34,8 @@ class CollisionSensor(Sensor):
 
 
 def stand_in(tag: int) -> list[object]:
-    """Return CARLA's stand-in for things that aren't actors: id 0, ``static.`` and the label's name."""
-    name = f"static.{wire.LABELS.get(tag, 'unknown')}"
+    """Return CARLA's stand-in for things that aren't actors: id 0, ``static.`` and the label's name in the singular."""
+    name = f"static.{wire.LABELS.get(tag, 'unknown').removesuffix('s')}"  # as in ActorRegistry.cpp
     return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]
 
 

@@ -18,6 +18,7 @@ from carla_launcher.observe.health import Address
 from carla_launcher.observe.simulator import SimulatorMonitor
 from tests.crowd import PATIENCE_S, until
 from tests.faults import run
+from tests.wire.conftest import DELTA_S
 
 PROTOCOL_VERSION = "0.9.16"
 
@@ -131,6 +132,20 @@ def test_only_asynchronous_mode_runs_without_ticks(session):
     for _ in range(5):
         assert session.world.wait_for_tick(PATIENCE_S).frame > frame
         frame = session.world.get_snapshot().frame
+
+
+@pytest.mark.parametrize("step_s", [None, DELTA_S])
+def test_a_tick_in_asynchronous_mode_waits_for_the_next_frame(start_server, connect, step_s):
+    world = connect(start_server(), synchronous=False).world
+    settings = world.get_settings()
+    settings.fixed_delta_seconds = step_s
+    world.apply_settings(settings)
+    started_s, before = time.monotonic(), world.get_snapshot()
+    frames = [world.tick() for _ in range(20)]
+    simulated_s = world.get_snapshot().timestamp.elapsed_seconds - before.timestamp.elapsed_seconds
+    passed_s = time.monotonic() - started_s
+    assert frames == sorted(set(frames))
+    assert simulated_s < passed_s + 2.0 * DELTA_S
 
 
 def test_another_town_is_loaded_and_reloaded_as_a_new_episode(session):

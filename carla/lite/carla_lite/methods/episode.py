@@ -69,7 +69,12 @@ def set_episode_settings(world: World, settings: EpisodeSettings) -> int:
 
 @method
 def tick_cue(world: World) -> int:
-    """Tick and return the frame's number, once every announced subscriber has connected."""
+    """Tick and return the frame's number, once every announced subscriber has connected.
+
+    An asynchronous world isn't hurried: as in CARLA (CarlaServer.cpp), this returns the number of its next frame.
+    """
+    if not world.settings.synchronous:
+        return world.frame + 1
     world.streams.wait_for_announced(_SUBSCRIPTION_S)
     over_s = time.monotonic() + world.tick_s
     frame = world.tick()

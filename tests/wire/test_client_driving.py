@@ -11,7 +11,7 @@ import carla
 import pytest
 
 from tests.crowd import PATIENCE_S
-from tests.wire.conftest import spawned
+from tests.wire.conftest import DELTA_S, spawned
 
 ONE_SERVER = True
 
@@ -35,6 +35,34 @@ def test_a_car_drives_when_told_and_stops_when_braked(session):
     car.apply_control(carla.VehicleControl(brake=1.0))
     session.ticks(80)
     assert speed(car) == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.any_simulator
+def test_acceleration_is_the_change_of_velocity_over_the_tick(session):
+    car = session.car()
+    place = session.world.get_map().get_spawn_points()[7]
+    person = session.world.spawn_actor(session.blueprint("walker.pedestrian.0001"), place)
+    session.actors.append(person)
+    session.ticks(20)
+    ahead = car.get_transform().get_forward_vector()
+
+    def step(actor):
+        before = actor.get_velocity()
+        session.world.tick()
+        change = (actor.get_velocity() - before) / DELTA_S
+        assert (actor.get_acceleration() - change).length() < 0.01
+        return change.length()
+
+    car.apply_control(carla.VehicleControl(throttle=1.0))
+    assert step(car) > 1.0
+    car.add_impulse(carla.Vector3D(z=1e4))
+    assert step(car) > 50.0
+    assert step(car) > 9.0
+    car.set_target_velocity(ahead * 20.0)
+    assert step(car) > 200.0
+    person.apply_control(carla.WalkerControl(ahead, 2.0, True))
+    assert step(person) > 50.0
+    assert step(person) > 9.0
 
 
 @pytest.mark.any_simulator

@@ -285,6 +285,9 @@ class World:
         if self._studio is not None and self._studio.active:
             self._studio.tick(delta_s, collided)
             self._crowd.hold(self.walkers)  # a replay adds and removes some
+        for vehicle in self.vehicles:
+            vehicle.measure(delta_s)
+        crowd.measure(self._crowd.columns, delta_s)
         snapshot = TickSnapshot(
             self.frame,
             self.elapsed_s,

@@ -165,6 +165,7 @@ class Vehicle(Actor):
         blueprint = identity.blueprint
         assert isinstance(blueprint, VehicleBlueprint)
         self.body = Body(blueprint.model)
+        self._velocity = self._acceleration = (0.0, 0.0, 0.0)
         super().__init__(identity, place)
         self.light_state = 0
         self._blinking_since_s = 0.0
@@ -261,6 +262,12 @@ class Vehicle(Actor):
             if up:
                 self.body.vz = up
 
+    def measure(self, delta_s: float) -> None:
+        """Take the acceleration of this tick: the change of its velocity, whatever changed it, as CARLA tells it."""
+        x, y, z = self._velocity
+        self._velocity = vx, vy, vz = self.body.world_velocity()
+        self._acceleration = (vx - x) / delta_s, (vy - y) / delta_s, (vz - z) / delta_s
+
     def box(self) -> list[Any]:
         """Return the BoundingBox struct. Its centre is above the origin, which is on the ground."""
         return self._box
@@ -331,9 +338,7 @@ class Vehicle(Actor):
             0.0,
             0.0,
             body.yaw_rate * _DEGREES,
-            c * body.ax - s * body.ay,
-            s * body.ax + c * body.ay,
-            0.0,
+            *self._acceleration,
             asked.throttle,
             asked.steer,
             asked.brake,

@@ -41,20 +41,22 @@ class Column:
     """Elements of a walker's state, which are the rows of the crowd's array; flags are 0 or 1."""
 
     X, Y, Z, YAW, VX, VY, VZ = range(7)
-    AX, AY = 7, 8
-    DIRECTION_X, DIRECTION_Y, DIRECTION_Z, SPEED, JUMP = range(9, 14)
+    AX, AY, AZ = 7, 8, 9
+    DIRECTION_X, DIRECTION_Y, DIRECTION_Z, SPEED, JUMP = range(10, 15)
     """Its control."""
-    WANTED_X, WANTED_Y, HEADING = 14, 15, 16
+    WANTED_X, WANTED_Y, HEADING = 15, 16, 17
     """The velocity that the control asks for (m/s), and its direction (rad)."""
-    YAW_RATE = 17
-    LIES_S = 18
+    YAW_RATE = 18
+    LIES_S = 19
     """Seconds that a fallen walker still lies."""
-    STRIDES_M = 19
+    STRIDES_M = 20
     """The distance walked."""
-    SENT = 20
+    SENT = 21
     """Whether a client's crowd has sent this tick's place."""
-    PHYSICS, GRAVITY = 21, 22
-    RADIUS_M, HALF_HEIGHT_M = 23, 24
+    PHYSICS, GRAVITY = 22, 23
+    BEFORE_X, BEFORE_Y, BEFORE_Z = 24, 25, 26
+    """The velocity of the tick before."""
+    RADIUS_M, HALF_HEIGHT_M = 27, 28
 
 
 COLUMNS = Column.HALF_HEIGHT_M + 1
@@ -104,7 +106,7 @@ class Crowd:
         figures[:, 3] = np.where(of[Column.LIES_S] > 0.0, -90.0, 0.0)
         figures[:, 4] = of[Column.YAW] * _DEGREES
         figures[:, 6:9] = of[Column.VX : Column.AX].T
-        figures[:, 12:14] = of[Column.AX : Column.DIRECTION_X].T
+        figures[:, 12:15] = of[Column.AX : Column.DIRECTION_X].T
         figures[:, 15:19] = of[Column.DIRECTION_X : Column.JUMP].T
         self._records["jump"] = of[Column.JUMP]
         return self._records.view(np.uint8).reshape(-1, _RECORD.itemsize)
@@ -146,16 +148,14 @@ def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: flo
     """
     if not of.shape[1]:
         return
-    (x, y), (vx, vy), (ax, ay) = of[: Column.Z], of[Column.VX : Column.VZ], of[Column.AX : Column.DIRECTION_X]
+    (x, y), (vx, vy) = of[: Column.Z], of[Column.VX : Column.VZ]
     lies_s, strides_m = of[Column.LIES_S], of[Column.STRIDES_M]
     np.maximum(lies_s - dt, 0.0, out=lies_s)
     # In CARLA a control moves a walker whatever its physics are (carla #3046, #4210).
     moved = (of[Column.PHYSICS] != 0.0) | of[Column.WANTED_X : Column.HEADING].any(axis=0)
     own = (of[Column.SENT] == 0.0) & moved
     of[Column.SENT] = 0.0
-    before_x, before_y = vx.copy(), vy.copy()
     _accelerate(of, dt, own)
-    ax[own], ay[own] = ((vx - before_x) / dt)[own], ((vy - before_y) / dt)[own]
     strides_m += _lengths(vx, vy) * dt
     np.add(x, vx * dt, out=x, where=own)
     np.add(y, vy * dt, out=y, where=own)
@@ -165,6 +165,13 @@ def step(of: Floats, dt: float, ground: Ground, statics: StaticIndex, level: flo
     heights = np.where(lies_s == 0.0, of[Column.HALF_HEIGHT_M], of[Column.RADIUS_M])
     heights += level if level is not None else list(map(ground, *of[: Column.YAW].tolist()))
     _stand(of, dt, heights, own)
+
+
+def measure(of: Floats, dt: float) -> None:
+    """Take the accelerations of this tick: how the velocities changed, whatever changed them, as CARLA tells them."""
+    velocities, before = of[Column.VX : Column.AX], of[Column.BEFORE_X : Column.RADIUS_M]
+    of[Column.AX : Column.DIRECTION_X] = (velocities - before) / dt
+    before[:] = velocities
 
 
 def _lengths(x: Floats, y: Floats) -> Floats:

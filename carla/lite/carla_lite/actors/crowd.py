@@ -22,9 +22,9 @@ from carla_lite.scenery.skeleton import PHASES
 from carla_lite.scenery.statics import StaticIndex
 from carla_lite.scenery.strokes import farthest_m
 
-# Of Unreal's characters, as CARLA's are: the largest speed, and the impulse of a jump.
+# Of CARLA's walkers (WalkerController.h and .cpp): the largest speed, and the speed upwards of a jump.
 TOP_SPEED_MPS = 40.96
-JUMP_MPS = 4.2
+JUMP_MPS = 5.0
 ACCELERATION_MPS2 = 10.0
 TURN_RADPS = 2.0 * math.pi
 STRIDE_M, _ADULT_HALF_HEIGHT_M = 1.5, 0.93  # two steps of an adult
@@ -228,7 +228,8 @@ def _keep_out(state: Floats, statics: StaticIndex) -> None:
 def _stand(of: Floats, dt: float, heights: Floats, own: NDArray[np.bool_]) -> None:
     """Follow the ground, jump, or fall to it; ``heights`` are those of the bodies' centres on it (m).
 
-    One deeper than ``BURIED_M`` below it, where programs keep walkers for later, keeps falling.
+    One that lands while its control asks for a jump jumps again, as in CARLA. One deeper than ``BURIED_M`` below the
+    ground, where programs keep walkers for later, keeps falling.
     """
     z, vz, jump = of[Column.Z], of[Column.VZ], of[Column.JUMP]
     stands = of[Column.LIES_S] == 0.0
@@ -236,7 +237,7 @@ def _stand(of: Floats, dt: float, heights: Floats, own: NDArray[np.bool_]) -> No
     on_ground = (z <= heights + 1e-3) & ~buried
     jumps = on_ground & (jump != 0.0) & stands & own
     if jumps.any():
-        vz[jumps], jump[jumps], on_ground[jumps] = JUMP_MPS, 0.0, False
+        vz[jumps], on_ground[jumps] = JUMP_MPS, False
     floats = of[Column.GRAVITY] == 0.0
     falls = (~on_ground | (vz > 0.0)) & own & ~floats
     if falls.any():

@@ -324,3 +324,25 @@ def test_a_run_that_nobody_holds_is_free(run: RunPaths) -> None:
     assert await_leftovers(run, 0.0)
     Lock(run.launcher_lock).release()
     assert await_leftovers(run, 0.0)
+
+
+def test_a_command_finds_the_copy_of_its_yaml_from_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "conf.yaml").write_text("batch: 64\n")
+    (tmp_path / "train.yaml").write_text("settings: {batch: {yaml: conf.yaml}}\n")
+    run = RunPaths(Path("runs/night"))  # as by default: under the folder in which the launcher was started
+    run.logs.mkdir(parents=True)
+    run.overrides.write_text("batch: 32\n")
+    asked = RunOptions(
+        command=(sys.executable, "-c", "import sys; print(open(sys.argv[1]).read())", "conf.yaml"),
+        program=tmp_path / "train.yaml",
+        cwd=tmp_path / "project",
+        simulator=SimulatorKind.NONE,
+    )
+    with contextlib.closing(LocalRuntime(spec_of(run, asked), LIMITS, show=False)) as runtime:
+        child = runtime.start(AGENT)
+        assert end_of(child) == Ended(0)
+    assert child.log.read_text().strip() == "batch: 32"

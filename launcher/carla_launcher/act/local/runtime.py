@@ -95,9 +95,8 @@ class LocalRuntime:
             places |= {"host": spec.host, "port": str(spec.port), "tm_port": str(spec.tm_port)}
         if start.resume and (saved := command.checkpoints(began_s(spec.run.launcher_events))):
             places["checkpoint"] = str(saved[0])
-        words, variables = command.start(
-            start.resume, _overrides(spec.run.overrides), places, spec.run.path / "settings"
-        )
+        copies = (spec.run.path / "settings").absolute()  # the command may run in another folder
+        words, variables = command.start(start.resume, _overrides(spec.run.overrides), places, copies)
         own = {PLACES[name]: value for name, value in places.items() if name in PLACES}
         return Program(
             role=Role.AGENT,

@@ -93,9 +93,9 @@ def read_lines(path: Path, read: LinesRead | None = None) -> list[dict[str, Any]
     return [*read.rows(whole.split("\n")), *LinesRead(path.name).rows([last])]
 
 
-def last_lines(path: Path, count: int = 1) -> str:
-    """Return the last lines of a log that aren't empty, joined by line ends; empty if there are none."""
-    return "\n".join([line.strip() for line in tail(path).splitlines() if line.strip()][-count:])
+def last_lines(path: Path, count: int = 1, after: int = 0) -> str:
+    """Return the last lines of a log, from byte ``after`` on, that aren't empty, joined by line ends; empty if none."""
+    return "\n".join([line.strip() for line in tail(path, after=after).splitlines() if line.strip()][-count:])
 
 
 def tail(path: Path, most_bytes: int = TAIL_BYTES, after: int = 0) -> str:

@@ -67,6 +67,7 @@ class CommandMonitor:
         self._beat: Heartbeat | None = None
         self._moved_s = 0.0
         self._stood = self._wrote = _written(run)
+        self._begins = self._ends = _size(log)
 
     @property
     def pid(self) -> int:
@@ -85,8 +86,14 @@ class CommandMonitor:
 
     def look(self, now_s: float, program: Program | None) -> AgentSeen:
         """Return what it is now; ``program`` is None if there is none."""
+        seen = self._look(now_s, program)
+        self._ends = _size(self._log)
+        return seen
+
+    def _look(self, now_s: float, program: Program | None) -> AgentSeen:
         if program is not self._program:
             self._program, self._moved_s, self._beat = program, now_s, None
+            self._begins = self._ends  # what stood in the log at the last look is of a process before
             self._stood = _written(self._run)
             self._sign.begin()
             self._done.begin()
@@ -170,7 +177,7 @@ class CommandMonitor:
 
     def _failure(self, ended: Ended) -> list[dict[str, object]]:
         """Return what its last words say of memory, as the event of a program that reports."""
-        words = last_lines(self._log, LAST_LINES)
+        words = self._last_words()
         meaning = meaning_of(words)
         last = _error(words) if ended.code == PYTHONS_ERROR else words.rpartition("\n")[2]
         if ended.done or (ended.code in self._file.exits and not self._done.missing):
@@ -182,9 +189,13 @@ class CommandMonitor:
         event = Failed(ended.code, "", pool, gpu_lost=lost, cause=last, no_gpu=gone, no_simulator=alone)
         return [event.row()]
 
+    def _last_words(self) -> str:
+        """Return the last lines of the present process; of a log that was cut meanwhile, its last lines."""
+        return last_lines(self._log, LAST_LINES, self._begins if self._begins <= _size(self._log) else 0)
+
     def _judged(self, ended: Ended) -> Ended:
         if ended.code not in self._file.exits:
-            return replace(ended, done=self._done.shown_before(ended, last_lines(self._log, LAST_LINES)))
+            return replace(ended, done=self._done.shown_before(ended, self._last_words()))
         if not self._finishes(ended):
             return ended
         return replace(ended, undone=self._done.missing, left=0 if self._shows_done else ended.left)
@@ -207,6 +218,13 @@ def _error(words: str) -> str:
     last = words.rpartition("\n")[2]
     _, found, traceback = words.rpartition(TRACEBACK)
     return next(filter(EXCEPTION.fullmatch, traceback.splitlines()), last) if found else last
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
 
 
 def _has_room(folder: Path) -> bool:

@@ -225,6 +225,34 @@ def test_what_ran_out_is_read_from_its_last_words(seen: Seen, words: str, pool: 
     assert (event["event"], event["pool"], event["cause"]) == ("failed", pool, words)
 
 
+MEMORY_ERROR = ("Traceback (most recent call last):", '  File "train.py", line 7', "MemoryError")
+
+
+@pytest.mark.parametrize("another_launcher", [False, True])
+def test_the_last_words_of_a_process_before_are_not_its_own(seen: Seen, another_launcher: bool) -> None:
+    seen.begin({})
+    seen.process.ended = Ended(1)
+    (event,) = seen.look(*MEMORY_ERROR).events
+    assert event["pool"] == "host"
+    if another_launcher:
+        seen.begin({})
+    seen.process = Process(seen.process.log, 8)
+    seen.look("step 1")
+    seen.process.ended = Ended(1)
+    (event,) = seen.look("no room for the second wheel").events
+    assert (event["pool"], event["cause"]) == (None, "no room for the second wheel")
+
+
+def test_of_a_log_that_was_cut_the_last_words_are_read(seen: Seen) -> None:
+    seen.begin({})
+    seen.process.ended = Ended(0)
+    seen.look("x" * 999)
+    seen.process = Process(seen.process.log, 8, Ended(1))
+    seen.process.log.write_text("")
+    (event,) = seen.look(*MEMORY_ERROR).events
+    assert event["pool"] == "host"
+
+
 ERROR = "PermissionError: [Errno 13] Permission denied: 'checkpoint.json'"
 
 

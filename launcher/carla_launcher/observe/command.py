@@ -180,7 +180,8 @@ class CommandMonitor:
         words = self._last_words()
         meaning = meaning_of(words)
         last = _error(words) if ended.code == PYTHONS_ERROR else words.rpartition("\n")[2]
-        if ended.done or (ended.code in self._file.exits and not self._done.missing):
+        end = self._file.exits.get(ended.code)
+        if ended.done or (end not in (None, End.OUT_OF_MEMORY) and not self._done.missing):
             return []
         full = disk_is_full(last) or not _has_room(self._folder)  # its last words may be lost
         pool = MemoryPool.DISK if meaning is None and full else POOLS.get(meaning)

@@ -225,6 +225,15 @@ def test_what_ran_out_is_read_from_its_last_words(seen: Seen, words: str, pool: 
     assert (event["event"], event["pool"], event["cause"]) == ("failed", pool, words)
 
 
+def test_a_code_for_a_lack_of_memory_leaves_it_to_the_last_words_which(seen: Seen) -> None:
+    seen.begin({"exits": {0: "finished", 3: "out_of_memory", 4: "bad_configuration"}})
+    seen.process.ended = Ended(3)
+    (event,) = seen.look("caught: std::bad_alloc").events
+    assert (event["pool"], event["cause"]) == ("host", "caught: std::bad_alloc")
+    seen.process = Process(seen.process.log, 8, Ended(4))
+    assert seen.look("caught: std::bad_alloc").events == ()
+
+
 MEMORY_ERROR = ("Traceback (most recent call last):", '  File "train.py", line 7', "MemoryError")
 
 

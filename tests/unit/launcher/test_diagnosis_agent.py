@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.decide.detectors.expectations import Expectations
 from carla_launcher.observe.observation import Ended, Observation
 from carla_launcher.observe.pools import Reading
+from carla_run.configuration.program_life import End
 from carla_run.events import CollectorEnd, CollectorRestarted, Failed, MemoryPool
 from tests.unit.launcher.seen import (
+    EXPECTED,
     LIMITS,
     Told,
     causes,
@@ -34,6 +37,7 @@ def agent_ends(
     pool: MemoryPool | None = None,
     refused: dict[str, Any] | None = None,
     at_s: float = 30,
+    expectations: Expectations = EXPECTED,
     **changed: Any,
 ) -> Told:
     """Return the findings of a run whose agent ends; ``changed`` is of ``Ended`` or the last heartbeat."""
@@ -48,7 +52,7 @@ def agent_ends(
         events = [*([failure] if failed or pool else []), *([refused] if refused else [])]
         return with_agent(seen, running=False, ended=ended, events=tuple(events) if time_s == at_s else ())
 
-    return diagnosed(map(look, seconds(at_s + 50)))
+    return diagnosed(map(look, seconds(at_s + 50)), expectations)
 
 
 @pytest.mark.parametrize(("code", "explained"), [(135, True), (139, False), (1, False)])
@@ -89,6 +93,23 @@ def test_an_agents_end_is_named_by_code_and_pool_whatever_it_says(
     assert causes(reported) == {cause}
     assert reported[0][1].exit_code == code
     assert reported[0][1].numbers.get("failure", "") == failed
+
+
+@pytest.mark.parametrize(
+    ("code", "memory", "cause"),
+    [
+        (71, None, Cause.AGENT_CUDA_OOM),
+        (137, None, Cause.AGENT_HOST_OOM),
+        (143, None, Cause.AGENT_HOST_OOM),
+        (3, lambda _: ram(0), Cause.AGENT_HOST_OOM),  # there is no card
+    ],
+)
+def test_a_code_that_says_out_of_memory_is_of_the_card_only_where_it_can_be(
+    code: int, memory: Callable[[float], Reading] | None, cause: Cause
+) -> None:
+    exits = replace(EXPECTED, exits={code: End.OUT_OF_MEMORY})
+    reported = agent_ends(code, memory, device="cuda", expectations=exits)
+    assert causes(reported) == {cause}
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ RAN_OUT = {
     MemoryPool.DISK: (Cause.AGENT_DISK_FULL, "disk space"),
 }
 """Cause and words for an agent that refused to start or ran out of memory, by the memory that it lacked."""
+OF_HOST_MEMORY = (KILLED, TERMINATED)
+"""A failed GPU allocation doesn't end a process by these signals; users and guards of host memory send them."""
 CRASHED_SHORT = {PoolKind.VRAM: Cause.AGENT_CUDA_OOM, PoolKind.RAM: Cause.AGENT_HOST_OOM}
 
 _OTHER_ENDS: Mapping[End, tuple[Cause, str]] = {
@@ -71,6 +73,7 @@ class AgentDetector:
         self._ran_out: MemoryPool | None = None
         self._gpu_lost = self._no_gpu = self._no_simulator = self._host_has_gpu = False
         self._refused: CannotFit | None = None
+        self._has_card = True
 
     def forget(self) -> None:
         """Restart all time limits after a gap between looks."""
@@ -84,6 +87,7 @@ class AgentDetector:
         if self._ends.look(seen.time_s, seen.memory, agent):
             self._begin()
         self._beat = agent.beat or self._beat
+        self._has_card = seen.memory.gpu is not Gpu.NONE
         self._host_has_gpu = seen.memory.gpu is Gpu.OK and bool(seen.memory.of(PoolKind.VRAM))
         self._read_events(seen.time_s, agent.events)
         if agent.ended is not None:
@@ -150,8 +154,7 @@ class AgentDetector:
         said = f": {explained}" if explained else ""
         crash = self._finding(Cause.AGENT_CRASH, f"the agent crashed ({exit_in_words(code)}){said}", code)
         on_cpu = self._beat is not None and not self._beat.device.startswith("cuda")
-        # A failed GPU allocation doesn't end a process by these signals; users and guards of host memory send them.
-        kinds = (PoolKind.RAM,) if on_cpu or code in (KILLED, TERMINATED) else PROCESS_POOLS
+        kinds = (PoolKind.RAM,) if on_cpu or code in OF_HOST_MEMORY else PROCESS_POOLS
         if short := self._ends.explained(crash, kinds):
             return short
         said = self._failure.partition("\n")[0].rstrip(".")
@@ -172,12 +175,16 @@ class AgentDetector:
         return self._in_container and self._host_has_gpu and (self._gpu_lost or (self._no_gpu and worked))
 
     def _out_of_memory(self, code: int) -> Finding:
-        """Return which memory ran out: as the agent reported it, else that of the device that it computed on."""
+        """Return which memory ran out: as the agent reported it, else that of the device that it computed on.
+
+        A command may compute on a card wherever there is one.
+        """
         if (refused := self._refused) is not None:
             cause, what = RAN_OUT[refused.pool]
             words = f"the agent needs more {what} than is free ({exit_in_words(code)}){_shortage(refused)}"
             return self._finding(cause, words, code, _disk_of(cause))
         on_cuda = self._beat is not None and self._beat.device.startswith("cuda")
+        on_cuda &= self._has_card and code not in OF_HOST_MEMORY
         computed_on = MemoryPool.DEVICE if on_cuda else MemoryPool.HOST
         cause, what = RAN_OUT[self._ran_out or computed_on]
         return self._finding(cause, f"the agent ran out of {what} ({exit_in_words(code)})", code, _disk_of(cause))

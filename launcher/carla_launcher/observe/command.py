@@ -68,6 +68,8 @@ class CommandMonitor:
         self._moved_s = 0.0
         self._stood = self._wrote = _written(run)
         self._begins = self._ends = _size(log)
+        if (before := read_heartbeat(run.heartbeat)) is not None:  # of an earlier launcher
+            self._sign.step = before.step
 
     @property
     def pid(self) -> int:

@@ -108,6 +108,19 @@ def test_another_process_has_to_show_progress_again(seen: Seen) -> None:
     assert beat.step == 7
 
 
+def test_a_run_keeps_its_step_though_another_launcher_resumes_it(seen: Seen) -> None:
+    alive = {"log": r"step (\d+)", "within_s": 9}
+    seen.begin({"alive": alive})
+    seen.look("step 300")
+    seen.begin({"alive": alive})
+    assert seen.look().beat is None
+    seen.process.ended = Ended(0)
+    seen.look("all 300 steps are done")
+    beat = read_heartbeat(seen.run.heartbeat)
+    assert beat is not None
+    assert (beat.phase, beat.step) == (Phase.FINISHED, 300)
+
+
 def test_a_sign_that_comes_without_the_program_is_named(seen: Seen, capsys: pytest.CaptureFixture[str]) -> None:
     seen.begin({"alive": {"folder": "saved", "within_s": 9}})
     (seen.folder / "saved").mkdir()

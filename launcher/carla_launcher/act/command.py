@@ -120,11 +120,18 @@ class Command:
         copies.mkdir(parents=True, exist_ok=True)
         copy = copies / path.name
         write_whole(copy, yaml.safe_dump(content, sort_keys=False))
-        return tuple(str(copy) if self.is_file(word, path) else word for word in words)
+        options = [self.option_of(word, path) for word in words]
+        return tuple(word if each is None else f"{each}{copy}" for word, each in zip(words, options, strict=True))
 
-    def is_file(self, word: str, path: Path) -> bool:
-        """Return whether a word of the command names a file of the program file."""
-        return self.folder / word == self.folder / path
+    def option_of(self, word: str, path: Path) -> str | None:
+        """Return what a word of the command has before a file of the program file.
+
+        Empty if the word is the file alone, ``--config=`` if it is the value of an option; None if it doesn't name it.
+        """
+        option, equals, value = word.partition("=")
+        if self.folder / word == self.folder / path:
+            return ""
+        return f"{option}=" if equals and self.folder / value == self.folder / path else None
 
 
 def began_s(events: Path) -> float:

@@ -149,7 +149,7 @@ def _refuse_yaml(command: Command, key: str, path: Path) -> None:
         raise RefusedError(f"settings.{key}.yaml is {path}, which isn't in {command.folder}; name the program's file.")
     resumes = () if command.file.resume is None else command.file.resume.command
     for what, words in (("the command", command.words), ("resume.command", resumes or command.words)):
-        if not any(command.is_file(word, path) for word in words):
+        if all(command.option_of(word, path) is None for word in words):
             raise RefusedError(f"settings.{key}.yaml is {path}, and no word of {what} names it: name it there.")
 
 

@@ -57,18 +57,29 @@ def test_a_rungs_value_reaches_the_program(words: tuple[str, ...], setting: Any,
     assert started == (expected, {"BATCH": "128"} if "environment" in setting else {})
 
 
-def test_a_key_of_its_yaml_is_changed_in_a_copy(tmp_path: Path) -> None:
-    (tmp_path / "conf.yaml").write_text("optim: {batch: 256, lr: 0.1}\n")
-    asked = command(
-        *("train", "--config", "conf.yaml"),
-        folder=tmp_path,
-        settings={"batch": {"yaml": "conf.yaml", "key": "optim.batch"}},
-    )
-    copy = tmp_path / "run" / "0" / "conf.yaml"
+@pytest.mark.parametrize(
+    ("named", "file"),
+    [
+        (("--config", "{}"), "conf.yaml"),
+        (("--config={}",), "conf.yaml"),
+        (("config=./{}",), "conf.yaml"),
+        (("{}",), "lr=0.1.yaml"),
+        (("--config={}",), "lr=0.1.yaml"),
+    ],
+)
+def test_a_key_of_its_yaml_is_changed_in_a_copy(tmp_path: Path, named: tuple[str, ...], file: str) -> None:
+    content = "optim: {batch: 256, lr: 0.1}\n"
+    (tmp_path / file).write_text(content)
+    settings = {"batch": {"yaml": file, "key": "optim.batch"}}
+    given = (sys.executable, *(word.format(file) for word in named), "--name=a")
+    (tmp_path / "train.yaml").write_text(json.dumps({"settings": settings}))
+    asked = command_of(RunOptions(command=given, program=tmp_path / "train.yaml", cwd=tmp_path))
+    assert asked is not None
+    copy = tmp_path / "run" / "0" / file
     words, _ = asked.start(False, {"batch": 64}, PLACES, tmp_path / "run")
-    assert words == ("train", "--config", str(copy))
+    assert words == (sys.executable, *(word.replace("./", "").format(copy) for word in named), "--name=a")
     assert yaml.safe_load(copy.read_text()) == {"optim": {"batch": 64, "lr": 0.1}}
-    assert (asked.value("batch"), (tmp_path / "conf.yaml").read_text()) == (256, "optim: {batch: 256, lr: 0.1}\n")
+    assert (asked.value("batch"), (tmp_path / file).read_text()) == (256, content)
 
 
 def test_yaml_files_of_one_name_have_a_copy_each(tmp_path: Path) -> None:

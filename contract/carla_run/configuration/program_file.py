@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from carla_run.configuration import model_file
 from carla_run.configuration.program_life import Alive, Checkpoint, Done, End, Resume, Setting
 from carla_run.configuration.routes_section import Routes
-from carla_run.configuration.section import Section
+from carla_run.configuration.section import MOST_EXIT_CODE, Section
 from carla_run.exits import Exit, ExitError
 from carla_run.heartbeat import Heartbeat
 
@@ -40,7 +40,7 @@ class Loss(str, Enum):
 class ProgramRung(Section):
     """A rung of the program: values with which it needs less memory."""
 
-    name: str = Field(description="Name of the rung, unique. --policy picks and orders rungs by it.")
+    name: str = Field(min_length=1, description="Name of the rung, unique. --policy picks and orders rungs by it.")
     values: dict[str, Any] = Field(
         min_length=1,
         description="By key: a value; a list of values, taken in order; `half`, which halves a number step by step "
@@ -51,7 +51,7 @@ class ProgramRung(Section):
         description="How the values are applied: `apply` and `one_simulator_less` (which also ends a simulator) while "
         "the program runs, `restart_agent` by a restart.",
     )
-    pools: tuple[Memory, ...] = Field(("vram", "ram"), description="Pools whose ladders have this rung.")
+    pools: tuple[Memory, ...] = Field(("vram", "ram"), min_length=1, description="Pools whose ladders have this rung.")
     loses: Loss = Field(Loss.EXPERIMENT, description="What the rung costs. Cheaper rungs are taken first.")
     cost: str = Field("", description="The cost as text, shown to users.")
     frees_mib: dict[Memory, float] = Field(
@@ -166,6 +166,13 @@ class ProgramFile(Section):
         if odd := [name for name in heartbeat.values() if name not in known]:
             raise ValueError(f"heartbeat names {', '.join(odd)}; a heartbeat has {', '.join(known)}")
         return heartbeat
+
+    @field_validator("exits")
+    @classmethod
+    def _can_be(cls, exits: dict[int, End]) -> dict[int, End]:
+        if odd := [code for code in exits if not 0 <= code <= MOST_EXIT_CODE]:
+            raise ValueError(f"exits has {odd[0]}; expected codes from 0 to {MOST_EXIT_CODE}, 128 + n for signal n")
+        return exits
 
     @field_validator("rungs")
     @classmethod

@@ -41,7 +41,7 @@ def refuse_what_fits_all(key: str, pattern: str | None, what: str = "line") -> s
         ValueError: it is no regular expression, or fits each of them.
     """
     try:
-        found = re.compile(pattern or "-")
+        found = re.compile("-" if pattern is None else pattern)
     except re.error as error:
         raise ValueError(f"{key} is {pattern!r}; expected a regular expression ({error})") from None
     if found.search("") is not None:

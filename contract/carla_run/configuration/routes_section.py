@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from carla_run.configuration.section import Section, refuse_odd_variable
+from carla_run.configuration.section import MOST_EXIT_CODE, Section, refuse_odd_variable
 
 PLACES = ("item", "host", "port", "tm_port", "result", "folder", "gpu")
 _PLACE = re.compile(r"\{([a-z_]+)\}")
@@ -42,7 +42,7 @@ class Shows(Section):
     The launcher checks `again` first, then `failed`, then `done`. If none holds, the drive left no result.
     """
 
-    exit_codes: tuple[int, ...] | None = Field(
+    exit_codes: tuple[Annotated[int, Field(ge=0, le=MOST_EXIT_CODE)], ...] | None = Field(
         None, description="The exit code is one of these. 128 + n means signal n."
     )
     result: bool | None = Field(None, description="Whether the file `{result}` is there, and isn't empty.")

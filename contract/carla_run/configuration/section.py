@@ -16,6 +16,9 @@ from pydantic_core import PydanticCustomError
 
 from carla_run.records import LARGEST
 
+MOST_EXIT_CODE = 255
+"""Highest exit code of a process."""
+
 
 class Section(BaseModel):
     """Unknown keys are errors, values are frozen, numbers are finite."""
@@ -37,10 +40,12 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_a_path_as_in_a_shell(cls, value: object, info: ValidationInfo) -> object:
-        """Read `~` at the beginning of a path as the user's home."""
+        """Read `~` at the beginning of a path as the user's home. Refuse an empty one: it would be the folder."""
         is_path = Path in set(_leaves(cls.model_fields[str(info.field_name)].annotation))
         if not is_path or not isinstance(value, str | Path):
             return value
+        if value == "":
+            raise PydanticCustomError("empty_path", "a path")
         return os.path.expanduser(value)  # noqa: PTH111 (pathlib's raises for ~nobody)
 
 

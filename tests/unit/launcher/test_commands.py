@@ -296,6 +296,13 @@ def test_a_container_without_such_files_needs_no_mount(
         ),
         ({"done": {"exits_within_s": 9}}, "done.exits_within_s needs a sign that the work is finished"),
         ({"memory": {"vram": 0}}, "`memory.vram` is 0; expected more than 0"),
+        ({"done": {"log": ""}}, "done.log is '', which every line fits: it can't fail"),
+        ({"done": {"file": ""}}, "`done.file` is ''; expected a path"),
+        ({"alive": {"folder": "", "within_s": 9}}, "`alive.folder` is ''; expected a path"),
+        ({"checkpoint": {"signal": "SIGUSR1", "shows": ""}}, "`checkpoint.shows` is ''; expected a path"),
+        ({"exits": {-9: "out_of_memory"}}, "exits has -9; expected codes from 0 to 255, 128 + n for signal n"),
+        ({"rungs": [{**BATCH, "pools": []}]}, "`rungs.0.pools` is []; expected at least 1 in it"),
+        ({"rungs": [{**BATCH, "name": ""}]}, "`rungs.0.name` is ''; expected"),
     ],
 )
 def test_a_mistake_in_a_program_file_is_one_sentence(values: Any, expected: str) -> None:

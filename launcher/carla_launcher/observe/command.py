@@ -412,7 +412,14 @@ def stamp(path: Path | None) -> object:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
+    """Yield the files in a folder and below it, without what a launcher writes all the time in the folder of a run."""
+    for parent, folders, names in os.walk(folder):
+        run, own = RunPaths(Path(parent)), set[str]()
+        if run.launcher_lock.name in names:
+            folders[:] = [each for each in folders if each not in (run.logs.name, run.live.name)]
+            own = {each.name for each in (run.heartbeat, run.launcher_state, run.launcher_events, run.launcher_memory)}
+            own |= {each for each in names if each.startswith(".")}  # on the way to their names
+        yield from (run.path / each for each in names if each not in own)
 
 
 def _stamp(path: Path) -> Stamp | None:

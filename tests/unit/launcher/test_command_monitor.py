@@ -98,6 +98,16 @@ def test_a_change_of_a_file_is_progress(seen: Seen, sign: str) -> None:
     assert [beat is not None for beat, _ in found] == [False, True, True, True]
 
 
+def test_what_the_launcher_writes_in_the_folder_is_no_progress(seen: Seen) -> None:
+    """TensorBoard's usual folder is `runs`, as the launcher's."""
+    seen.begin({"alive": {"folder": ".", "within_s": 9}})
+    seen.run.launcher_lock.touch()
+    event, weights = seen.folder / "run" / "launcher-events.jsonl", seen.folder / "run" / "weights.pt"
+    seen.look()
+    found = phases_and_ages(seen, [lambda: weights.write_text("1"), "it prints", lambda: event.write_text("{}"), None])
+    assert [age for _, age in found] == [0, 1, 2, 3]
+
+
 def test_another_process_has_to_show_progress_again(seen: Seen) -> None:
     seen.begin({"alive": {"log": r"step (\d+)", "within_s": 9}})
     assert seen.look("step 7").beat is not None

@@ -76,6 +76,8 @@ def _fits(name: str | None) -> str | None:
     if name and (Path(name).name != name or name == ".."):
         last = Path(name).name.strip(".") or "night-1"
         raise typer.BadParameter(f"{name} names no folder in --runs-dir: expected a name, as {last}.")
+    if name and not name.isprintable():
+        raise typer.BadParameter(f"{name!r} has a character that can't be printed: choose another name.")
     size = len(os.fsencode(name or ""))
     if size > MOST_NAME_BYTES:
         raise typer.BadParameter(f"{size} bytes are too long: expected at most {MOST_NAME_BYTES}.")

@@ -312,6 +312,8 @@ def test_a_number_that_nothing_can_hold_is_a_usage_error(words: list[str]) -> No
         (["up", "--run-name", ".."], ".. names no folder in --runs-dir"),
         (["routes", "--run-name", "."], ". names no folder in --runs-dir"),
         (["up", "--resume", "--run-name", "runs/first"], "runs/first names no folder in --runs-dir"),
+        (["run", "--run-name", "a\nb"], "'a\\nb' has a character"),
+        (["submit", "--run-name", "\x1b[2J", "--", "run"], "'\\x1b[2J' has a character"),
         (["submit", "--run-name", "/tmp/a"], "/tmp/a names no folder in --runs-dir"),
         (["report", "night", "--compare", "a", "b"], "leave out night"),
     ],

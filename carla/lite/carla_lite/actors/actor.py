@@ -320,7 +320,6 @@ class Vehicle(Actor):
         """Write this vehicle's record into the world message."""
         body, asked = self.body, self.body.control
         light, state = self.light or (0, _RED if self.gives_way else _GREEN)
-        c, s = math.cos(body.yaw), math.sin(body.yaw)
         wire.VEHICLE_RECORD.pack_into(
             into,
             offset,
@@ -332,9 +331,7 @@ class Vehicle(Actor):
             body.pitch * _DEGREES,
             body.yaw * _DEGREES,
             body.roll * _DEGREES,
-            c * body.vx - s * body.vy,
-            s * body.vx + c * body.vy,
-            body.vz,
+            *body.world_velocity(),
             0.0,
             0.0,
             body.yaw_rate * _DEGREES,

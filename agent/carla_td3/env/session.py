@@ -197,6 +197,15 @@ class Session:
             self.on_tick()
         return self._frame
 
+    def shown_tick(self) -> int | None:
+        """Return the number of the running tick if the client already has its frame; otherwise None.
+
+        For another thread: such a tick waits only for the Traffic Manager.
+        """
+        world, tick = self.world, self.ticks
+        running = world is not None and self.tick_started_s != 0.0
+        return tick if running and int(world.get_snapshot().frame) > self._frame else None
+
     def receive(self, arrivals: queue.SimpleQueue[Any], frame: int) -> Any:
         """Return the sensor message of ``frame`` from ``arrivals``; older ones are dropped.
 

@@ -6,10 +6,13 @@ the whole process (protocol section 5.5), so only a process that may die uses th
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
+import threading
 from typing import Any
 
+import msgpack
 import numpy as np
 
 from carla_td3.config import TrafficConfig
@@ -18,6 +21,9 @@ from carla_td3.env.session import ROLE_PREFIX, Session
 ROLE = f"{ROLE_PREFIX}traffic"
 CLEARANCE_M = 12.0
 MAX_SEED = 2**31 - 1
+LOOK_S = 1.0
+"""Seconds between two looks at the tick. A round of the manager takes milliseconds."""
+ANSWER_S = 2.0
 
 
 class Traffic:
@@ -41,6 +47,8 @@ class Traffic:
         session.tick()
         if config.slower_percent:
             self._manager.global_percentage_speed_difference(config.slower_percent)
+        self._over = threading.Event()
+        threading.Thread(target=self._keep_awake, name="traffic-alarm", daemon=True).start()
         self._spawns = session.map.get_spawn_points()
         self.cars: list[Any] = []
         self._wanted = 0
@@ -94,11 +102,21 @@ class Traffic:
             SimulatorLost: the simulator doesn't answer. The manager is left as it is: its end would wait for the
                 simulator with Python's lock held, so that no other thread could run, and abort the process.
         """
+        self._over.set()
         with self._session.answered():
             self._session.world.get_settings()
         self._manager.shut_down()
         self._session.destroy(self.cars)
         self.cars = []
+
+    def _keep_awake(self) -> None:
+        """Wake the manager where it missed a tick's notice and the tick waits for it (protocol, section 5.8)."""
+        port, waiting = self._manager.get_port(), None
+        while not self._over.wait(LOOK_S):
+            waits = self._session.shown_tick()
+            if waits is not None and waits == waiting:
+                wake(port)
+            waiting = waits
 
     def _living(self) -> list[Any]:
         """Return the cars that still exist: a Traffic Manager destroys a car that stands for too long."""
@@ -141,6 +159,18 @@ class Traffic:
                     car.set_autopilot(True, self._manager.get_port())
                     cars.append(car)
         return cars
+
+
+def wake(port: int) -> None:
+    """Have the synchronous Traffic Manager at this port of this host begin a round; nothing if it doesn't answer.
+
+    By the manager's own server: the client's call waits for the open tick, with Python's lock held. Leaving synchronous
+    mode notifies the manager's thread again; it looks at the mode only after its round.
+    """
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), ANSWER_S) as connection:
+        for number, synchronous in enumerate((False, True)):
+            connection.sendall(msgpack.packb([0, number, "set_synchronous_mode", [synchronous]]))
+            connection.recv(64)
 
 
 def _gap(location: Any, x: float, y: float) -> float:

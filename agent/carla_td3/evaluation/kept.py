@@ -50,12 +50,12 @@ class KeptDrives:
 
     def add(self, driver: str, result: RouteResult) -> None:
         """Save a drive. If the disk refuses it, a message is printed once and the drive counts only in this process."""
+        self._driven[driver, result.route] = result  # first: the table that another thread writes has what the file has
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
             self._lines.append({SETTINGS: self._settings})
         self._lines.append({DRIVER: driver, **dataclasses.asdict(result)})
-        self._driven[driver, result.route] = result
 
     def so_far(self, drivers: Sequence[str], routes: Sequence[Route], map: str, seed: int) -> list[Evaluation]:
         """Return an evaluation of each driver that has driven some of the routes."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from carla_run.event_log import JsonLines
 from carla_td3.evaluation.kept import KeptDrives
 from tests.unit.agent.test_evaluation import result
 
@@ -29,6 +30,22 @@ def test_a_later_start_with_the_same_settings_has_them_all(tmp_path: Path) -> No
     again.remove()
     again.remove()
     assert list(beside.parent.iterdir()) == []
+
+
+def test_a_drive_is_in_the_table_by_the_time_the_file_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may write the table and end the process at any moment."""
+    kept, append = KeptDrives(tmp_path / "e.json", SETTINGS), JsonLines.append
+    counted: list[int] = []
+
+    def appended(lines: JsonLines, row: dict[str, Any]) -> None:
+        append(lines, row)
+        if "driver" in row:
+            counted.append(len(kept))
+
+    monkeypatch.setattr(JsonLines, "append", appended)
+    kept.add("pid", result(route="a"))
+    kept.add("pid", result(route="b"))
+    assert counted == [1, 2]
 
 
 def test_other_settings_have_another_file(tmp_path: Path) -> None:

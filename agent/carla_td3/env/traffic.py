@@ -42,13 +42,13 @@ class Traffic:
         # 5).
         self._manager = session.client.get_trafficmanager(_free_port())
         self._manager.set_synchronous_mode(True)
+        self._over = threading.Event()
+        threading.Thread(target=self._keep_awake, name="traffic-alarm", daemon=True).start()
         # Its first round may still run in its thread: it forgets a car that the snapshot before it lacks, and the car
         # would never move. After a tick that round is over (protocol, section 5.8).
         session.tick()
         if config.slower_percent:
             self._manager.global_percentage_speed_difference(config.slower_percent)
-        self._over = threading.Event()
-        threading.Thread(target=self._keep_awake, name="traffic-alarm", daemon=True).start()
         self._spawns = session.map.get_spawn_points()
         self.cars: list[Any] = []
         self._wanted = 0
@@ -102,9 +102,9 @@ class Traffic:
             SimulatorLost: the simulator doesn't answer. The manager is left as it is: its end would wait for the
                 simulator with Python's lock held, so that no other thread could run, and abort the process.
         """
-        self._over.set()
         with self._session.answered():
             self._session.world.get_settings()
+        self._over.set()  # no sooner: a manager that is left as it is still takes part in each tick
         self._manager.shut_down()
         self._session.destroy(self.cars)
         self.cars = []

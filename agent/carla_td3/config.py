@@ -62,7 +62,9 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 class SimulatorConfig(Section):
     """Where the simulator is and how long to wait for it."""
 
-    host: str = Field("127.0.0.1", description="Host name or address of the simulator. Environment: CARLA_HOST.")
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="Host name or address of the simulator. Environment: CARLA_HOST."
+    )
     port: int = Field(
         2000,
         ge=1,

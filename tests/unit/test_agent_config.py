@@ -135,6 +135,7 @@ def test_a_key_of_a_section_that_a_file_leaves_out(tmp_path: Path) -> None:
         ("td3: {batch_size: true}", "`td3.batch_size` is true; expected a number"),
         ("td3: {batch_size: 1.5e0}", "`td3.batch_size` is 1.5; expected a whole number"),
         ("td3: {network: {hidden: [256, 0]}}", "`td3.network.hidden.1` is 0; expected more than 0"),
+        ("simulator: {host: ''}", "`simulator.host` is ''; expected text that isn't empty"),
         ("td3: {network: {channels: [8, 8]}}", "`td3.network.channels` has too few values"),
         ("td3: {actor_learning_rate: .inf}", "`td3.actor_learning_rate` is inf; expected a finite number"),
         ("memory: {expandable_segments: 3}", "`memory.expandable_segments` is 3; expected true or false or 'auto'"),

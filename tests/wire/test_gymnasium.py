@@ -132,6 +132,8 @@ def test_no_ports_are_the_port_of_the_simulator() -> None:
         ({"seed": "5"}, "seed '5': expected a whole number from 0 on"),
         ({"seed": 1.5}, "seed 1.5: expected a whole number from 0 on"),
         ({"seed": -1}, "seed -1: expected a whole number from 0 on"),
+        ({"lane_invasions": "no"}, "lane_invasions 'no': expected true or false"),
+        ({"continue_after_infractions": 1}, "continue_after_infractions 1: expected true or false"),
         ({"rout": None}, "options has rout: expected some of continue_after_infractions, lane_invasions"),
         ({1: None, "rout": None}, "options has 1, rout: expected some of continue_after_infractions"),
         ([], r"options is \[\]: expected a mapping with some of continue_after_infractions"),

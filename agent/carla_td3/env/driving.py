@@ -35,7 +35,8 @@ LOSSES_A_RESET = 3
 # Routes drawn for one drive while something stands on their starts. Each try takes ticks, so passing cars move on.
 STARTS_A_RESET = 10
 
-OPTIONS = {"route", "limit_s", "continue_after_infractions", "lane_invasions", "seed"}
+FLAGS = ("continue_after_infractions", "lane_invasions")
+OPTIONS = {"route", "limit_s", "seed", *FLAGS}
 
 
 class DrivingEnv(gymnasium.Env[Observation, Action]):
@@ -265,6 +266,9 @@ def _checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ConfigError(f"options has limit_s {limit_s!r:.60}: expected a number of seconds above 0.")
     if seed is not None and not (isinstance(seed, Integral) and int(seed) >= 0):
         raise ConfigError(f"options has seed {seed!r:.60}: expected a whole number from 0 on.")
+    for flag in FLAGS:
+        if not isinstance(options.get(flag, False), bool | np.bool_):
+            raise ConfigError(f"options has {flag} {options[flag]!r:.60}: expected true or false.")
     return options
 
 

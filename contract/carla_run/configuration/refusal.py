@@ -96,6 +96,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "string_type": "text",
+    "string_too_short": "text that isn't empty",
     "path_type": "a path",
     "tuple_type": "a list",
     "dict_type": "keys below it",

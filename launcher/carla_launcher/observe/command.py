@@ -117,7 +117,8 @@ class CommandMonitor:
         failed = () if ended is None else tuple(self._failure(ended))
         beat = self._beat if self._sign.seen or ended is not None else None
         done = self._done.shown(now_s) if ended is None else None
-        return AgentSeen(ended is None, ended, beat, now_s - self._moved_s, failed, program.pid, done)
+        age_s, awaited = now_s - self._moved_s, self._sign.awaited
+        return AgentSeen(ended is None, ended, beat, age_s, failed, program.pid, done, awaited)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -329,6 +330,13 @@ class Sign:
         self.without_step = ""
         self.seen, self.step, self.count = alive is None, 0, 0
         self._step_of_newest()
+
+    @property
+    def awaited(self) -> str:
+        """What the next progress is; empty if the program names nothing."""
+        if self._pattern is not None:
+            return f"a line that fits `{self._pattern.pattern}`"
+        return "" if self.path is None else f"a change of {self.path}"
 
     def begin(self) -> None:
         """Forget that there was any: another process begins."""

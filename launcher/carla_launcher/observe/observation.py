@@ -123,6 +123,7 @@ class AgentSeen:
         events: new lines of ``agent-events.jsonl``.
         pid: process id on this host, which distinguishes one agent from the next; 0 if there is none.
         done: what has shown, while it runs, that its work is done; None if nothing has.
+        awaited: what shows that a command lives; empty where the heartbeat does.
     """
 
     running: bool
@@ -132,6 +133,7 @@ class AgentSeen:
     events: tuple[Mapping[str, Any], ...] = ()
     pid: int = 0
     done: Done | None = None
+    awaited: str = ""
 
 
 @dataclass(frozen=True)

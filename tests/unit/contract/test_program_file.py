@@ -25,6 +25,7 @@ LESS = {"name": "less", "values": {"batch_size": [256, 128]}}
     [
         ({"rungs": [{"name": "less"}]}, "`rungs.0.values` is missing; the example has it"),
         ({"rungs": [{**LESS, "values": {}}]}, "`rungs.0.values` is {}; expected at least 1 in it"),
+        ({"rungs": [{**LESS, "name": ""}]}, "`rungs.0.name` is ''; expected text that isn't empty"),
         ({"rungs": [{**LESS, "values": {"batch": []}}]}, "`rungs.0.values`: batch is an empty list"),
         ({"rungs": [{**LESS, "does": "stop"}]}, "`rungs.0.does` is 'stop'; expected 'apply', 'restart_agent' or"),
         ({"rungs": [{**LESS, "loses": "all"}]}, "`rungs.0.loses` is 'all'; expected 'little', 'time' or 'experiment'"),

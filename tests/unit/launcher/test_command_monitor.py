@@ -98,6 +98,19 @@ def test_a_change_of_a_file_is_progress(seen: Seen, sign: str) -> None:
     assert [beat is not None for beat, _ in found] == [False, True, True, True]
 
 
+@pytest.mark.parametrize(
+    ("alive", "awaited"),
+    [
+        (None, ""),
+        ({"log": r"step (\d+)", "within_s": 9}, r"a line that fits `step (\d+)`"),
+        ({"folder": "saved", "within_s": 9}, "a change of {}/saved"),
+    ],
+)
+def test_what_shows_that_it_lives_is_named(seen: Seen, alive: Any, awaited: str) -> None:
+    seen.begin({} if alive is None else {"alive": alive})
+    assert seen.look().awaited == awaited.format(seen.folder)
+
+
 def test_what_the_launcher_writes_in_the_folder_is_no_progress(seen: Seen) -> None:
     """TensorBoard's usual folder is `runs`, as the launcher's."""
     seen.begin({"alive": {"folder": ".", "within_s": 9}})

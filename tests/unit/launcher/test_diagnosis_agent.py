@@ -188,14 +188,17 @@ def test_a_collector_that_the_kernel_killed_is_told_once_while_the_learner_lives
 # The agent's silence
 
 
-def test_an_agent_without_heartbeat_hangs() -> None:
+@pytest.mark.parametrize(
+    ("awaited", "said"), [("", "no heartbeat for"), ("a change of saved", "no progress (a change of saved) for")]
+)
+def test_an_agent_without_heartbeat_hangs(awaited: str, said: str) -> None:
     def look(time_s: float) -> Observation:
-        age_s = max(0.3, time_s - 100)
-        return replace(with_beat(driving(min(time_s, 100.0)), age_s, state="waiting"), time_s=time_s)
+        seen = with_beat(driving(min(time_s, 100.0)), max(0.3, time_s - 100), state="waiting")
+        return replace(with_agent(seen, awaited=awaited), time_s=time_s)
 
     time_s, finding = first(diagnosed(map(look, seconds(200))), Cause.AGENT_HANG)
     assert time_s == pytest.approx(100 + LIMITS.agent.beat_limit_s, abs=1.5)
-    assert "no heartbeat" in finding.sentence
+    assert said in finding.sentence
 
 
 def test_an_agent_that_never_beats_or_never_gets_through_its_rehearsal_hangs() -> None:

@@ -205,7 +205,8 @@ class AgentDetector:
         if agent.done is not None and agent.done.limit_s is not None:
             return None
         if silent_s > limit_s:
-            words = f"the agent has sent no heartbeat for {silent_s:.0f} s, {limit_s:g} s are allowed"
+            missing = f"shown no progress ({agent.awaited})" if agent.awaited else "sent no heartbeat"
+            words = f"the agent has {missing} for {silent_s:.0f} s, {limit_s:g} s are allowed"
             if agent.done is not None:
                 words += (
                     f"; it had shown {agent.done.sign}, so it is done: done.exits_within_s would end it as finished"

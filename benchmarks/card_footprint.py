@@ -30,11 +30,13 @@ _COLUMNS = {
 
 
 def main(
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where updates are computed.")] = "cuda",
-    batch: Annotated[list[int] | None, typer.Option(help="Batches; all of 32, 64, 256 by default.")] = None,
-    precision: Annotated[list[str] | None, typer.Option(help="Precisions; all three by default.")] = None,
-    seconds: Annotated[float, typer.Option(help="Of updates a row.")] = 0.5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device that computes the updates.")] = "cuda",
+    batch: Annotated[
+        list[int] | None, typer.Option(help="Batch size; can be repeated. Default: 32, 64 and 256.")
+    ] = None,
+    precision: Annotated[list[str] | None, typer.Option(help="Precision; can be repeated. Default: all three.")] = None,
+    seconds: Annotated[float, typer.Option(help="Seconds of updates per row.")] = 0.5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure each batch in each precision, and hold the estimate against it."""
     ways = [Way(device, size, size, each) for size in batch or BATCHES for each in precision or PRECISIONS]

@@ -90,7 +90,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cause:
-    """The cause of a failure; the figures are None where nobody was met."""
+    """The cause of a failure; the figures are None where no actor was met."""
 
     name: str
     speed_mps: float
@@ -373,16 +373,18 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def main(
-    checkpoint: Annotated[str, typer.Option(help="A run, a checkpoint or a folder of runs.")],
-    town: Annotated[str, typer.Option(help="A town with routes; choices depend on the validation town's.")] = (
+    checkpoint: Annotated[str, typer.Option(help="Path of a run, a checkpoint or a folder of runs.")],
+    town: Annotated[str, typer.Option(help="Town that has routes. Make choices on the validation towns only.")] = (
         VALIDATION_TOWN
     ),
-    map: Annotated[str | None, typer.Option(help="Its .xodr file, for a map of CARLA's.")] = None,
-    traffic: Annotated[str, typer.Option(help="NoCrash's densities, commas between.")] = "dense",
-    weather: Annotated[str, typer.Option(help="A preset of CARLA's.")] = "ClearNoon",
-    routes: Annotated[int, typer.Option(min=1, max=nocrash.ROUTES, help="The first this many.")] = 10,
-    seeds: Annotated[str | None, typer.Option(help="Of the trainings, commas between.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the lines.")] = Path("runs/causes"),
+    map: Annotated[str | None, typer.Option(help="The town's .xodr file, if it is a map of CARLA.")] = None,
+    traffic: Annotated[str, typer.Option(help="Traffic densities of NoCrash, separated by commas.")] = "dense",
+    weather: Annotated[str, typer.Option(help="Weather preset of CARLA.")] = "ClearNoon",
+    routes: Annotated[
+        int, typer.Option(min=1, max=nocrash.ROUTES, help="Number of routes, from the first one on.")
+    ] = 10,
+    seeds: Annotated[str | None, typer.Option(help="Training seeds, separated by commas. Default: all.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results, one line per drive.")] = Path("runs/causes"),
 ) -> None:
     """Drive, and count why drives fail."""
     out.mkdir(parents=True, exist_ok=True)

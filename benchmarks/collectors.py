@@ -26,19 +26,23 @@ HERE, RAY = "local", "ray"
 
 def main(
     counts: Annotated[
-        str, typer.Option(help="Collectors, commas between; 1 is what the others are compared to.")
+        str, typer.Option(help="Numbers of collectors, separated by commas. All are compared with 1.")
     ] = "1,2,4",
-    tick_ms: Annotated[float, typer.Option(min=0, help="What a tick takes at least.")] = 30.0,
-    ray: Annotated[int, typer.Option(min=0, help="Nodes of a Ray cluster, to compare with; 0: none.")] = 0,
-    ratio: Annotated[float, typer.Option(min=0, help="Updates a step.")] = 0.05,
-    batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 64,
-    seconds: Annotated[float, typer.Option(min=2, help="A turn.")] = 10.0,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 5,
-    warm_up: Annotated[float, typer.Option(min=1, help="Seconds of each before the first turn.")] = 10.0,
-    map: Annotated[str, typer.Option(help="Map name or .xodr path.")] = "Lite01",
-    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("full"),
-    busy: Annotated[float, typer.Option(help="Cores that others may keep busy.")] = DISTURBED_CORES,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    tick_ms: Annotated[
+        float, typer.Option(min=0, help="Shortest duration of a simulator's tick, in milliseconds.")
+    ] = 30.0,
+    ray: Annotated[int, typer.Option(min=0, help="Nodes of a Ray cluster to measure as well; 0 for none.")] = 0,
+    ratio: Annotated[float, typer.Option(min=0, help="Updates per environment step.")] = 0.05,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size, in transitions.")] = 64,
+    seconds: Annotated[float, typer.Option(min=2, help="Length of a turn, in seconds.")] = 10.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each variant.")] = 5,
+    warm_up: Annotated[float, typer.Option(min=1, help="Warm-up of each variant, in seconds.")] = 10.0,
+    map: Annotated[str, typer.Option(help="Name of a map, or path of an .xodr file.")] = "Lite01",
+    config: Annotated[Path, typer.Option(help="Agent configuration: a preset or a YAML file.")] = Path("full"),
+    busy: Annotated[
+        float, typer.Option(help="Largest load of other programs, in cores, at which a turn counts.")
+    ] = DISTURBED_CORES,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure steps a second by the number of collectors."""
     wanted = sorted({1, *(int(count) for count in counts.split(","))})
@@ -62,7 +66,7 @@ def main(
         }
         turns = undisturbed(started, seconds, repeats, busy)
     report: dict[str, Any] = {
-        "what": "steps a second of several collectors, each in a simulator of its own, over those of one",
+        "what": "steps a second of several collectors, each in its own simulator, over those of one",
         "tick_ms": tick_ms,
         "ray_nodes": ray,
         "updates_per_step": ratio,

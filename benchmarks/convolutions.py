@@ -29,11 +29,11 @@ KERNELS, CHANNELS, CELLS = (8 * 8, 4 * 4, 3 * 3), (4, 32, 64, 64), (20 * 20, 9 *
 
 
 def main(
-    batch: Annotated[int, typer.Option(min=1, help="Frames in a batch.")] = 256,
+    batch: Annotated[int, typer.Option(min=1, help="Frames per batch.")] = 256,
     repeats: Annotated[int, typer.Option(min=1, help="Measurements of each function.")] = 15,
-    threads: Annotated[int, typer.Option(min=1, help="torch threads.")] = os.cpu_count() or 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of PyTorch.")] = os.cpu_count() or 1,
     isa: Annotated[Cap | None, typer.Option(help="Largest instruction set that oneDNN, ATen and MKL may use.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure the encoder's convolutions and a matrix product alternately."""
     hold_to(isa)

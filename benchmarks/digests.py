@@ -65,8 +65,8 @@ ROWS = (
 
 
 def main(
-    updates: Annotated[int, typer.Option(min=1, help="Updates a row.")] = 200,
-    beside: Annotated[Path | None, typer.Option(help="Another checkout to compare with.")] = None,
+    updates: Annotated[int, typer.Option(min=1, help="Updates per row.")] = 200,
+    beside: Annotated[Path | None, typer.Option(help="Path of another checkout to compare with.")] = None,
 ) -> None:
     """Print the digests as JSON, those of another checkout beside them."""
     torch.set_num_threads(1)

@@ -102,40 +102,49 @@ class Group:
 
 def main(
     checkpoint: Annotated[
-        list[str] | None, typer.Option(help="NAME=PATH of a run, a checkpoint or a folder of runs; repeat it.")
+        list[str] | None, typer.Option(help="NAME=PATH of a run, a checkpoint or a folder of runs; can be repeated.")
     ] = None,
-    blanked: Annotated[bool, typer.Option(help="Let who sees pictures also drive without.")] = True,
-    drivers: Annotated[str, typer.Option(help="Of those without a checkpoint, commas between.")] = ",".join(BY_RULES),
+    blanked: Annotated[bool, typer.Option(help="Also drive with grey and with shuffled pictures.")] = True,
+    drivers: Annotated[str, typer.Option(help="Drivers without a checkpoint, separated by commas.")] = ",".join(
+        BY_RULES
+    ),
     town: Annotated[
-        str, typer.Option(help="Town01, Town02, or Lite:seed=N,size=400; 800 is for tests, 900 to 902 for choices.")
+        str,
+        typer.Option(help="Town01, Town02 or Lite:seed=N,size=400. Seed 800 is for tests, 900 to 902 are for choices."),
     ] = TEST_TOWN,
-    traffic: Annotated[str, typer.Option(help="Of them, commas between.")] = ",".join(comparison.TRAFFIC),
-    weathers: Annotated[str, typer.Option(help="CARLA's presets, commas between.")] = ",".join(WEATHERS),
-    routes: Annotated[int, typer.Option(min=1, max=nocrash.ROUTES, help="The first this many.")] = nocrash.ROUTES,
-    slower_percent: Annotated[float, typer.Option(help="How far below the limit the traffic drives.")] = 45.0,
+    traffic: Annotated[str, typer.Option(help="Traffic densities, separated by commas.")] = ",".join(
+        comparison.TRAFFIC
+    ),
+    weathers: Annotated[str, typer.Option(help="Weather presets of CARLA, separated by commas.")] = ",".join(WEATHERS),
+    routes: Annotated[
+        int, typer.Option(min=1, max=nocrash.ROUTES, help="Number of routes, from the first one on.")
+    ] = nocrash.ROUTES,
+    slower_percent: Annotated[
+        float, typer.Option(help="Speed of the traffic below the limit, in percent of the limit.")
+    ] = 45.0,
     step_out: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of those beside the route ahead who cross before the car.")
+        float, typer.Option(min=0.0, max=1.0, help="Share of pedestrians beside the route who step out before the car.")
     ] = 0.0,
     map_dir: Annotated[
-        Path | None, typer.Option(envvar="LITE_MAP_DIR", help="Folder of Town01.xodr and so on.")
+        Path | None, typer.Option(envvar="LITE_MAP_DIR", help="Folder with CARLA's maps, such as Town01.xodr.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the drives' lines, the figures and the picture.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for drives.jsonl, driving.json and driving.png.")] = Path(
         "runs/driving"
     ),
-    parallel: Annotated[int, typer.Option(min=1, help="Groups driven at once, each in two processes.")] = 1,
+    parallel: Annotated[int, typer.Option(min=1, help="Groups of drives at once. Each takes two processes.")] = 1,
     draw: Annotated[
-        int | None, typer.Option(help="Draw the town's routes with this seed and keep them; no drive.")
+        int | None, typer.Option(help="Draw the town's routes with this seed, write their file, and drive nothing.")
     ] = None,
-    long: Annotated[bool, typer.Option(help="Draw routes of 1 to 2 km, for a town of 800 m.")] = False,
+    long: Annotated[bool, typer.Option(help="With --draw: draw routes of 1 to 2 km, for a town of 800 m.")] = False,
     video: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=nocrash.ROUTES - 1,
-            help="Film the first checkpoint, pid and expert on this route, in the densest traffic.",
+            help="Only film the first checkpoint, pid and expert on this route, in the densest traffic.",
         ),
     ] = None,
-    figures_only: Annotated[bool, typer.Option(help="Of what has been driven.")] = False,
+    figures_only: Annotated[bool, typer.Option(help="Only print the figures of the drives in --out.")] = False,
 ) -> None:
     if draw is not None:
         keep_routes(town, map_of(town, map_dir), draw, nocrash.LONG if long else nocrash.LENGTHS)

@@ -3,7 +3,7 @@
 A row has the simulator's privileged numbers besides the picture. ``python -m carla_td3 record --driver expert-shoved
 --seed 77 --set 'training.towns.maps=["Lite:seed=900,size=400"]' --out runs/judged`` records rows of another town; then
 ``python benchmarks/encoder.py --judged runs/judged --run runs/learning/td3/seed-0`` measures how well that run's newest
-checkpoint predicts them, and those of its own rows. With ``--updates 1000,5000`` a new learner is trained on the rows
+checkpoint predicts them, and those of the run's rows. With ``--updates 1000,5000`` a new learner is trained on the rows
 of the run and its demonstrations, drawn uniformly, and measured on the way. That separates the effect of the rows from
 the effect of the order in which the run met them. ``--set`` changes the learner; ``--keep`` saves it as a checkpoint
 for ``driving.py``, to measure the worth of a teacher on the same rows. Finished runs have rows only if ``learning.py
@@ -72,17 +72,19 @@ class Seen:
 
 def main(
     judged: Annotated[
-        Path, typer.Option(help="Folder of `carla-td3 record`, in towns that were not used in training.")
+        Path, typer.Option(help="Folder that `carla-td3 record` wrote, in towns that were not used in training.")
     ],
-    run: Annotated[Path, typer.Option(help="A run, whose rows and configuration are taken.")],
+    run: Annotated[Path, typer.Option(help="Run that the rows and the configuration are taken from.")],
     updates: Annotated[
-        str, typer.Option(help="Judge a new learner after these numbers of updates, separated by commas.")
+        str, typer.Option(help="Train a new learner, and judge it after these numbers of updates, separated by commas.")
     ] = "",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for that learner; repeat it.")] = None,
-    keep: Annotated[
-        Path | None, typer.Option(help="Where to leave that learner's configuration and policy, a checkpoint.")
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE for the new learner; can be repeated.")
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Of torch.")] = 1,
+    keep: Annotated[
+        Path | None, typer.Option(help="Folder for the new learner's checkpoint: its configuration and policy.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of PyTorch.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Judge a run's checkpoint, or a new learner trained on its rows."""

@@ -110,12 +110,14 @@ class _Traffic:
 
 
 def main(
-    ticks: Annotated[int, typer.Option(min=200, help="Ticks in all.")] = 20_000,
-    respawns: Annotated[int, typer.Option(min=0, help="Respawns, spread over the ticks.")] = 200,
-    vehicles: Annotated[int, typer.Option(min=0, max=100, help="Other cars.")] = 10,
-    map: Annotated[str, typer.Option(help="Map name or path of an .xodr file.")] = "Lite01",
-    bound_mib: Annotated[float, typer.Option(min=0.0, help="How much the server may grow after the first 5 %.")] = 64.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ticks: Annotated[int, typer.Option(min=200, help="Total number of ticks.")] = 20_000,
+    respawns: Annotated[int, typer.Option(min=0, help="Respawns of cars, spread over the ticks.")] = 200,
+    vehicles: Annotated[int, typer.Option(min=0, max=100, help="Number of other cars.")] = 10,
+    map: Annotated[str, typer.Option(help="Name of a map, or path of an .xodr file.")] = "Lite01",
+    bound_mib: Annotated[
+        float, typer.Option(min=0.0, help="Largest growth of the server after the first 5 % of the ticks, in MiB.")
+    ] = 64.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say whether the server's memory stays flat; exit 1 if it doesn't."""
     found = Endurance(map, vehicles, ticks, respawns, bound_mib)

@@ -1,6 +1,6 @@
 """Does a change of the environment change a single bit? Digests of observations, rewards and infos, by task and seed.
 
-Each row drives with a PID driver and some noise on a carla-lite of its own: an empty town, the preset ``traffic``
+Each row drives with a PID driver and some noise on its own carla-lite: an empty town, the preset ``traffic``
 (cars, pedestrians, lights, two colour views, hazards, the product), and the sum with traffic. Digests of two processors
 may differ. ``--beside CHECKOUT`` runs another checkout's agent on the same server and compares. Run: ``python
 benchmarks/env_digests.py --beside ../before``. Exit code 1: a digest differs.
@@ -30,9 +30,9 @@ TOWN = "Lite:seed=7,size=400"
 
 
 def main(
-    steps: Annotated[int, typer.Option(min=1, help="Steps a row.")] = 600,
-    seeds: Annotated[str, typer.Option(help="Seeds of a row each, with commas.")] = "0,1,2",
-    beside: Annotated[Path | None, typer.Option(help="Another checkout, whose agent to compare with.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps per row.")] = 600,
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas. Each makes a row.")] = "0,1,2",
+    beside: Annotated[Path | None, typer.Option(help="Path of another checkout whose agent is compared.")] = None,
 ) -> None:
     """Print the digests as JSON, those of another checkout beside them."""
     found = {f"{task}, seed {seed}": _digest(task, int(seed), steps) for task in TASKS for seed in seeds.split(",")}

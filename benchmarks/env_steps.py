@@ -23,10 +23,10 @@ from carla_td3.env.expert import PidPurePursuit
 
 
 def main(
-    map: Annotated[str, typer.Option(help="Map name or .xodr path.")] = "Lite01",
-    steps: Annotated[int, typer.Option(min=50, help="Steps a repeat.")] = 2000,
-    repeats: Annotated[int, typer.Option(min=1, help="Repeats; the figure is their median.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    map: Annotated[str, typer.Option(help="Name of a map, or path of an .xodr file.")] = "Lite01",
+    steps: Annotated[int, typer.Option(min=50, help="Steps per repeat.")] = 2000,
+    repeats: Annotated[int, typer.Option(min=1, help="Repeats; the result is their median.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     with lite_process(map) as (port, server):
         env = DrivingEnv(EnvironmentConfig(), SimulatorConfig(host="127.0.0.1", port=port))

@@ -1,6 +1,6 @@
 """carla-lite's memory over many episodes of ``load_world`` through the real client, each with sensors and traffic.
 
-Starts a server of its own. An episode loads a map (each of ``--map`` for 20 episodes in turn), spawns a car with
+Starts its own server. An episode loads a map (each of ``--map`` for 20 episodes in turn), spawns a car with
 cameras, lidar, radar, IMU, GNSS, collision and obstacle sensor, and others that drive beside it. A few ticks later the
 next one begins, with nothing destroyed, as training scripts do (carla #3197, #4664). Exit 1 if the server's RSS at the
 end is above that after the first 100 episodes by more than ``--bound-mib``. Run:
@@ -99,12 +99,14 @@ def _episode(world: carla.World, found: Episodes, rng: random.Random) -> None:
 
 
 def main(
-    episodes: Annotated[int, typer.Option(min=_WARM + 2 * _EVERY, help="Episodes in all.")] = 300,
-    ticks: Annotated[int, typer.Option(min=1, help="Ticks an episode.")] = 5,
-    vehicles: Annotated[int, typer.Option(min=0, max=50, help="Other cars.")] = 10,
-    map: Annotated[list[str] | None, typer.Option(help="Map name, the first one also a path; several in turn.")] = None,
-    bound_mib: Annotated[float, typer.Option(min=0.0, help="How much the server may grow.")] = 32.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    episodes: Annotated[int, typer.Option(min=_WARM + 2 * _EVERY, help="Total number of episodes.")] = 300,
+    ticks: Annotated[int, typer.Option(min=1, help="Ticks per episode.")] = 5,
+    vehicles: Annotated[int, typer.Option(min=0, max=50, help="Number of other cars.")] = 10,
+    map: Annotated[
+        list[str] | None, typer.Option(help="Name of a map; the first may be a path. If repeated, the maps take turns.")
+    ] = None,
+    bound_mib: Annotated[float, typer.Option(min=0.0, help="Largest growth of the server, in MiB.")] = 32.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say whether the server's memory stays flat over episodes; exit 1 if it doesn't."""
     found = Episodes(map or ["Lite01", "Lite02"], vehicles, episodes, ticks, bound_mib)

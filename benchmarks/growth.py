@@ -172,10 +172,12 @@ POWERS = {"towns": 2, "cameras": 2}
 
 
 def main(
-    sections: Annotated[str, typer.Option(help="Commas between; small sizes first.")] = ",".join(POINTS),
-    most: Annotated[int | None, typer.Option(help="Largest size to measure; larger ones are computed.")] = None,
+    sections: Annotated[
+        str, typer.Option(help="Sections to measure, separated by commas; small sizes come first.")
+    ] = ",".join(POINTS),
+    most: Annotated[int | None, typer.Option(help="Largest size that is measured; larger ones are computed.")] = None,
     point: Annotated[str, typer.Option(hidden=True)] = "",
-    page: Annotated[bool, typer.Option(help="Only compute and write the page from the measured results.")] = False,
+    page: Annotated[bool, typer.Option(help="Only write the page from the results that were measured before.")] = False,
 ) -> None:
     """Measure how cost grows with the work, and write table and page."""
     if point:

@@ -57,12 +57,14 @@ _COMMAND = (sys.executable, f"{_PROGRAMS}/any_training.py", "--port", "{port}", 
 
 
 def main(
-    minutes: Annotated[float, typer.Option(min=0.1, help="How long it is looked at.")] = 10.0,
-    command: Annotated[bool, typer.Option("--command", help="Beside a command, instead of the agent.")] = False,
-    pid: Annotated[int | None, typer.Option(help="A launcher that runs; default: one is started.")] = None,
-    starts: Annotated[int, typer.Option(min=0, help="Measure so many starts of each command instead.")] = 0,
-    beside: Annotated[Path | None, typer.Option(help="Another checkout, with its own .venv.")] = None,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Where the result goes.")] = None,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Duration of the measurement, in minutes.")] = 10.0,
+    command: Annotated[bool, typer.Option("--command", help="Measure it with a command instead of the agent.")] = False,
+    pid: Annotated[int | None, typer.Option(help="Process id of a running launcher. Default: one is started.")] = None,
+    starts: Annotated[int, typer.Option(min=0, help="Instead, measure this many starts of each subcommand.")] = 0,
+    beside: Annotated[
+        Path | None, typer.Option(help="Path of another checkout to compare with; it has a .venv.")
+    ] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", help="JSON file for the result.")] = None,
 ) -> None:
     if starts:
         _compare_starts(starts, [REPOSITORY, *([beside] if beside else [])])

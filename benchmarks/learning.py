@@ -171,23 +171,36 @@ class Training:
 
 
 def main(
-    variants: Annotated[str, typer.Option(help=f"Of {', '.join(VARIANTS)}; commas between.")] = ",".join(BY_DEFAULT),
-    seeds: Annotated[str | None, typer.Option(help="Instead of each variant's own; commas between.")] = None,
-    updates: Annotated[int | None, typer.Option(min=1, help="Instead of each variant's own.")] = None,
-    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("traffic"),
-    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE over it; repeat it.")] = None,
-    demonstrations: Annotated[int, typer.Option(min=0, help="Steps that the expert shows.")] = 200_000,
-    shown_by: Annotated[str, typer.Option(help="Or expert: who shows them.")] = "expert-shoved",
-    runs: Annotated[Path, typer.Option(help="Where the runs go.")] = Path("runs/learning"),
-    parallel: Annotated[int, typer.Option(min=1, help="Trainings at once, each in three processes.")] = 1,
-    tick_ms: Annotated[float, typer.Option(min=0, help="What a tick of a training's takes at least.")] = 0.0,
+    variants: Annotated[str, typer.Option(help=f"Variants, separated by commas, of {', '.join(VARIANTS)}.")] = ",".join(
+        BY_DEFAULT
+    ),
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds, separated by commas. Default: those of each variant.")
+    ] = None,
+    updates: Annotated[
+        int | None, typer.Option(min=1, help="Number of updates. Default: that of each variant.")
+    ] = None,
+    config: Annotated[Path, typer.Option(help="Agent configuration: a preset or a YAML file.")] = Path("traffic"),
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE that overrides the configuration; can be repeated.")
+    ] = None,
+    demonstrations: Annotated[int, typer.Option(min=0, help="Number of steps that the expert demonstrates.")] = 200_000,
+    shown_by: Annotated[str, typer.Option(help="Driver that demonstrates: expert-shoved or expert.")] = "expert-shoved",
+    runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/learning"),
+    parallel: Annotated[int, typer.Option(min=1, help="Trainings at once. Each takes three processes.")] = 1,
+    tick_ms: Annotated[
+        float, typer.Option(min=0, help="Shortest duration of a tick in a training, in milliseconds.")
+    ] = 0.0,
     kept: Annotated[
-        Path | None, typer.Option("--keep", help="Where finished runs leave configuration, policy and figures as well.")
+        Path | None, typer.Option("--keep", help="Folder for the configuration, policy and figures of finished runs.")
     ] = None,
     keep_rows: Annotated[
-        bool, typer.Option("--keep-rows", help="Leave finished runs their replay: encoder.py trains others on it.")
+        bool,
+        typer.Option(
+            "--keep-rows", help="Keep the replay of finished runs; encoder.py can train other learners on it."
+        ),
     ] = False,
-    figures_only: Annotated[bool, typer.Option(help="Of what has been trained.")] = False,
+    figures_only: Annotated[bool, typer.Option(help="Only print the figures of the runs in --runs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     end_in_order()  # so that trainings end in order

@@ -57,13 +57,13 @@ class Figures:
 
 
 def main(
-    ticks: Annotated[int, typer.Option(min=10, help="Ticks a repeat.")] = 500,
-    repeats: Annotated[int, typer.Option(min=1, help="Repeats, all on one server.")] = 5,
-    vehicles: Annotated[int, typer.Option(min=0, max=150, help="Other cars.")] = 20,
-    channels: Annotated[int, typer.Option(min=1, help="Lasers.")] = 64,
-    points: Annotated[int, typer.Option(min=1, help="Points a second.")] = 100_000,
-    map: Annotated[str, typer.Option(help="Map name or path of an .xodr file.")] = "Lite01",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ticks: Annotated[int, typer.Option(min=10, help="Ticks per repeat.")] = 500,
+    repeats: Annotated[int, typer.Option(min=1, help="Repeats on one server; the result is their median.")] = 5,
+    vehicles: Annotated[int, typer.Option(min=0, max=150, help="Number of other cars.")] = 20,
+    channels: Annotated[int, typer.Option(min=1, help="Number of lasers.")] = 64,
+    points: Annotated[int, typer.Option(min=1, help="Points per second.")] = 100_000,
+    map: Annotated[str, typer.Option(help="Name of a map, or path of an .xodr file.")] = "Lite01",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure a lidar of carla-lite."""
     first_ray_s, cast_ms = _casting(map, vehicles, channels, points)

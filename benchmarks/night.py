@@ -193,12 +193,12 @@ class Night:
 
 
 def main(
-    runs: Annotated[Path, typer.Option(help="Where the run goes; a new or empty folder.")] = Path("runs/night"),
-    steps: Annotated[int, typer.Option(min=1_000, help="Environment steps.")] = 200_000,
-    seed: Annotated[int, typer.Option(help="Of faults and instants.")] = 0,
-    shortest_s: Annotated[float, typer.Option(help="Between two faults, at least.")] = 60.0,
-    longest_s: Annotated[float, typer.Option(help="Between two faults, at most.")] = 120.0,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Where the result goes.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder for the run; it must be new or empty.")] = Path("runs/night"),
+    steps: Annotated[int, typer.Option(min=1_000, help="Number of environment steps.")] = 200_000,
+    seed: Annotated[int, typer.Option(help="Seed of the faults and their times.")] = 0,
+    shortest_s: Annotated[float, typer.Option(help="Shortest time between two faults, in seconds.")] = 60.0,
+    longest_s: Annotated[float, typer.Option(help="Longest time between two faults, in seconds.")] = 120.0,
+    as_json: Annotated[Path | None, typer.Option("--json", help="JSON file for the result.")] = None,
 ) -> None:
     began = time.time()
     end_in_order()

@@ -24,16 +24,18 @@ _UPDATING = {"training.updates_per_step": 20, "training.warmup_steps": 0, "train
 
 
 def main(
-    batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 64,
-    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the encoder.")] = "float32",
-    ratios: Annotated[str, typer.Option(help="Updates a step, commas between; the balanced one is added.")] = "1",
-    seconds: Annotated[float, typer.Option(min=2, help="A turn.")] = 5.0,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 5,
-    warm_up: Annotated[float, typer.Option(min=1, help="Seconds of each before the first turn.")] = 5.0,
-    map: Annotated[str, typer.Option(help="Map name or .xodr path.")] = "Lite01",
-    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("full"),
-    cores: Annotated[str, typer.Option(help="Of simulation and learner.")] = "0,1",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size, in transitions.")] = 64,
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Precision of the encoder.")] = "float32",
+    ratios: Annotated[
+        str, typer.Option(help="Updates per step, separated by commas; the balanced number is added.")
+    ] = "1",
+    seconds: Annotated[float, typer.Option(min=2, help="Length of a turn, in seconds.")] = 5.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each variant.")] = 5,
+    warm_up: Annotated[float, typer.Option(min=1, help="Warm-up of each variant, in seconds.")] = 5.0,
+    map: Annotated[str, typer.Option(help="Name of a map, or path of an .xodr file.")] = "Lite01",
+    config: Annotated[Path, typer.Option(help="Agent configuration: a preset or a YAML file.")] = Path("full"),
+    cores: Annotated[str, typer.Option(help="Cores of the simulation and the learner, separated by a comma.")] = "0,1",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure how much of the slower process's rate is left when both run."""
     simulation, learner = (int(core) for core in cores.split(","))

@@ -48,11 +48,13 @@ Picture = NDArray[np.uint8]
 
 
 def main(
-    first: Annotated[Path | None, typer.Option(help="A run with a video, as `make run` leaves it.")] = None,
-    night: Annotated[Path | None, typer.Option(help="A run with a report, as benchmarks/night.py leaves it.")] = None,
-    eyes: Annotated[Path | None, typer.Option(help="A film that `benchmarks/driving.py --video` leaves.")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Whose driver is shown; else the expert.")] = None,
-    out: Annotated[Path, typer.Option(help="The folder of the pictures.")] = IMAGES,
+    first: Annotated[Path | None, typer.Option(help="Run with a video, as `make run` leaves it.")] = None,
+    night: Annotated[Path | None, typer.Option(help="Run with a report, as benchmarks/night.py leaves it.")] = None,
+    eyes: Annotated[Path | None, typer.Option(help="Film that `benchmarks/driving.py --video` leaves.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Checkpoint of the driver that is shown. Default: the expert.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = IMAGES,
 ) -> None:
     """Make the pictures whose runs are given, and those that need none."""
     out.mkdir(parents=True, exist_ok=True)

@@ -26,10 +26,12 @@ from carla_td3.telemetry.progress import ProgressLine
 
 
 def main(
-    map: Annotated[list[str] | None, typer.Option(help="Map name or .xodr path; repeatable.")] = None,
-    routes: Annotated[int, typer.Option(help="Routes a map.")] = 20,
-    turns: Annotated[int, typer.Option(help="Least number of junction turns a route.")] = 0,
-    seed: Annotated[int, typer.Option(help="Of the routes drawn.")] = 0,
+    map: Annotated[
+        list[str] | None, typer.Option(help="Name of a map, or path of an .xodr file; can be repeated.")
+    ] = None,
+    routes: Annotated[int, typer.Option(help="Routes per map.")] = 20,
+    turns: Annotated[int, typer.Option(help="Smallest number of junction turns per route.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the routes.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     evaluations = [_drive(name, routes, turns, seed) for name in map or ["Lite01", "Lite02"]]

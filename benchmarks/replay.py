@@ -33,14 +33,14 @@ _EPISODE = 500
 
 
 def main(
-    preset: Annotated[str, typer.Option(help="Configuration.")] = "full",
-    transitions: Annotated[int, typer.Option(min=1_000, help="Written to the ring.")] = 100_000,
-    demonstrations: Annotated[int, typer.Option(min=0, help="Written to another ring.")] = 0,
-    batch: Annotated[int, typer.Option(min=1, help="Transitions a batch.")] = 256,
-    batches: Annotated[int, typer.Option(min=1, help="Batches a turn.")] = 200,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns; the figure is their median.")] = 7,
-    directory: Annotated[Path | None, typer.Option(help="Where the temporary rings lie.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    preset: Annotated[str, typer.Option(help="Agent configuration: a preset.")] = "full",
+    transitions: Annotated[int, typer.Option(min=1_000, help="Transitions in the ring.")] = 100_000,
+    demonstrations: Annotated[int, typer.Option(min=0, help="Transitions in a second ring, of demonstrations.")] = 0,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size, in transitions.")] = 256,
+    batches: Annotated[int, typer.Option(min=1, help="Batches per turn.")] = 200,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns; the result is their median.")] = 7,
+    directory: Annotated[Path | None, typer.Option(help="Folder for the temporary rings.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure the replay: bytes, batches a second, microseconds a step."""
     heap.keep()  # as the learner does

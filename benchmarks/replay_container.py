@@ -79,20 +79,20 @@ class Container:
 
 
 def main(
-    transitions: Annotated[int, typer.Option(min=1_000, help="In the large ring.")] = 1_000_000,
-    fitting: Annotated[int, typer.Option(min=1_000, help="In the ring that fits.")] = 100_000,
-    memory: Annotated[str, typer.Option(help="Each container's limit, as Docker writes it.")] = "2g",
-    batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 256,
-    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the encoder.")] = "float32",
-    updates: Annotated[int, typer.Option(min=1, help="Updates a turn.")] = 20,
-    warm_up: Annotated[int, typer.Option(min=0, help="Updates of each before the first turn.")] = 40,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 7,
+    transitions: Annotated[int, typer.Option(min=1_000, help="Transitions in the large ring.")] = 1_000_000,
+    fitting: Annotated[int, typer.Option(min=1_000, help="Transitions in the ring that fits in memory.")] = 100_000,
+    memory: Annotated[str, typer.Option(help="Memory limit of each container, in Docker's notation.")] = "2g",
+    batch: Annotated[int, typer.Option(min=1, help="Batch size, in transitions.")] = 256,
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Precision of the encoder.")] = "float32",
+    updates: Annotated[int, typer.Option(min=1, help="Updates per turn.")] = 20,
+    warm_up: Annotated[int, typer.Option(min=0, help="Warm-up of each variant, in updates.")] = 40,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each variant.")] = 7,
     image: Annotated[
-        str, typer.Option(help="With the C library that this Python needs.")
+        str, typer.Option(help="Docker image whose C library this Python can use.")
     ] = "python:3.11-slim-bookworm",
-    directory: Annotated[Path, typer.Option(help="On a real disk; the rings lie there meanwhile.")] = REPOSITORY
+    directory: Annotated[Path, typer.Option(help="Folder on a real disk for the temporary rings.")] = REPOSITORY
     / "runs",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure updates per second from a ring larger than memory, compared with one that fits."""
     sizes = {"on_disk": transitions, "in_memory": fitting}

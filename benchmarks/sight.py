@@ -230,10 +230,10 @@ class Stage:
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="Folder for sight.json and the sheets.")],
-    maps: Annotated[str, typer.Option(help="Maps to look in, with blanks between them.")] = "Lite02",
-    map_dir: Annotated[Path | None, typer.Option(help="Folder of .xodr files, for Town01 and others.")] = None,
-    places: Annotated[int, typer.Option(min=1, help="Lights a map; figures are their medians.")] = 4,
+    out: Annotated[Path, typer.Option(help="Folder for sight.json and the contact sheets.")],
+    maps: Annotated[str, typer.Option(help="Names of maps, separated by blanks.")] = "Lite02",
+    map_dir: Annotated[Path | None, typer.Option(help="Folder with CARLA's maps, such as Town01.xodr.")] = None,
+    places: Annotated[int, typer.Option(min=1, help="Traffic lights per map; the results are their medians.")] = 4,
 ) -> None:
     out.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {

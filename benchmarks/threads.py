@@ -19,16 +19,16 @@ _BUSY = {"training.updates_per_step": 20, "training.max_lead_steps": 10**9}
 
 
 def main(
-    threads: Annotated[str, typer.Option(help="Of the learner, commas between.")] = "1,2",
-    ratios: Annotated[str, typer.Option(help="Updates a step, commas between; busy is measured too.")] = "1",
-    batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 64,
-    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the encoder.")] = "float32",
-    seconds: Annotated[float, typer.Option(min=2, help="A turn.")] = 5.0,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 5,
-    warm_up: Annotated[float, typer.Option(min=1, help="Seconds of each before the first turn.")] = 5.0,
-    map: Annotated[str, typer.Option(help="Map name or .xodr path.")] = "Lite01",
-    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("full"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    threads: Annotated[str, typer.Option(help="Numbers of the learner's threads, separated by commas.")] = "1,2",
+    ratios: Annotated[str, typer.Option(help="Updates per step, separated by commas; busy is measured as well.")] = "1",
+    batch: Annotated[int, typer.Option(min=1, help="Batch size, in transitions.")] = 64,
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Precision of the encoder.")] = "float32",
+    seconds: Annotated[float, typer.Option(min=2, help="Length of a turn, in seconds.")] = 5.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each variant.")] = 5,
+    warm_up: Annotated[float, typer.Option(min=1, help="Warm-up of each variant, in seconds.")] = 5.0,
+    map: Annotated[str, typer.Option(help="Name of a map, or path of an .xodr file.")] = "Lite01",
+    config: Annotated[Path, typer.Option(help="Agent configuration: a preset or a YAML file.")] = Path("full"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure steps and updates a second by the learner's threads."""
     modes: dict[str, dict[str, Any]] = {

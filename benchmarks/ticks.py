@@ -86,21 +86,25 @@ class Figures:
 
 
 def main(
-    ticks: Annotated[int, typer.Option(min=10, help="Ticks a repeat.")] = 2000,
-    repeats: Annotated[int, typer.Option(min=1, help="Repeats, all on one server.")] = 5,
-    vehicles: Annotated[int, typer.Option(min=0, max=150, help="Other cars.")] = 20,
-    walkers: Annotated[int, typer.Option(min=0, max=500, help="People on the pavements.")] = 0,
-    size: Annotated[str, typer.Option(help="Of the image, WIDTHxHEIGHT.")] = "84x84",
-    weather: Annotated[str, typer.Option(help="A preset of carla.WeatherParameters.")] = "ClearNoon",
-    map: Annotated[str, typer.Option(help="Map name or path of an .xodr file.")] = "Lite01",
+    ticks: Annotated[int, typer.Option(min=10, help="Ticks per repeat.")] = 2000,
+    repeats: Annotated[int, typer.Option(min=1, help="Repeats on one server; the result is their median.")] = 5,
+    vehicles: Annotated[int, typer.Option(min=0, max=150, help="Number of other cars.")] = 20,
+    walkers: Annotated[int, typer.Option(min=0, max=500, help="Number of pedestrians on the pavements.")] = 0,
+    size: Annotated[str, typer.Option(help="Size of the image, WIDTHxHEIGHT.")] = "84x84",
+    weather: Annotated[str, typer.Option(help="Weather preset of CARLA.")] = "ClearNoon",
+    map: Annotated[str, typer.Option(help="Name of a map, or path of an .xodr file.")] = "Lite01",
     traffic_manager: Annotated[bool, typer.Option(help="Let the Traffic Manager drive the other cars.")] = False,
     cameras: Annotated[
         list[str] | None,
-        typer.Option(help="Kinds with commas, or none; measured in turns if given more than once [rgb]."),
+        typer.Option(help="Kinds of cameras, separated by commas, or none. If repeated, they take turns [rgb]."),
     ] = None,
-    both: Annotated[bool, typer.Option("--both", help="Measure the .py files, too, in turns.")] = False,
-    beside: Annotated[Path | None, typer.Option(help="Another checkout to measure in turns with this one.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    both: Annotated[
+        bool, typer.Option("--both", help="Also measure the .py files, in turns with the compiled code.")
+    ] = False,
+    beside: Annotated[
+        Path | None, typer.Option(help="Path of another checkout to measure in turns with this one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure carla-lite's ticks a second through the carla client."""
     width, height = (int(part) for part in size.split("x"))
@@ -127,7 +131,7 @@ class Drive:
     Attributes:
         pid: of the server.
         served_us: its processor time per tick, by repeat.
-        asked_us: the same of this process.
+        asked_us: processor time of this process per tick, by repeat.
     """
 
     def __init__(self, servers: contextlib.ExitStack, case: Case, compiled: bool, checkout: Path | None) -> None:

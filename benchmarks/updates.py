@@ -65,19 +65,24 @@ class _Observation:
 
 
 def main(
-    batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 256,
-    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of our encoder.")] = "float32",
-    width: Annotated[Literal["whole", "half"], typer.Option(help="Channels of the convolutions of both.")] = "whole",
-    updates: Annotated[int, typer.Option(min=1, help="Updates a turn.")] = 10,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 7,
-    threads: Annotated[int, typer.Option(min=1, help="torch threads of both.")] = os.cpu_count() or 1,
-    isa: Annotated[Cap | None, typer.Option(help="No instructions of oneDNN, ATen and MKL beyond this set.")] = None,
-    peer_keeps_heap: Annotated[bool, typer.Option("--peer-keeps-heap", help="Tune the peer's heap, too.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size, in transitions.")] = 256,
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Precision of our encoder.")] = "float32",
+    width: Annotated[
+        Literal["whole", "half"], typer.Option(help="Channels of the convolutions, ours and the peer's.")
+    ] = "whole",
+    updates: Annotated[int, typer.Option(min=1, help="Updates per turn.")] = 10,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each variant.")] = 7,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of PyTorch, ours and the peer's.")] = os.cpu_count() or 1,
+    isa: Annotated[Cap | None, typer.Option(help="Largest instruction set that oneDNN, ATen and MKL may use.")] = None,
+    peer_keeps_heap: Annotated[bool, typer.Option("--peer-keeps-heap", help="Tune the peer's heap as well.")] = False,
     ours: Annotated[
-        list[Way] | None, typer.Option(help="Ways of ours to measure, eager by default; the ratio is the first one's.")
+        list[Way] | None,
+        typer.Option(
+            help="Variant of ours to measure; can be repeated. The first one gives the ratio. Default: eager."
+        ),
     ] = None,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Of both.")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device, ours and the peer's.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure updates a second beside Stable-Baselines3."""
     ways = ours or [Way.EAGER]

@@ -80,10 +80,14 @@ class Used:
 
 
 def main(
-    pairs: Annotated[int, typer.Option(min=0, help="Runs with a reader and without.")] = 5,
-    steps: Annotated[int, typer.Option(min=1000, help="Of each run.")] = 4000,
-    minutes: Annotated[float, typer.Option(min=0.0, help="Of the one run whose memory is looked at; 0: none.")] = 10.0,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Where the result goes.")] = None,
+    pairs: Annotated[
+        int, typer.Option(min=0, help="Pairs of runs, one with a reader of the page and one without.")
+    ] = 5,
+    steps: Annotated[int, typer.Option(min=1000, help="Steps per run.")] = 4000,
+    minutes: Annotated[
+        float, typer.Option(min=0.0, help="Duration of the run whose memory is measured, in minutes; 0 for none.")
+    ] = 10.0,
+    as_json: Annotated[Path | None, typer.Option("--json", help="JSON file for the result.")] = None,
 ) -> None:
     end_in_order()
     plain: list[Used] = []

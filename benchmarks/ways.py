@@ -69,12 +69,18 @@ class Way:
 
 
 def main(
-    batch: Annotated[list[int] | None, typer.Option(help="Batches; all of 256, 64, 32 by default.")] = None,
-    precision: Annotated[list[str] | None, typer.Option(help="Precisions; all three by default.")] = None,
-    seconds: Annotated[float, typer.Option(help="To time each row for, two updates at least.")] = 1.5,
-    threads: Annotated[int, typer.Option(min=1, help="torch threads; by default the learner's.")] = max(1, CORES - 1),
-    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Only rows of this device.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    batch: Annotated[
+        list[int] | None, typer.Option(help="Batch size; can be repeated. Default: 256, 64 and 32.")
+    ] = None,
+    precision: Annotated[list[str] | None, typer.Option(help="Precision; can be repeated. Default: all three.")] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Duration of each row's measurement, in seconds; two updates at least.")
+    ] = 1.5,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of PyTorch. Default: the learner's.")] = max(
+        1, CORES - 1
+    ),
+    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Measure only the rows of this device.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     row: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure every way in turn."""

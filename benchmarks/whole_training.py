@@ -1,8 +1,8 @@
 """A whole training beside Stable-Baselines3's TD3: minutes until the driver reaches the same return, and stays there.
 
 Run on an idle machine: ``python benchmarks/whole_training.py --seeds 0``, about 20 minutes on two cores. Trainings run
-one at a time, each with a carla-lite of its own, in the town and with the environment of a configuration (the preset
-``quick``). They save their policies every few hundred steps of their own. Nothing is evaluated until a training is
+one at a time, each with its own carla-lite, in the town and with the environment of a configuration (the preset
+``quick``). They save their policies every few hundred of their steps. Nothing is evaluated until a training is
 over; then each saved policy drives the same held-out routes of another town, by the same evaluator. Minutes count from
 the start of the training's process, without its evaluations; processor minutes include the simulator's.
 
@@ -172,17 +172,27 @@ def median(ratios: Sequence[Ratio | None]) -> Ratio | None:
 
 
 def main(
-    sides: Annotated[str, typer.Option(help=f"Of {', '.join(SIDES)}; commas between.")] = "ours,sb3",
-    seeds: Annotated[str, typer.Option(help="Seeds, all sides of the first one first; commas between.")] = "0,1,2",
-    config: Annotated[Path, typer.Option(help="Agent configuration of all sides.")] = Path("quick"),
-    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE over it; repeat it.")] = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Longest training of a side.")] = 10.0,
+    sides: Annotated[str, typer.Option(help=f"Sides, separated by commas, of {', '.join(SIDES)}.")] = "ours,sb3",
+    seeds: Annotated[
+        str, typer.Option(help="Seeds, separated by commas. All sides train with the first one first.")
+    ] = "0,1,2",
+    config: Annotated[Path, typer.Option(help="Agent configuration of all sides: a preset or a YAML file.")] = Path(
+        "quick"
+    ),
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE that overrides the configuration; can be repeated.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Longest training of a side, in minutes.")] = 10.0,
     every: Annotated[int, typer.Option(min=1, help="Steps between two saved policies.")] = 500,
-    routes: Annotated[int, typer.Option(min=1, help="Routes of an evaluation.")] = 10,
-    return_share: Annotated[float, typer.Option(help="The goal's return, of the PID driver's.")] = 0.9,
-    completion: Annotated[float, typer.Option(max=1, help="The goal's route completion.")] = 0.9,
-    runs: Annotated[Path, typer.Option(help="Folder of the trainings.")] = Path("runs/whole-training"),
-    out: Annotated[Path, typer.Option(help="File of the results.")] = Path("benchmarks/results/whole_training.json"),
+    routes: Annotated[int, typer.Option(min=1, help="Routes per evaluation.")] = 10,
+    return_share: Annotated[
+        float, typer.Option(help="Return that counts as the goal, as a share of the PID driver's.")
+    ] = 0.9,
+    completion: Annotated[float, typer.Option(max=1, help="Route completion that counts as the goal.")] = 0.9,
+    runs: Annotated[Path, typer.Option(help="Folder for the trainings.")] = Path("runs/whole-training"),
+    out: Annotated[Path, typer.Option(help="JSON file for the results.")] = Path(
+        "benchmarks/results/whole_training.json"
+    ),
     peer: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure the minutes of whole trainings until the same return."""

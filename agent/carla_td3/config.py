@@ -533,7 +533,7 @@ class TD3Config(Section):
     cuda_graph: Annotated[bool, Pin.SIZE] = Field(
         False,
         description="On a GPU, record the kernels of an update once and launch them together. It helps small batches, "
-        "and takes memory of its own. Without effect on the CPU and with memory.offload.",
+        "and takes more memory. Without effect on the CPU and with memory.offload.",
     )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of the Gaussian noise on actions.")
     n_step: Annotated[int, Pin.MEMORY] = Field(

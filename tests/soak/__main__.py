@@ -33,9 +33,9 @@ def main(
         typer.Option(help="Instants at which a Ray cluster's simulator, actor, raylet and learner are killed each."),
     ] = 0,
     first: Annotated[
-        int, typer.Option(help="Number of the cluster's first run, which draws its instants: sweeps can be parted.")
+        int, typer.Option(help="Number of the cluster's first run. It draws the instants, so a sweep can be split.")
     ] = 0,
-    results: Annotated[Path, typer.Option(help="Where the record goes.")] = RESULTS,
+    results: Annotated[Path, typer.Option(help="Folder for the record.")] = RESULTS,
 ) -> None:
     wanted = {Victim.LEARNER: learner, Victim.SIMULATOR: simulator, Victim.COLLECTOR: collector}
     outcomes: list[Outcome] = []

@@ -567,9 +567,9 @@ def preloaded(words: Sequence[str], **more: Any) -> subprocess.CompletedProcess[
 
 
 def main(
-    points: Annotated[int, typer.Option(help="Points of each operation, drawn by --seed; 0: all.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
-    only: Annotated[str | None, typer.Option(help="Name of the one operation to strike.")] = None,
+    points: Annotated[int, typer.Option(help="Crash points per operation, drawn by --seed; 0 for all.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed that draws the points.")] = 0,
+    only: Annotated[str | None, typer.Option(help="Name of the only operation to interrupt.")] = None,
 ) -> None:
     """Strike each operation at its crash points; print how many there were; exit 1 if anything went wrong."""
     rng, failed = random.Random(seed), 0

@@ -222,12 +222,12 @@ def _problems(outcome: Outcome, run: StruckRun, every: int | None) -> Iterator[s
 
 
 def main(
-    command: Annotated[list[str], typer.Argument(help="The command, after `--`.")],
-    program: Annotated[Path, typer.Option(help="Its program file.")],
-    cwd: Annotated[Path, typer.Option(help="Folder in which it runs.")] = Path(),
+    command: Annotated[list[str], typer.Argument(help="Command, after `--`.")],
+    program: Annotated[Path, typer.Option(help="Program file of the command.")],
+    cwd: Annotated[Path, typer.Option(help="Working directory of the command.")] = Path(),
     every: Annotated[int, typer.Option(help="Steps between two checkpoints.")] = 100,
-    resumes: Annotated[bool, typer.Option(help="It goes on from its checkpoint.")] = True,
-    port: Annotated[int | None, typer.Option(help="Port of the simulator, if the command can't be told.")] = None,
+    resumes: Annotated[bool, typer.Option(help="Whether the command resumes from its checkpoint.")] = True,
+    port: Annotated[int | None, typer.Option(help="Port of the simulator, for a command that takes no port.")] = None,
     map_dir: Annotated[Path | None, typer.Option(help="Folder with CARLA's maps for carla-lite.")] = None,
 ) -> None:
     """Strike a command 13 times beside carla-lite."""

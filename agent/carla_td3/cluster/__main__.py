@@ -1,6 +1,6 @@
 """``python -m carla_td3.cluster SOCKET PARENT RUN SETTINGS``: the run's Ray driver, started by ``trainer.remote``.
 
-It is a process of its own, as collectors are: a cluster's client library can end the process that loads it, and the
+It is a separate process, as collectors are: a cluster's client library can end the process that loads it, and the
 learner must survive that. The learner hands it one socket per collector process. It ends with the learner.
 """
 

@@ -29,7 +29,7 @@ def spawned(
         words: further arguments.
     """
     with log.open("ab") as out:
-        # In a session of its own: Ctrl-C goes only to the learner, which then stops it in order.
+        # In a separate session: Ctrl-C goes only to the learner, which then stops it in order.
         return subprocess.Popen(
             [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid()), *words],
             pass_fds=(theirs.fileno(),),

@@ -46,7 +46,7 @@ class Batches:
 
     @cached_property
     def _batch(self) -> Batch:
-        """Memory of all batches, made only after the dry run has given back that of its own."""
+        """Memory of all batches, made only after the dry run has freed its own."""
         td3, privileged = self._config.td3, privileged_numbers(self._config.environment)
         return Batch.empty(td3.batch_size, _seen(self._config), td3.n_step, privileged)
 

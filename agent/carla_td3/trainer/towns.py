@@ -58,7 +58,7 @@ class Towns:
         return Assignment(name, (turn + 1) * self.config.every_episodes)
 
     def evaluating(self, episodes: int) -> Assignment:
-        """Return the station of evaluations: without a map of their own, the present one."""
+        """Return the station of evaluations: the present one if they have no map."""
         if self.config is None or self.config.evaluation_map is None:
             return self.driving(episodes)
         return Assignment(self.config.evaluation_map, 0)

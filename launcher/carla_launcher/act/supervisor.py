@@ -335,7 +335,7 @@ class Supervisor:
             return over
         if not lived:
             before = f"the agent had ended before ({exit_in_words(ended.code)})"
-            before += "" if of_command else ", its last checkpoint is valid"  # a command's is checked by nobody
+            before += "" if of_command else ", its last checkpoint is valid"  # a command's isn't checked
             return Ending(Exit.STOPPED, f"{wanted.reason}; {before}")
         if of_command:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent ended ({exit_in_words(ended.code)})")

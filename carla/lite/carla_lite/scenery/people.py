@@ -77,7 +77,7 @@ class Person:
 
 @dataclass(frozen=True)
 class People:
-    """n distant people as arrays, who are drawn as five flat shapes each."""
+    """n distant people as arrays. Each is drawn as five flat shapes."""
 
     ids: NDArray[np.intp]
     """(n,) of the walkers."""

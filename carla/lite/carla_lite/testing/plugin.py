@@ -90,7 +90,7 @@ def carla_server(request: pytest.FixtureRequest) -> Iterator[Any]:
     mark = request.node.get_closest_marker("carla_server")
     if mark is not None:
         if request.config.getoption("--carla-server"):
-            pytest.skip("this test needs a carla-lite of its own; --carla-server names another server")
+            pytest.skip("this test needs a carla-lite that the plugin starts; --carla-server names another server")
         options = request.config.option
         default = {} if mark.args else {"map": options.carla_map}
         with server(*mark.args, **{**default, "map_dir": options.carla_map_dir, **mark.kwargs}) as own:

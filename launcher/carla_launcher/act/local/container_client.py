@@ -103,7 +103,7 @@ class ContainerClient:
         if not self._id:
             return 0
         if self._engine is None:
-            # By control group only: everybody sees the mounts of Podman's containers.
+            # By control group only: every user sees the mounts of Podman's containers.
             return min((pid for pid in self._client.pids() if container_id(pid) == self._id), default=0)
         self._seen = self._engine.container(self._id)
         pid = 0 if self._seen is None else self._seen.pid

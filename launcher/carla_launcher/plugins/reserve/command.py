@@ -23,7 +23,7 @@ from carla_run.signals import StopRequests
 
 SIGNS = ("out of memory", "MemoryError")
 """Messages of any program, in addition to those of ``carla_run.memory.errors``."""
-# Exit codes with a meaning of their own: an agent may survive a shortage and be stopped hours later.
+# Exit codes with another meaning: an agent may survive a shortage and be stopped hours later.
 MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, TERMINATED, KILLED} - {int(Exit.CRASH)})
 LAST_WORDS = 64 * 1024
 PATIENCE_S = 1.0

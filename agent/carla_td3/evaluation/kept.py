@@ -45,8 +45,8 @@ class KeptDrives:
         return len(self._driven)
 
     def of(self, driver: str) -> dict[str, RouteResult]:
-        """Return a driver's drives by route."""
-        return {route: result for (who, route), result in self._driven.items() if who == driver}
+        """Return a driver's drives by route. Another thread may add one meanwhile."""
+        return {route: result for (name, route), result in tuple(self._driven.items()) if name == driver}
 
     def add(self, driver: str, result: RouteResult) -> None:
         """Save a drive. If the disk refuses it, a message is printed once and the drive counts only in this process."""

@@ -121,6 +121,14 @@ def written_s(path: Path) -> float | None:
         return None
 
 
+def bytes_in(path: Path) -> int:
+    """Return a file's size; 0 if it is gone or can't be looked at."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def _opened(path: Path, flags: int) -> int:
     with folder_of(path) as folder:
         try:  # non-blocking, since opening a pipe waits for its other end

@@ -25,7 +25,7 @@ from carla_run.configuration.program_file import ProgramFile
 from carla_run.configuration.program_life import Alive, End
 from carla_run.events import Failed, MemoryPool
 from carla_run.exits import Exit
-from carla_run.files import write_whole, written_s
+from carla_run.files import bytes_in, write_whole, written_s
 from carla_run.heartbeat import Heartbeat, Phase, read_heartbeat
 from carla_run.memory.errors import Meaning, disk_is_full, meaning_of, no_simulator
 from carla_run.paths import RunPaths
@@ -67,7 +67,7 @@ class CommandMonitor:
         self._beat: Heartbeat | None = None
         self._moved_s = 0.0
         self._stood = self._wrote = _written(run)
-        self._begins = self._ends = _size(log)
+        self._begins = self._ends = bytes_in(log)
         if (before := read_heartbeat(run.heartbeat)) is not None:  # of an earlier launcher
             self._sign.step = before.step
 
@@ -89,7 +89,7 @@ class CommandMonitor:
     def look(self, now_s: float, program: Program | None) -> AgentSeen:
         """Return what it is now; ``program`` is None if there is none."""
         seen = self._look(now_s, program)
-        self._ends = _size(self._log)
+        self._ends = bytes_in(self._log)
         return seen
 
     def _look(self, now_s: float, program: Program | None) -> AgentSeen:
@@ -195,7 +195,7 @@ class CommandMonitor:
 
     def _last_words(self) -> str:
         """Return the last lines of the present process; of a log that was cut meanwhile, its last lines."""
-        return last_lines(self._log, LAST_LINES, self._begins if self._begins <= _size(self._log) else 0)
+        return last_lines(self._log, LAST_LINES, self._begins if self._begins <= bytes_in(self._log) else 0)
 
     def _judged(self, ended: Ended) -> Ended:
         if ended.code not in self._file.exits:
@@ -222,13 +222,6 @@ def _error(words: str) -> str:
     last = words.rpartition("\n")[2]
     _, found, traceback = words.rpartition(TRACEBACK)
     return next(filter(EXCEPTION.fullmatch, traceback.splitlines()), last) if found else last
-
-
-def _size(log: Path) -> int:
-    try:
-        return log.stat().st_size
-    except OSError:
-        return 0
 
 
 def _has_room(folder: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from carla_launcher.act.compose.engine import Engine, EngineError, seconds
 from carla_launcher.act.local.process_shim import plain
-from carla_run.files import open_to_append, open_to_read, write_whole
+from carla_run.files import bytes_in, open_to_append, open_to_read, write_whole
 from carla_run.readers import number, read_object
 
 RETRY_S = 1.0
@@ -104,8 +104,7 @@ class ContainerLog:
     def _save(self, moment: str) -> None:
         self._saved_s = time.monotonic()
         with contextlib.suppress(OSError):  # not synced: losing it only repeats some lines
-            size = self._path.stat().st_size if self._path.exists() else 0
-            place = {"container": self._container, "time": moment, "size": size}
+            place = {"container": self._container, "time": moment, "size": bytes_in(self._path)}
             write_whole(self._position, json.dumps(place), durable=False)
 
 

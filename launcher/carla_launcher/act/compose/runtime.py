@@ -23,7 +23,7 @@ from carla_launcher.act.runtime import Role, Start, StartError
 from carla_launcher.config import LauncherConfig
 from carla_launcher.observe import container_engine
 from carla_launcher.observe.container_engine import ContainerEngine
-from carla_run.files import folder_of
+from carla_run.files import bytes_in, folder_of
 from carla_run.memory.processes import MIB
 from carla_run.paths import names_preset
 
@@ -239,7 +239,7 @@ class ComposeRuntime:
 
     def _create(self, role: Role, service: str) -> Creation:
         log = self._spec.run.logs / "compose.log"
-        begin = log.stat().st_size if log.exists() else 0
+        begin = bytes_in(log)
         try:
             earlier = frozenset(self._engine.ids(self.project, service))
             # A command that was killed while it replaced a container leaves one whose name blocks the next.

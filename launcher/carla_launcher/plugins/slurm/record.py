@@ -20,7 +20,7 @@ from carla_launcher.observe.tail import MAX_BYTES
 from carla_launcher.plugins.slurm.allotment import allotted_mib
 from carla_launcher.plugins.slurm.answers import End, Job, accounts_of, job_of
 from carla_launcher.plugins.slurm.ends import Evidence, JobStep, end_of
-from carla_run.files import append_line
+from carla_run.files import append_line, bytes_in
 from carla_run.heartbeat import read_heartbeat
 from carla_run.locks import is_held
 from carla_run.paths import RunPaths
@@ -49,7 +49,7 @@ def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> JobSte
     before = _closed(run, now_s)
     log = log_of(run, job)
     restart, node = int(environment.get("SLURM_RESTART_COUNT") or 0), environment.get("SLURMD_NODENAME", "?")
-    step = JobStep(job, name, restart, node, now_s, allotted_mib(environment), _size(log))
+    step = JobStep(job, name, restart, node, now_s, allotted_mib(environment), bytes_in(log))
     _write(run, {name: value for name, value in asdict(step).items() if value is not None})
     return before[-1] if before else None
 
@@ -203,7 +203,3 @@ def _evidence(run: RunPaths, step: JobStep, code: int | None = None) -> Evidence
 def _write(run: RunPaths, row: Mapping[str, Any]) -> None:
     run.slurm.mkdir(exist_ok=True)
     append_line(run.slurm / STEPS, json.dumps(row).encode())
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0

@@ -65,7 +65,7 @@ FILMED = ("pid", "expert")
 """Drivers filmed beside a trained one."""
 POLL_S = 1.0
 TRIES = 3
-"""Tries per group: its Traffic Manager and a tick may wait for each other for ever (docs/facts.md, section 5)."""
+"""Tries per group: a Traffic Manager can end the process that it lives in (docs/facts.md, section 5)."""
 FILM_S = 60.0
 TABLE_COLUMNS = 190
 """Width of the tables if the terminal has none."""

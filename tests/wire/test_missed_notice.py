@@ -6,13 +6,11 @@ The race itself comes once in some ten thousand ticks. Here a library in front o
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+from tests.c_library import compiled
 from tests.conftest import REPOSITORY, StartServer
 from tests.crowd import PATIENCE_S
 
@@ -57,11 +55,8 @@ os._exit(0)
 """
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_a_tick_that_waits_for_a_missed_notice_goes_on(start_server: StartServer, tmp_path: Path) -> None:
-    library, source = tmp_path / "notices.so", tmp_path / "notices.c"
-    source.write_text(LIBRARY)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    library = compiled(LIBRARY, tmp_path / "notices.so")
     ended = subprocess.run(
         [sys.executable, "-c", CODE, str(start_server().port)],
         cwd=REPOSITORY,

@@ -329,8 +329,8 @@ def _only_once(give_up: Callable[[str], NoReturn]) -> Callable[[str], NoReturn]:
 def _guarded(session: Session, give_up: Callable[[str], NoReturn]) -> Iterator[None]:
     """Give up a tick that takes too long while the block runs.
 
-    A time-out of the Traffic Manager would abort the process. If its worker missed a tick there is no time-out at all:
-    worker and tick wait for each other for ever (facts, section 5).
+    A time-out of the Traffic Manager would abort the process. A tick that waits for its worker has no time-out at all
+    (facts, section 5).
     """
     timeout_s = session.config.timeout_s
     limit_s = max(timeout_s - TICK_MARGIN_S, timeout_s / 2)

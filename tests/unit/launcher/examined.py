@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from carla_launcher.show.checks.machine import Finding, Machine, Verdict
+from tests.c_library import compiled
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DRIVER = """
@@ -46,12 +43,7 @@ def expect(found: Finding, verdict: Verdict, said: str = "", do: str = "") -> No
 
 
 def driver_library(folder: Path, code: int) -> str:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler here")
-    source = folder / "driver.c"
-    source.write_text(DRIVER.replace("CODE", str(code)))
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    compiled(DRIVER.replace("CODE", str(code)), folder / "libnvidia-ml.so.1")
     return str(folder)
 
 

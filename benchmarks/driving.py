@@ -144,7 +144,12 @@ def main(
             help="Only film the first checkpoint, pid and expert on this route, in the densest traffic.",
         ),
     ] = None,
-    figures_only: Annotated[bool, typer.Option(help="Only print the figures of the drives in --out.")] = False,
+    figures_only: Annotated[
+        bool, typer.Option(help="Only print the figures of the drives in --out: of this town, traffic and weathers.")
+    ] = False,
+    against: Annotated[
+        str, typer.Option(help="Drivers that each other one is compared with, route by route, separated by commas.")
+    ] = ",".join(comparison.BASELINES),
 ) -> None:
     if draw is not None:
         keep_routes(town, map_of(town, map_dir), draw, nocrash.LONG if long else nocrash.LENGTHS)
@@ -184,10 +189,12 @@ def main(
     failed = [] if figures_only else run(left, parallel, stop)
     # By key: a drive that was running when this program was killed may be there twice.
     drives = list({_key(drive): drive for drive in read_lines(lines)}.values())
-    report = comparison.report([d for d in drives if d["town"] == town])
+    shown = [d for d in drives if d["town"] == town and d["traffic"] in densities and d["weather"] in skies]
+    report = comparison.report(shown, [name for name in against.split(",") if name])
     report = {"machine": machine("torch", "carla", "numpy"), "command": "python " + " ".join(sys.argv), **report}
-    write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
-    picture(report, out / "driving.png")
+    if not figures_only:
+        write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
+        picture(report, out / "driving.png")
     Console(width=None if sys.stdout.isatty() else TABLE_COLUMNS).print(comparison.table(report))
     for group in failed:  # below the table, where it is noticed
         who = f"{group.driver} (seed {group.seed})"

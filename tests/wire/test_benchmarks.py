@@ -70,7 +70,7 @@ def test_drivers_are_judged_once_a_route_and_a_folder_of_runs_is_a_drivers_seeds
     assert len((out / "drives.jsonl").read_text().splitlines()) == 2
     report = json.loads((out / "driving.json").read_text())
     assert report["traffic"]["empty"]["pid"]["success"] == 1.0
-    assert "success_beyond_pid_95" in report["traffic"]["empty"]["td3"]
+    assert "success_95" in report["traffic"]["empty"]["td3"]["beyond"]["pid"]
     assert (out / "driving.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -104,6 +104,19 @@ def test_a_benchmark_that_is_stopped_leaves_the_figures_of_what_was_driven_and_n
     report = json.loads((tmp_path / "driving.json").read_text())
     assert report["drives"] == len(read_lines(tmp_path / "drives.jsonl")) >= 1
     until(lambda: not any(running(child.pid) for child in children))
+
+
+def test_figures_of_what_was_driven_are_of_the_asked_town_and_weathers_and_change_no_file(tmp_path: Path) -> None:
+    kept = REPOSITORY / "benchmarks" / "results" / "driving" / "drives.jsonl"
+    drives = read_lines(kept)
+    (tmp_path / "drives.jsonl").write_bytes(kept.read_bytes())
+    asked = ("--town", "Town02", "--traffic", "regular", "--weathers", "ClearNoon", "--against", "td3")
+    out = ended(*DRIVING, "--out", str(tmp_path), "--figures-only", *asked)
+    asked_for = [d for d in drives if (d["town"], d["traffic"], d["weather"]) == ("Town02", "regular", "ClearNoon")]
+    assert 0 < len(asked_for) < len(drives)
+    assert out.startswith(f"{len(asked_for)} drives; ")
+    assert "beyond td3" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["drives.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ Values = NDArray[np.float64]
 RESAMPLES = 5_000
 TRAFFIC = ("empty", "regular", "dense")
 BASELINES = "pid", "twin", "imitation-only"
-"""Drivers that the others are compared with: the blind PID, drivers trained without a picture, and without Q."""
+"""Drivers that the others are compared with unless others are named: the blind PID, drivers trained without a picture,
+and without Q."""
 SHOWN = (
     *("route_completion", "driving_score", "pedestrians_per_km", "vehicles_per_km", "statics_per_km"),
     *("red_lights_run", "lane_invasions_per_km", "jerk_mps3", "mean_speed_mps"),
@@ -34,15 +35,15 @@ FLOOR_EXPERT, FLOOR_PID = 0.9, 0.6
 """Vision is judged in traffic where the expert succeeds at least this often and the blind PID at most this often."""
 
 
-def report(drives: Sequence[Drive]) -> dict[str, Any]:
-    """Return the figures of each driver in each traffic, and its margins over ``BASELINES``."""
+def report(drives: Sequence[Drive], against: Sequence[str] = BASELINES) -> dict[str, Any]:
+    """Return the figures of each driver in each traffic, and its margins over those of ``against`` that drove there."""
     driven = [drive for drive in drives if drive["end"] is not None]
     found: dict[str, Any] = {}
     for traffic in TRAFFIC:
         here = [drive for drive in driven if drive["traffic"] == traffic]
         names = sorted({drive["driver"] for drive in here})
         if names:
-            found[traffic] = {name: _summary(here, name) for name in names}
+            found[traffic] = {name: _summary(here, name, against) for name in names}
     return {
         "drives": len(driven),
         "not_driven": len(drives) - len(driven),
@@ -57,11 +58,13 @@ def report(drives: Sequence[Drive]) -> dict[str, Any]:
     }
 
 
-def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
+def _summary(drives: Sequence[Drive], name: str, against: Sequence[str]) -> dict[str, Any]:
     own = [drive for drive in drives if drive["driver"] == name]
     success, score = _values(drives, name, "success"), _values(drives, name, "driving_score")
     totals, met = figures.totals(own), sum(drive["red_lights_met"] for drive in own)
-    summary: dict[str, Any] = {
+    there = {drive["driver"] for drive in drives} - {name}
+    margins = {other: _margins(drives, name, other) for other in against if other in there}
+    return {
         **totals,
         "drives": len(own),
         "success_95": bootstrap(success, mean),
@@ -70,15 +73,19 @@ def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
         "red_lights_met": met,
         "red_lights_run": totals["red_lights_run"] if met else None,
         "ends": dict(Counter(sorted(drive["end"] for drive in own))),
+        "beyond": {other: found for other, found in margins.items() if found},
     }
-    there = {drive["driver"] for drive in drives} - {name}
-    for other in (each for each in BASELINES if each in there):
-        own_success, than = _in_common(success, _values(drives, other, "success"))
-        if not own_success.size:
-            continue
-        summary[f"success_beyond_{other}"] = float(mean(own_success.ravel()) - mean(than.ravel()))
-        summary[f"success_beyond_{other}_95"] = bootstrap_difference(own_success, than)
-    return summary
+
+
+def _margins(drives: Sequence[Drive], name: str, other: str) -> dict[str, Any]:
+    """Return a driver's margins over another one on the drives that both have, with their intervals; {} without any."""
+    found: dict[str, Any] = {}
+    for figure in ("success", "driving_score"):
+        own, than = _in_common(_values(drives, name, figure), _values(drives, other, figure))
+        if own.size:
+            found[figure] = float(mean(own.ravel()) - mean(than.ravel()))
+            found[f"{figure}_95"] = bootstrap_difference(own, than)
+    return found
 
 
 def bootstrap(values: Values, of: Callable[[Values], NDArray[np.float64]]) -> tuple[float, float]:
@@ -161,12 +168,16 @@ def table(report: dict[str, Any]) -> Table:
 
 
 def _shown(found: dict[str, Any]) -> dict[str, str]:
-    others = [other for other in BASELINES if f"success_beyond_{other}_95" in found]
+    margins: dict[str, str] = {}
+    for other, beyond in found["beyond"].items():
+        margins[f"beyond {other}"] = f"{100 * beyond['success']:+.0f} ({interval(beyond['success_95'])})"
+        low, high = beyond["driving_score_95"]
+        margins[f"score beyond {other}"] = f"{beyond['driving_score']:+.0f} ({low:.0f} to {high:.0f})"
     return {
         "drives": str(found["drives"]),
         **figures.shown(found, ("success",)),
         "95 %": interval(found["success_95"]),
-        **{f"beyond {other}": interval(found[f"success_beyond_{other}_95"]) for other in others},
+        **margins,
         **figures.shown(found, SHOWN),
     }
 

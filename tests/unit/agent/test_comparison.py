@@ -51,10 +51,20 @@ def test_differences_are_paired_by_route(other: str):
     report = comparison.report(drives("td3", {0: 0.75, 1: 0.8, 2: 0.75}) + drives(other, {0: 0.5}))
     td3 = report["traffic"]["regular"]["td3"]
     assert td3["success"] == pytest.approx(0.7667, abs=1e-3)
-    assert td3[f"success_beyond_{other}"] == pytest.approx(0.2667, abs=1e-3)
-    low, high = td3[f"success_beyond_{other}_95"]
+    assert td3["beyond"][other]["success"] == pytest.approx(0.2667, abs=1e-3)
+    assert td3["beyond"][other]["driving_score"] == pytest.approx(26.67, abs=0.1)
+    low, high = td3["beyond"][other]["success_95"]
     # One on about 5.3 of 20 routes, nothing on the others: 0.267 ± 1.96 √(0.267 · 0.733 / 20).
     assert (low, high) == pytest.approx((0.267 - 0.194, 0.267 + 0.194), abs=0.04)
+
+
+def test_any_driver_can_be_the_one_that_others_are_compared_with():
+    report = comparison.report(drives("td3", {0: 0.8}) + drives("earlier", {0: 0.5}), against=("earlier",))
+    by = report["traffic"]["regular"]
+    assert (by["td3"]["beyond"]["earlier"]["success"], by["earlier"]["beyond"]) == (pytest.approx(0.3), {})
+    shown = {label: cells for label, *cells in zip(*(c.cells for c in comparison.table(report).columns), strict=True)}
+    assert shown["beyond earlier"] == ["", "+30 (10 to 50)"]
+    assert shown["score beyond earlier"] == ["", "+30 (10 to 50)"]
 
 
 @pytest.mark.parametrize(("expert", "pid", "judged"), [(0.95, 0.5, True), (0.85, 0.5, False), (0.95, 0.7, False)])
@@ -94,5 +104,5 @@ def test_few_drives_are_compared_on_these_only(driven: dict[str, Any]):
     report = comparison.report(few(drives("td3", {0: 1.0})) + pid)
     td3 = report["traffic"]["regular"]["td3"]
     assert td3["success_95"] == (1.0, 1.0)
-    assert td3["success_beyond_pid"] == 0.0
-    assert td3["success_beyond_pid_95"] == (0.0, 0.0)
+    assert td3["beyond"]["pid"]["success"] == 0.0
+    assert td3["beyond"]["pid"]["success_95"] == (0.0, 0.0)

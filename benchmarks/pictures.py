@@ -40,7 +40,7 @@ BACK_M, UP_M, BEYOND_M = 13.0, 1.6, 3.5
 PEOPLE = ((-3.5, -90), (-1.2, -90), (1.0, 90), (2.6, 90), (4.4, -90), (6.0, 90))
 """Metres to the right of the lane, and each person's direction."""
 SETTLED_TICKS = 10
-EYES_WIDTH, EYES_AT = 1600, (0.1, 0.5)
+EYES_WIDTH, EYES_AT = 1600, (0.1, 0.42)
 """Of the film of three drivers: the picture's width, and the two moments as shares of its length."""
 CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-background-networking")
 

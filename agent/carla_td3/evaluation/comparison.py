@@ -123,8 +123,9 @@ def _interval_of(figures: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def mean(values: Values) -> NDArray[np.float64]:
-    """Return the mean of each row, ignoring NaN."""
-    means: NDArray[np.float64] = np.nanmean(values, axis=-1)
+    """Return the mean of each row, ignoring NaN; NaN for a row of nothing else."""
+    with np.errstate(invalid="ignore"):
+        means: NDArray[np.float64] = np.nansum(values, axis=-1) / np.count_nonzero(~np.isnan(values), axis=-1)
     return means
 
 
@@ -134,8 +135,7 @@ def interquartile_mean(values: Values) -> NDArray[np.float64]:
     count = np.count_nonzero(~np.isnan(ordered), axis=-1, keepdims=True)
     place = np.arange(ordered.shape[-1])
     middle = (place >= count // 4) & (place < count - count // 4)
-    means: NDArray[np.float64] = np.nanmean(np.where(middle, ordered, np.nan), axis=-1)
-    return means
+    return mean(np.where(middle, ordered, np.nan))
 
 
 def _in_common(*values: Values) -> list[Values]:

@@ -106,3 +106,12 @@ def test_few_drives_are_compared_on_these_only(driven: dict[str, Any]):
     assert td3["success_95"] == (1.0, 1.0)
     assert td3["beyond"]["pid"]["success"] == 0.0
     assert td3["beyond"]["pid"]["success_95"] == (0.0, 0.0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_seed_that_has_driven_little_leaves_an_interval_and_no_warning():
+    begun = [drive for drive in drives("td3", {1: 1.0}) if drive["route"] < 2]
+    report = comparison.report(drives("td3", {0: 0.5}) + begun + drives("pid", {0: 0.5}))
+    td3 = report["traffic"]["regular"]["td3"]
+    assert td3["drives"] == 2 * ROUTES + 4
+    assert 0.2 < td3["success_95"][0] < td3["success_95"][1] <= 1.0

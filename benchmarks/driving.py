@@ -165,10 +165,12 @@ def main(
     asked += [(name, name, None, 0) for name in by_rules]
     if not (asked and densities and skies):
         raise typer.BadParameter("nothing is asked for: name a driver or a checkpoint, traffic and a weather.")
-    out.mkdir(parents=True, exist_ok=True)
     lines = out / "drives.jsonl"
-    wanted = [density for density in nocrash.densities(town) if density.name in densities]
     done = driven_before(lines)
+    names = {*comparison.BASELINES, *(name for name, *_ in asked), *(key[KEY.index("driver")] for key in done)}
+    others = _known("--against", against, sorted(names))
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = [density for density in nocrash.densities(town) if density.name in densities]
     groups = [
         Group(town, map, *who, density, weather, slower_percent, step_out, tuple(range(routes)), lines)
         for density in wanted
@@ -190,7 +192,7 @@ def main(
     # By key: a drive that was running when this program was killed may be there twice.
     drives = list({_key(drive): drive for drive in read_lines(lines)}.values())
     shown = [d for d in drives if d["town"] == town and d["traffic"] in densities and d["weather"] in skies]
-    report = comparison.report(shown, [name for name in against.split(",") if name])
+    report = comparison.report(shown, others)
     report = {"machine": machine("torch", "carla", "numpy"), "command": "python " + " ".join(sys.argv), **report}
     if not figures_only:
         write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")

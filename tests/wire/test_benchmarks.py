@@ -123,6 +123,7 @@ def test_figures_of_what_was_driven_are_of_the_asked_town_and_weathers_and_chang
     ("wrong", "said"),
     [
         (("--traffic", "rush"), "--traffic rush is unknown: expected some of empty, regular, dense."),
+        (("--against", "ghost"), "--against ghost is unknown: expected some of imitation-only, pid, stop, twin."),
         (("--town", "Lite:seed=7,size=400"), "--town Lite:seed=7,size=400 has no routes: expected Lite:seed=800,"),
         (("--town", "Town02", "--map-dir", "nowhere"), "nowhere/Town02.xodr doesn't exist; give --map-dir the folder"),
     ],

@@ -282,7 +282,11 @@ def record(config: Path, given: Mapping[str, Any], shown: Path, steps: int, driv
     for _ in range(TRIES):
         with lite_server("Lite01") as port:
             what = ["--driver", driver, "--out", str(shown), "--steps", str(steps), "--resume"]
-            code = agent(port, ["record", "--config", str(config), *what], driven).wait()
+            recorder = agent(port, ["record", "--config", str(config), *what], driven)
+            try:
+                code = recorder.wait()
+            finally:  # before its simulator ends
+                end(recorder)
         if code == 0:
             return
     raise SystemExit(f"{shown}: the demonstrations couldn't be driven, exit code {code}: the agent's words are above.")
@@ -339,12 +343,18 @@ def begun(job: Job, config: Path, tick_ms: float) -> Training:
 
 def stop(running: Sequence[Training]) -> None:
     """End the running trainings in order: each writes a checkpoint."""
+    end(*(each.process for each in running))
     for each in running:
-        each.process.terminate()
-    for each in running:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            each.process.wait(STOP_S)
         each.server.close()
+
+
+def end(*processes: subprocess.Popen[bytes]) -> None:
+    """Ask processes that run to stop, all at once, and wait until they have."""
+    for each in processes:
+        each.terminate()  # nothing, if it has ended
+    for each in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            each.wait(STOP_S)
 
 
 def keep(job: Job, rows: bool = False) -> None:

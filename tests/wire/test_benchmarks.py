@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import yaml
@@ -154,6 +155,22 @@ TINY: dict[str, Any] = {
     },
     "evaluation": {**SMALL["evaluation"], "every_steps": 60, "episodes": 1, "final_episodes": 1},
 }
+
+
+def test_demonstrations_that_are_stopped_end_before_their_simulator(tmp_path: Path) -> None:
+    given, runs = tmp_path / "tiny.yaml", tmp_path / "runs"
+    given.write_text(yaml.safe_dump(TINY))
+    where = ("benchmarks/learning.py", "--config", str(given), "--runs", str(runs), "--variants", "td3")
+    process = command(*where, "--seeds", "0", "--updates", "100", "--demonstrations", "100000")
+    published = RunPaths(runs / "demonstrations").replay / "published"
+    until(lambda: process.poll() is not None or (published.exists() and (np.fromfile(published, np.int64) > 10).any()))
+    children = tree(process.pid)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "connection" not in out
+    assert "resume" in out
+    until(lambda: not any(running(pid) for pid in children))
 
 
 @pytest.mark.long

@@ -62,8 +62,7 @@ def _summary(drives: Sequence[Drive], name: str, against: Sequence[str]) -> dict
     own = [drive for drive in drives if drive["driver"] == name]
     success, score = _values(drives, name, "success"), _values(drives, name, "driving_score")
     totals, met = figures.totals(own), sum(drive["red_lights_met"] for drive in own)
-    there = {drive["driver"] for drive in drives} - {name}
-    margins = {other: _margins(drives, name, other) for other in against if other in there}
+    margins = {other: _margins(drives, name, other) for other in against if other != name}
     return {
         **totals,
         "drives": len(own),

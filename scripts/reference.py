@@ -5,6 +5,7 @@ Run ``python scripts/reference.py`` after a change. A test fails while a page is
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import enum
@@ -88,6 +89,7 @@ COMMANDS: dict[str, Any] = {
 
 def main() -> None:
     """Write the pages."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     (FOLDER / "reference").mkdir(exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")

@@ -110,6 +110,13 @@ def test_ci_runs_each_part_but_the_long_tests() -> None:
     assert sorted(parts) == sorted({*ALL} - {"long"})
 
 
+@pytest.mark.parametrize(("word", "code"), [("--help", 0), ("unit", 2)])
+def test_ci_that_is_asked_for_help_or_for_what_it_cant_starts_nothing(word: str, code: int) -> None:
+    ended = subprocess.run([CI, word], check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ended.returncode == code
+    assert "no arguments" in (ended.stderr if code else ended.stdout)
+
+
 PART = re.search(r"^part\(\) .*?^\}$", CI.read_text(), re.M | re.S)
 PYTEST_INI = "[pytest]\n"
 MAKEFILE = f"test:\n\t{sys.executable} -m pytest -q -p no:randomly -n 2 --dist worksteal test_it.py $(PYTEST_FLAGS)\n"

@@ -84,12 +84,14 @@ class PolicyFile:
         Raises:
             PolicyError: it asks for another observation than the policy was trained with.
         """
-        own, asked = _fixed(configuration.validate(self.values, str(self.path))), _fixed(config)
+        own, asked = (
+            _fixed(without_teachers(each)) for each in (configuration.validate(self.values, str(self.path)), config)
+        )
         for key, had in own.items():
             if asked[key] != had:
                 raise PolicyError(
                     f"{self.card.name} was trained with {key} = {had}, the configuration says {asked[key]}: leave "
-                    f"{key} out."
+                    f"{key} out, or --config with the file that sets it."
                 )
         policy = Policy(config.td3.network, FrameStack.of(config.environment.camera))
         try:

@@ -114,6 +114,12 @@ def test_a_configuration_that_does_not_fit_is_refused(written: Path, setting: st
     assert says in str(refused.value)
 
 
+def test_the_preset_that_the_driver_was_trained_with_fits() -> None:
+    found = evaluation.trained(None, Path("traffic"), pretrained="traffic")
+    assert found.config.td3.auxiliary > 0.0, "only training reads it"
+    assert found.policy is not None
+
+
 def test_settings_that_do_fit_are_taken(written: Path) -> None:
     found = evaluation.trained(None, None, ["environment.weather=WetNoon"], pretrained=str(written), vehicles=3)
     assert found.config.environment.weather == ("WetNoon",)

@@ -46,7 +46,7 @@ class Passage:
 
 
 def passages(near: NDArray[np.float32], speed_mps: NDArray[np.float32], step: NDArray[Any]) -> Iterator[Passage]:
-    """Yield the passages that ended within their episodes.
+    """Yield the passages that began and ended within their episodes.
 
     Args:
         near: (n,) nearness of the next sign that the car must stop at, as the privileged number ``sign_near``.
@@ -56,10 +56,10 @@ def passages(near: NDArray[np.float32], speed_mps: NDArray[np.float32], step: ND
     at = near > AT_SIGN
     first = None
     for row, after in pairwise(range(len(near))):
-        if at[row] and first is None:
-            first = row
         if step[after] != step[row] + 1:
             first = None
+        elif at[after] and not at[row]:
+            first = after
         elif first is not None and not at[after]:
             slowest = float(speed_mps[first : after + 1].min())
             yield Passage(bool(speed_mps[after] < STANDING_MPS), slowest)

@@ -84,9 +84,7 @@ class PolicyFile:
         Raises:
             PolicyError: it asks for another observation than the policy was trained with.
         """
-        own, asked = (
-            _fixed(without_teachers(each)) for each in (configuration.validate(self.values, str(self.path)), config)
-        )
+        own, asked = _fixed(configuration.validate(self.values, str(self.path))), _fixed(config)
         for key, had in own.items():
             if asked[key] != had:
                 raise PolicyError(
@@ -249,7 +247,7 @@ def _fixed(config: AgentConfig) -> dict[str, Any]:
     """Return the keys of which a policy can only drive with the values that it was trained with."""
     camera = config.environment.camera
     size = {"environment.camera.width": camera.width, "environment.camera.height": camera.height}
-    return {**pinned(config, Pin.WEIGHTS), **size}
+    return {**pinned(without_teachers(config), Pin.WEIGHTS), **size}
 
 
 def _words(shapes: Mapping[str, list[int]]) -> str:

@@ -6,8 +6,9 @@ A row has the simulator's privileged numbers besides the picture. ``python -m ca
 checkpoint predicts them, and those of the run's rows. With ``--updates 1000,5000`` a new learner is trained on the rows
 of the run and its demonstrations, drawn uniformly, and measured on the way. That separates the effect of the rows from
 the effect of the order in which the run met them. ``--set`` changes the learner; ``--keep`` saves it as a checkpoint
-for ``driving.py``, to measure the worth of a teacher on the same rows. Finished runs have rows only if ``learning.py
---keep-rows`` trained them; without rows, as of a kept policy, only the judged ones are predicted.
+for ``driving.py``, to measure the worth of a teacher on the same rows. ``--hide target_speed`` tells a learner that
+sees the privileged numbers all but this one. Finished runs have rows only if ``learning.py --keep-rows`` trained them;
+without rows, as of a kept policy, only the judged ones are predicted.
 
 The figures: R² (1 perfect, 0 no better than the mean, below 0 worse), for red against green lights the area under the
 ROC curve (0.5 chance, 1 perfect), and the pedal where the expert brakes. ``person`` is the area for the pedal where the
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +43,7 @@ from carla_td3.env import privileged
 from carla_td3.memory import heap
 from carla_td3.td3.algorithm import Algorithm, configured
 from carla_td3.td3.networks import Networks, Policy
+from carla_td3.td3.replay.frames import ACTION, LISTED
 from carla_td3.td3.replay.sampling import Source
 from carla_td3.trainer import checkpoint
 from carla_td3.trainer.batches import Batches, demonstrations
@@ -81,6 +83,9 @@ def main(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="KEY=VALUE for the new learner; can be repeated.")
     ] = None,
+    hide: Annotated[
+        str, typer.Option(help="Privileged numbers to hide from a new learner that sees these, separated by commas.")
+    ] = "",
     keep: Annotated[
         Path | None, typer.Option(help="Folder for the new learner's checkpoint: its configuration and policy.")
     ] = None,
@@ -92,11 +97,14 @@ def main(
     heap.keep()
     paths = RunPaths(run)
     config = configuration.load(paths.config, parsed(settings or ()))
-    if keep is not None and not updates:
-        raise SystemExit(f"--keep {keep}: keeps a new learner; give its numbers of updates with --updates.")
+    for option, value in (("--keep", keep), ("--hide", hide)):
+        if value and not updates:
+            raise SystemExit(f"{option} {value}: is for a new learner; give its numbers of updates with --updates.")
     rings = {"own": rows_of(run, config)} if paths.replay.exists() else {}
     rings["judged"] = rows_of(judged, config)
     learner = configured(config, torch.device("cpu"))
+    if hide:
+        hidden(learner.online, hide.split(","))
     found = []
     for made, policy in trained(learner, config, rings["own"], updates) if updates else kept(learner, config, paths):
         found += [{"updates": made, "rows": name, **figures(seen(policy, ring))} for name, ring in rings.items()]
@@ -133,6 +141,20 @@ def trained(learner: Algorithm, config: AgentConfig, own: Source, updates: str) 
         learner.update(batches.draw(own, done), rate=learning_rate_factor(config.training.annealing, done, marks[-1]))
         if done + 1 in marks:
             yield done + 1, learner.online
+
+
+def hidden(policy: Policy, names: Sequence[str]) -> None:
+    """Hide these privileged numbers from the actor: their weights are 0, and no gradient changes them."""
+    told = privileged.NAMES[LISTED:-ACTION] if policy.sees == "privileged" else ()
+    for name in names:
+        if name not in told:
+            sees = f"only sees {', '.join(told)}" if told else "sees none; set td3.network.sees=privileged"
+            raise SystemExit(f"--hide {name}: the learner {sees}.")
+    weight = policy.actor.body.get_parameter("0.weight")
+    reads = torch.ones_like(weight)
+    reads[:, [told.index(name) for name in names]] = 0.0
+    weight.data *= reads
+    weight.register_hook(lambda gradient: gradient * reads)  # type: ignore[no-untyped-call]
 
 
 @torch.inference_mode()

@@ -8,8 +8,11 @@ import encoder
 import numpy as np
 import pytest
 
+from carla_td3.config import NetworkConfig, TD3Config
 from carla_td3.env import privileged
-from carla_td3.td3.replay.frames import LISTED
+from carla_td3.td3.replay.frames import LISTED, PRIVILEGED, VECTOR
+from carla_td3.td3.td3 import TD3
+from tests.unit.agent.batches import CPU, random_batch
 
 
 def test_the_coefficient_of_determination_is_one_of_the_truth_and_none_of_its_mean() -> None:
@@ -52,3 +55,29 @@ def test_what_an_encoder_predicts_is_compared_without_the_list_that_only_critics
     known = rng.uniform(-1, 1, (50, len(privileged.NAMES))).astype(np.float32)
     found = encoder.figures(encoder.Seen(known[:, LISTED:], known, known[:, :2]))
     assert {found[name] for name in encoder.TOLD} == {1.0}
+
+
+def told() -> TD3:
+    network = NetworkConfig(sees="privileged", hidden=(32,))
+    config = TD3Config(network=network, batch_size=8, policy_delay=1, imitation=3.0)
+    return TD3(config, CPU, 0, privileged=PRIVILEGED)
+
+
+@pytest.mark.parametrize(("hidden", "changes"), [(["light_near", "target_speed"], False), (["light_near"], True)])
+def test_a_hidden_number_changes_no_action_after_training_either(hidden: list[str], changes: bool) -> None:
+    learner, nothing = told(), np.zeros(0, np.uint8)
+    encoder.hidden(learner.online, hidden)
+    for number in range(4):
+        learner.update(random_batch(8, number, PRIVILEGED))
+    rng = np.random.default_rng(0)
+    vector, known = rng.random(VECTOR, np.float32), rng.random(PRIVILEGED, np.float32)
+    acted = learner.online.act(nothing, vector, known)
+    known[privileged.NAMES.index("target_speed")] += 1.0
+    assert (learner.online.act(nothing, vector, known) != acted).any() == changes
+
+
+def test_only_what_a_learner_is_told_can_be_hidden() -> None:
+    with pytest.raises(SystemExit, match="--hide light: the learner only sees lead_near, lead_speed, "):
+        encoder.hidden(told().online, ["light"])
+    with pytest.raises(SystemExit, match=r"--hide speed: the learner sees none; set td3\.network\.sees=privileged"):
+        encoder.hidden(TD3(TD3Config(), CPU, 0).online, ["speed"])

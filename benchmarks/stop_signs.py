@@ -1,4 +1,5 @@
-"""Does a driver stand at stop signs, and if not, how slow was it? From rows that ``carla-td3 record`` wrote.
+"""Does a driver stand at stop signs, and if not, how slow was it, and did it brake? From rows that ``carla-td3 record``
+wrote.
 
 The town's routes hold few signs; drives that begin before one hold many::
 
@@ -33,8 +34,8 @@ from carla_td3.env.stop_signs import STANDING_MPS
 from carla_td3.td3.replay.layout import ReplayError
 from carla_td3.td3.replay.ring import Ring
 
-AT_SIGN = 0.85
-"""``sign_near`` from which the car is at a sign: its front is 9 m before the line, or nearer."""
+AT_SIGN, AT_LINE = 0.85, 0.95
+"""``sign_near`` from which the car is at a sign, and at its line: its front is 9 m or 3 m before it, or nearer."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,27 @@ def passages(near: NDArray[np.float32], speed_mps: NDArray[np.float32], step: ND
             first = None
 
 
+def pedals(
+    near: NDArray[np.float32],
+    speed_mps: NDArray[np.float32],
+    step: NDArray[Any],
+    arrived_by: NDArray[np.float32],
+    advised: NDArray[np.float32],
+) -> tuple[float, float]:
+    """Return the mean pedal of the driver and of the expert where the car moves at a line; NaN where it never does.
+
+    Args:
+        near, speed_mps, step: as for ``passages``.
+        arrived_by: (n,) the driver's pedal of the step before.
+        advised: (n,) the expert's pedal.
+    """
+    moves = (near > AT_LINE) & (speed_mps >= STANDING_MPS)
+    chosen = np.flatnonzero(moves[:-1] & (step[1:] == step[:-1] + 1))
+    if not len(chosen):
+        return float("nan"), float("nan")
+    return float(arrived_by[chosen + 1].mean()), float(advised[chosen].mean())
+
+
 def line(folder: Path) -> Sequence[str]:
     """Return a recording's line in the table."""
     try:
@@ -74,17 +96,21 @@ def line(folder: Path) -> Sequence[str]:
     except ReplayError as error:
         raise SystemExit(str(error)) from None
     rows = ring.rows[: int(ring.published[0])]
-    near, speed = (rows["privileged"][:, privileged.NAMES.index(name)] for name in ("sign_near", "speed"))
-    found = [*passages(near, speed * np.float32(SPEED_SCALE_MPS), rows["episode_step"].astype(np.int64))]
+    told = ("sign_near", "speed", "expert_pedal")
+    near, speed, advised = (rows["privileged"][:, privileged.NAMES.index(name)] for name in told)
+    car = near, speed * np.float32(SPEED_SCALE_MPS), rows["episode_step"].astype(np.int64)
+    found = [*passages(*car)]
     rolled = sorted(each.slowest_mps for each in found if not each.stood)
     slowest = f"{np.median(rolled):.1f} ({rolled[0]:.1f} to {rolled[-1]:.1f})" if rolled else ""
-    return str(folder), str(len(found)), str(len(rolled)), slowest
+    pedal = "{:.2f}, {:.2f}".format(*pedals(*car, rows["action"][:, 1], advised))
+    return str(folder), str(len(found)), str(len(rolled)), slowest, pedal
 
 
 def main(folders: Annotated[list[Path], typer.Argument(help="Folders that `carla-td3 record` wrote.")]) -> None:
     """Count the stop signs that were passed, and those at which the car didn't stand."""
     view = Table(title="Stop signs")
-    for column in ("recording", "passed", "without standing", "slowest before these, m/s"):
+    told = "slowest before these, m/s", "pedal in the last 3 m, expert's"
+    for column in ("recording", "passed", "without standing", *told):
         view.add_column(column)
     for folder in folders:
         view.add_row(*line(folder))

@@ -27,3 +27,13 @@ def test_a_car_that_stood_passed_another_rolled(
 ) -> None:
     given = np.array(near, np.float32), np.array(speed_mps, np.float32), np.array(step)
     assert [*stop_signs.passages(*given)] == found
+
+
+def test_the_driver_s_pedal_is_the_one_that_the_next_row_arrived_by() -> None:
+    near = np.array([0.9, 0.96, 0.97, 0.98, 0.96, 0.96, 0.0], np.float32)
+    speed_mps = np.array([2.0, 1.0, 0.0, 1.0, 2.0, 1.0, 3.0], np.float32)
+    step = np.array([3, 4, 5, 6, 0, 1, 2])  # another drive begins at the fifth row
+    arrived_by = np.array([0.9, 0.9, 0.1, 0.9, 0.9, 0.2, 0.3], np.float32)
+    advised = np.array([9.0, -0.5, 9.0, 9.0, -0.7, -0.9, 9.0], np.float32)
+    assert stop_signs.pedals(near, speed_mps, step, arrived_by, advised) == pytest.approx((0.2, -0.7))
+    assert all(np.isnan(stop_signs.pedals(near * 0, speed_mps, step, arrived_by, advised)))

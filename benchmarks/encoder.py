@@ -105,6 +105,7 @@ def main(
     learner = configured(config, torch.device("cpu"))
     if hide:
         hidden(learner.online, hide.split(","))
+        learner.target.actor.load_state_dict(learner.online.actor.state_dict())
     found = []
     for made, policy in trained(learner, config, rings["own"], updates) if updates else kept(learner, config, paths):
         found += [{"updates": made, "rows": name, **figures(seen(policy, ring))} for name, ring in rings.items()]

@@ -104,8 +104,7 @@ def main(
     rings["judged"] = rows_of(judged, config)
     learner = configured(config, torch.device("cpu"))
     if hide:
-        hidden(learner.online, hide.split(","))
-        learner.target.actor.load_state_dict(learner.online.actor.state_dict())
+        hide_from(learner, hide.split(","))
     found = []
     for made, policy in trained(learner, config, rings["own"], updates) if updates else kept(learner, config, paths):
         found += [{"updates": made, "rows": name, **figures(seen(policy, ring))} for name, ring in rings.items()]
@@ -144,18 +143,20 @@ def trained(learner: Algorithm, config: AgentConfig, own: Source, updates: str) 
             yield done + 1, learner.online
 
 
-def hidden(policy: Policy, names: Sequence[str]) -> None:
-    """Hide these privileged numbers from the actor: their weights are 0, and no gradient changes them."""
-    told = privileged.NAMES[LISTED:-ACTION] if policy.sees == "privileged" else ()
+def hide_from(learner: Algorithm, names: Sequence[str]) -> None:
+    """Hide these privileged numbers from a new learner's actor: their weights are 0, and no gradient changes them."""
+    told = privileged.NAMES[LISTED:-ACTION] if learner.online.sees == "privileged" else ()
     for name in names:
         if name not in told:
             sees = f"only sees {', '.join(told)}" if told else "sees none; set td3.network.sees=privileged"
             raise SystemExit(f"--hide {name}: the learner {sees}.")
-    weight = policy.actor.body.get_parameter("0.weight")
+    actor = learner.online.actor
+    weight = actor.body.get_parameter("0.weight")
     reads = torch.ones_like(weight)
     reads[:, [told.index(name) for name in names]] = 0.0
     weight.data *= reads
     weight.register_hook(lambda gradient: gradient * reads)  # type: ignore[no-untyped-call]
+    learner.target.actor.load_state_dict(actor.state_dict())
 
 
 @torch.inference_mode()

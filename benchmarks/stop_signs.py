@@ -1,5 +1,4 @@
-"""Does a driver stand at stop signs, and if not, how slow was it, and did it brake? From rows that ``carla-td3 record``
-wrote.
+"""Does a driver stand at stop signs, how slow was it if not, and did it brake? From rows of ``carla-td3 record``.
 
 The town's routes hold few signs; drives that begin before one hold many::
 
@@ -109,8 +108,8 @@ def line(folder: Path) -> Sequence[str]:
 def main(folders: Annotated[list[Path], typer.Argument(help="Folders that `carla-td3 record` wrote.")]) -> None:
     """Count the stop signs that were passed, and those at which the car didn't stand."""
     view = Table(title="Stop signs")
-    told = "slowest before these, m/s", "pedal in the last 3 m, expert's"
-    for column in ("recording", "passed", "without standing", *told):
+    seen = "recording", "passed", "without standing"
+    for column in (*seen, "slowest before these, m/s", "pedal in the last 3 m, expert's"):
         view.add_column(column)
     for folder in folders:
         view.add_row(*line(folder))

@@ -66,18 +66,19 @@ def told() -> TD3:
 @pytest.mark.parametrize(("hidden", "changes"), [(["light_near", "target_speed"], False), (["light_near"], True)])
 def test_a_hidden_number_changes_no_action_after_training_either(hidden: list[str], changes: bool) -> None:
     learner, nothing = told(), np.zeros(0, np.uint8)
-    encoder.hidden(learner.online, hidden)
+    encoder.hide_from(learner, hidden)
     for number in range(4):
         learner.update(random_batch(8, number, PRIVILEGED))
     rng = np.random.default_rng(0)
     vector, known = rng.random(VECTOR, np.float32), rng.random(PRIVILEGED, np.float32)
-    acted = learner.online.act(nothing, vector, known)
-    known[privileged.NAMES.index("target_speed")] += 1.0
-    assert (learner.online.act(nothing, vector, known) != acted).any() == changes
+    more = known.copy()
+    more[privileged.NAMES.index("target_speed")] += 1.0
+    for policy in (learner.online, learner.target):
+        assert (policy.act(nothing, vector, known) != policy.act(nothing, vector, more)).any() == changes
 
 
 def test_only_what_a_learner_is_told_can_be_hidden() -> None:
     with pytest.raises(SystemExit, match="--hide light: the learner only sees lead_near, lead_speed, "):
-        encoder.hidden(told().online, ["light"])
+        encoder.hide_from(told(), ["light"])
     with pytest.raises(SystemExit, match=r"--hide speed: the learner sees none; set td3\.network\.sees=privileged"):
-        encoder.hidden(TD3(TD3Config(), CPU, 0).online, ["speed"])
+        encoder.hide_from(TD3(TD3Config(), CPU, 0), ["speed"])
